@@ -1,0 +1,50 @@
+//! The fixed window: a counter that starts again at each full period of the wall clock.
+
+mod step;
+
+use super::quota_constructors;
+use crate::quota::Quota;
+
+/// So many in each window, where windows are aligned to the Unix epoch: "100 a minute" starts
+/// again at each full minute, on every machine alike.
+///
+/// ```text
+///      limit 3      ● admitted   ○ denied
+///
+///      ●  ●    ● ○ ○ │ ●  ●●   ○  │      ●
+///     ───────────────┼────────────┼───────────
+///                  12:01        12:02
+/// ```
+///
+/// A request of cost `c` at time `t` is allowed when `used + c ≤ limit`, where `used` is what
+/// was admitted since `t` was last a multiple of the period.
+///
+/// - **Keeps** the window's start and one counter for each key.
+/// - **Admits** at most the limit in each window, and so up to twice the limit in a span shorter
+///   than the period that lies across an edge. Where that is too much, take a bucket.
+/// - **Tells** a wait to the end of the window: clients that obey come back at once, together.
+///
+/// ```
+/// use tower_ratelimit::FixedWindow;
+///
+/// let daily = FixedWindow::per_day(10_000);
+/// assert_eq!("10000/day".parse(), Ok(daily));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FixedWindow {
+    quota: Quota,
+}
+
+impl FixedWindow {
+    quota_constructors!();
+
+    /// This quota, in fixed windows.
+    pub const fn of(quota: Quota) -> Self {
+        Self { quota }
+    }
+
+    /// How much per how long.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+}

@@ -1,0 +1,102 @@
+//! The generic cell rate algorithm: a debt in requests that drains at a steady rate.
+//!
+//! The token bucket and the leaky bucket are this mechanism seen from other sides, and stand on
+//! it.
+
+mod step;
+
+use std::time::Duration;
+
+use super::quota_constructors;
+use crate::quota::Quota;
+
+/// The generic cell rate algorithm: each request is due one emission interval after the one
+/// before it, and may come early by no more than the burst allows.
+///
+/// ```text
+///      5 a second, burst 3        ● admitted   ○ denied
+///
+///      ●●●○  ●   ○ ●    ●               ●●●○
+///     ─┼────┼────┼────┼────┼────┼────┼────┼────┼──
+///      0   0.2  0.4  0.6  0.8   1   1.2  1.4  1.6 s
+/// ```
+///
+/// With the theoretical arrival time `tat` (the moment at which all debt is drained), the
+/// emission interval `T = period / limit` and the burst `B`, a request of cost `c` at time `t`
+/// is allowed when `max(tat, t) + c·T − t ≤ B·T`, and leaves `tat = max(tat, t) + c·T`.
+///
+/// - **Keeps** what is owed, as whole requests and an exact fraction, and since when.
+/// - **Admits** at most the burst at one instant, and in a closed span of length `x` at most
+///   `burst + ⌊limit · x / period⌋`.
+/// - **Tells** each client its own wait, so that clients that obey do not come back together.
+///
+/// [`TokenBucket`](crate::TokenBucket) and [`LeakyBucket`](crate::LeakyBucket) decide alike; the
+/// names differ because people look for different ones.
+///
+/// The rule is the virtual scheduling algorithm of ITU-T I.371 and of the ATM Forum's Traffic
+/// Management 4.0, stated with a burst in requests in place of a tolerance in time.
+///
+/// ```
+/// use tower_ratelimit::Gcra;
+///
+/// let steady = Gcra::per_second(5).burst(3);
+/// assert_eq!("5/second burst 3".parse(), Ok(steady));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gcra {
+    quota: Quota,
+    burst: u32,
+    /// The rate in lowest terms: this many requests …
+    drain: u64,
+    /// … in this many microseconds. A fraction of a request is counted in this many parts.
+    parts: u64,
+}
+
+impl Gcra {
+    quota_constructors!();
+
+    /// This quota as a rate, with its limit as the burst.
+    pub const fn of(quota: Quota) -> Self {
+        let limit = quota.limit() as u64;
+        let period = quota.period_micros().get();
+        let common = greatest_common_divisor(limit, period);
+        Self {
+            quota,
+            burst: quota.limit(),
+            drain: limit / common,
+            parts: period / common,
+        }
+    }
+
+    /// How many requests may come at one instant; the quota's limit unless it is said.
+    ///
+    /// A burst of 0 denies everything.
+    pub const fn burst(self, burst: u32) -> Self {
+        Self { burst, ..self }
+    }
+
+    /// The rate: how much per how long, in the long run.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// How many requests may come at one instant.
+    pub const fn capacity(&self) -> u32 {
+        self.burst
+    }
+
+    /// The time between two requests at the steady rate, rounded up to whole microseconds;
+    /// `None` for a rate of 0.
+    ///
+    /// Decisions do not use this rounded number: they are exact at any rate.
+    pub fn emission_interval(&self) -> Option<Duration> {
+        (self.drain > 0).then(|| Duration::from_micros(self.parts.div_ceil(self.drain)))
+    }
+}
+
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

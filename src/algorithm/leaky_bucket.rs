@@ -1,0 +1,62 @@
+//! The leaky bucket as a meter: requests pour in, the bucket leaks at a steady rate.
+
+use super::{Gcra, quota_constructors};
+use crate::quota::Quota;
+
+/// A bucket that leaks at the quota's rate; a request pours in as much as it costs, and is
+/// denied, pouring nothing, when the bucket would overflow.
+///
+/// ```text
+///      5 a second, capacity 3     ● admitted   ○ denied
+///
+///      ●●●○  ●   ○ ●    ●               ●●●○
+///     ─┼────┼────┼────┼────┼────┼────┼────┼────┼──
+///      0   0.2  0.4  0.6  0.8   1   1.2  1.4  1.6 s
+///   level
+///      3  2.5   3    3    3     2    1   3
+/// ```
+///
+/// This is the bucket as a meter, which only measures. (The bucket as a queue, which holds
+/// requests back until they may leave, is another algorithm.)
+///
+/// - **Keeps** the level, and since when.
+/// - **Admits** at most the capacity at one instant, and in a closed span of length `x` at most
+///   `capacity + ⌊limit · x / period⌋`.
+/// - **Tells** each client its own wait, so that clients that obey do not come back together.
+///
+/// It decides exactly as [`Gcra`] and [`TokenBucket`](crate::TokenBucket) do: the level is what
+/// is missing from a full bucket of tokens.
+///
+/// ```
+/// use tower_ratelimit::LeakyBucket;
+///
+/// let meter = LeakyBucket::per_second(5).capacity(3);
+/// assert_eq!("5/second capacity 3".parse(), Ok(meter));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeakyBucket(Gcra);
+
+impl LeakyBucket {
+    quota_constructors!();
+
+    /// A bucket that leaks at this rate, as large as the quota's limit.
+    pub const fn of(quota: Quota) -> Self {
+        Self(Gcra::of(quota))
+    }
+
+    /// How much the bucket holds; the quota's limit unless it is said.
+    ///
+    /// A bucket that holds 0 denies everything.
+    pub const fn capacity(self, capacity: u32) -> Self {
+        Self(self.0.burst(capacity))
+    }
+
+    /// The rate of the leak: how much per how long.
+    pub const fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    pub(super) const fn as_gcra(&self) -> &Gcra {
+        &self.0
+    }
+}

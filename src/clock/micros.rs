@@ -1,0 +1,73 @@
+use std::time::{Duration, SystemTime};
+
+/// A whole number of microseconds: a length of time, or a moment counted from the Unix epoch.
+///
+/// Every decision is made on these, so that arithmetic is exact and both languages in which an
+/// algorithm may be written agree on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(u64);
+
+impl Micros {
+    /// No time at all; as a moment, the Unix epoch.
+    pub const ZERO: Self = Self(0);
+
+    /// The longest wait that is ever told: 2^53 − 1 µs, some 285 years.
+    ///
+    /// A wait longer than that (one request a year, four billion of them owed) is told as this.
+    pub const LONGEST: Self = Self((1 << 53) - 1);
+
+    /// This many microseconds.
+    pub const fn new(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// The number of microseconds.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn from_secs(secs: u64) -> Self {
+        Self(secs * 1_000_000)
+    }
+
+    /// A wait, capped at [`LONGEST`](Self::LONGEST).
+    pub(crate) fn wait(micros: u128) -> Self {
+        u64::try_from(micros).map_or(Self::LONGEST, |micros| Self(micros).min(Self::LONGEST))
+    }
+
+    /// Whole seconds, rounded up.
+    pub const fn ceil_secs(self) -> u64 {
+        self.0.div_ceil(1_000_000)
+    }
+
+    /// The same length, as std's type.
+    pub const fn to_duration(self) -> Duration {
+        Duration::from_micros(self.0)
+    }
+
+    /// The same moment, as std's type; `None` where the platform cannot hold it.
+    pub fn to_system_time(self) -> Option<SystemTime> {
+        SystemTime::UNIX_EPOCH.checked_add(self.to_duration())
+    }
+
+    /// The moment of a wall clock, rounded down; the epoch for a moment before it.
+    pub fn from_system_time(time: SystemTime) -> Self {
+        time.duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(Self::ZERO, Self::from)
+    }
+
+    pub(crate) const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    pub(crate) const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl From<Duration> for Micros {
+    /// Rounds down to whole microseconds; longer than 584,000 years becomes that.
+    fn from(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,22 @@
+//! What time it is, in whole microseconds since the Unix epoch.
+//!
+//! A store reads its clock once per decision. [`SystemClock`] is the default; [`ManualClock`]
+//! is for tests, yours as well as ours.
+
+mod manual;
+mod micros;
+mod system;
+
+pub use self::manual::ManualClock;
+pub use self::micros::Micros;
+pub use self::system::SystemClock;
+
+/// A source of time.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now, since the Unix epoch.
+    ///
+    /// It is read while a store holds locks: it must not block and must not call the limiter.
+    /// Time that stands still is fine. Time that steps back is survived: state from the future
+    /// moves back to now, which lets through at most one limit more for each step.
+    fn now(&self) -> Micros;
+}

@@ -1,0 +1,218 @@
+//! The outcome of asking.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use smallvec::SmallVec;
+
+use crate::clock::Micros;
+
+/// What one policy says about one request, at one moment.
+///
+/// The numbers are after the charge if the request was allowed, and as they were if not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub(crate) allowed: bool,
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    pub(crate) reset_after: Micros,
+    pub(crate) effective_window: Option<Micros>,
+    pub(crate) retry_after: Option<Micros>,
+}
+
+impl Outcome {
+    /// Whether this policy lets the request pass.
+    pub fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// The most that can be admitted at one instant: a window's limit, a bucket's capacity.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// How much of the limit is used.
+    pub fn used(&self) -> u32 {
+        self.limit - self.remaining
+    }
+
+    /// How many further requests of cost 1 would be allowed at this same instant.
+    pub fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    /// How long until the whole limit is available again if nothing else arrives.
+    pub fn reset_after(&self) -> Duration {
+        self.reset_after.to_duration()
+    }
+
+    /// For a request that was denied: the shortest wait after which the same request would be
+    /// allowed if nothing else arrives. `None` when it was allowed, and when no wait can help:
+    /// the limit is 0, or the cost is above the limit.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after.map(Micros::to_duration)
+    }
+
+    /// How long [`remaining`](Self::remaining) has to last for a client that wants no refusal:
+    /// to the end of a window; for a bucket, remaining divided by its rate. With nothing
+    /// remaining, the wait for the next unit. `None` for a limit of 0.
+    pub fn effective_window(&self) -> Option<Duration> {
+        self.effective_window.map(Micros::to_duration)
+    }
+}
+
+/// The outcomes of all policies that were asked about one request, in the order in which they
+/// were declared.
+///
+/// This is what a [store](crate::store) answers; a [`Decision`] adds the policies' names.
+#[derive(Clone, Debug)]
+pub struct Outcomes {
+    at: Micros,
+    each: SmallVec<[(usize, Outcome); 8]>,
+}
+
+impl Outcomes {
+    /// No outcomes yet, for a decision at this moment.
+    pub fn new(at: Micros) -> Self {
+        Self {
+            at,
+            each: SmallVec::new(),
+        }
+    }
+
+    /// Adds the outcome of the policy that stands at `policy` in the limiter's list.
+    pub fn push(&mut self, policy: usize, outcome: Outcome) {
+        self.each.push((policy, outcome));
+    }
+
+    pub(crate) fn at(&self) -> Micros {
+        self.at
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> {
+        self.each.iter().map(|(policy, outcome)| (*policy, outcome))
+    }
+
+    /// Whether every policy lets the request pass.
+    pub fn is_allowed(&self) -> bool {
+        self.each.iter().all(|(_, outcome)| outcome.allowed)
+    }
+
+    /// The shortest wait after which the same request passes every policy.
+    pub(crate) fn retry_after(&self) -> Option<Micros> {
+        self.binding().and_then(|(_, outcome)| outcome.retry_after)
+    }
+
+    /// The policy that binds: when allowed, the least remaining; when denied, the longest
+    /// retry, where never is the longest of all. Ties go to the first declared.
+    fn binding(&self) -> Option<&(usize, Outcome)> {
+        if self.is_allowed() {
+            return self
+                .each
+                .iter()
+                .min_by_key(|(_, outcome)| outcome.remaining);
+        }
+        let denied = self.each.iter().filter(|(_, outcome)| !outcome.allowed);
+        // `max_by_key` would return the last of several equals.
+        denied.min_by_key(|(_, outcome)| {
+            let wait = outcome.retry_after.map_or(u64::MAX, Micros::get);
+            std::cmp::Reverse(wait)
+        })
+    }
+}
+
+/// The outcome of asking a [`Limiter`](crate::Limiter): allowed or denied, with the numbers of
+/// every policy that was asked.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+///
+/// let limiter = Limiter::builder()
+///     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)))
+///     .policy(Policy::new("hourly", FixedWindow::per_hour(100)))
+///     .store(MemoryStore::new().clock(ManualClock::new()))
+///     .build()?;
+///
+/// let decision = limiter.check_now("ann", 2);
+/// assert!(decision.is_allowed());
+/// let remaining: Vec<_> = decision
+///     .policies()
+///     .map(|(name, outcome)| (name, outcome.remaining()))
+///     .collect();
+/// assert_eq!(remaining, [("burst", 0), ("hourly", 98)]);
+///
+/// let decision = limiter.check_now("ann", 1);
+/// assert!(!decision.is_allowed());
+/// let (name, outcome) = decision.binding().unwrap();
+/// assert_eq!(name, "burst");
+/// assert_eq!(outcome.retry_after(), Some(Duration::from_secs(1)));
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Decision {
+    names: Arc<[String]>,
+    outcomes: Outcomes,
+}
+
+impl Decision {
+    pub(crate) fn new(names: Arc<[String]>, outcomes: Outcomes) -> Self {
+        Self { names, outcomes }
+    }
+
+    /// Whether the request may go on: every policy that was asked allows it.
+    pub fn is_allowed(&self) -> bool {
+        self.outcomes.is_allowed()
+    }
+
+    /// How long to wait before the same request passes, if nothing else arrives.
+    ///
+    /// `None` when it was allowed, and when no wait can help.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.outcomes.retry_after().map(Micros::to_duration)
+    }
+
+    /// Each policy that was asked, by name, in the order of declaration.
+    pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
+        self.outcomes
+            .iter()
+            .map(|(policy, outcome)| (self.name(policy), outcome))
+    }
+
+    /// The policy that binds: when allowed, the one with the least remaining; when denied, the
+    /// one with the longest wait, where "never" is the longest of all. Ties go to the first
+    /// declared. `None` when no policy was asked, as when all of them are unlimited.
+    pub fn binding(&self) -> Option<(&str, &Outcome)> {
+        let (policy, outcome) = self.outcomes.binding()?;
+        Some((self.name(*policy), outcome))
+    }
+
+    /// When it was decided, by the store's clock.
+    pub fn at(&self) -> Option<SystemTime> {
+        self.outcomes.at().to_system_time()
+    }
+
+    /// When the whole limit of this outcome is available again if nothing else arrives, by the
+    /// store's clock.
+    pub fn reset_at(&self, outcome: &Outcome) -> Option<SystemTime> {
+        self.outcomes
+            .at()
+            .saturating_add(outcome.reset_after)
+            .to_system_time()
+    }
+
+    fn name(&self, policy: usize) -> &str {
+        self.names.get(policy).map_or("", String::as_str)
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("allowed", &self.is_allowed())
+            .field("at", &self.outcomes.at())
+            .field("policies", &self.policies().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,204 @@
+//! What can be wrong: with a configuration, with a store, with the way a server is set up.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// A number or a name that was refused when something was built.
+///
+/// It names the field, shows the value that was given and says what would be right.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_ratelimit::Quota;
+///
+/// let error = Quota::new(10, Duration::from_nanos(1)).unwrap_err();
+/// assert_eq!(error.field(), "period");
+/// assert_eq!(error.value(), "1ns");
+/// assert_eq!(
+///     error.to_string(),
+///     "`period` cannot be 1ns: give a length from 1 ms to 366 days",
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    field: &'static str,
+    value: String,
+    remedy: Cow<'static, str>,
+}
+
+impl ConfigError {
+    pub(crate) fn new(
+        field: &'static str,
+        value: impl fmt::Display,
+        remedy: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            field,
+            value: value.to_string(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// For text, of which an error shows the beginning only.
+    pub(crate) fn quoting(
+        field: &'static str,
+        text: &str,
+        remedy: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        const SHOWN: usize = 40;
+        let mut shown: String = text.chars().take(SHOWN).collect();
+        if shown.len() < text.len() {
+            shown.push('…');
+        }
+        Self::new(field, format_args!("{shown:?}"), remedy)
+    }
+
+    /// The name of the field that was refused.
+    pub fn field(&self) -> &str {
+        self.field
+    }
+
+    /// The value that was given, as text.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// What would be right.
+    pub fn remedy(&self) -> &str {
+        &self.remedy
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` cannot be {}: {}",
+            self.field, self.value, self.remedy
+        )
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Why a store could not decide.
+///
+/// The in-process store never fails; a store behind a network can.
+#[derive(Debug)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The kind of a [`StoreError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The store could not be reached, or did not answer in time. Asking again later can help.
+    Unavailable,
+    /// The store answered with something that no store of this version writes.
+    /// Asking again does not help.
+    Misconfigured,
+}
+
+impl StoreError {
+    /// An error of this kind.
+    pub fn new(kind: StoreErrorKind) -> Self {
+        Self { kind, source: None }
+    }
+
+    /// Adds what caused it.
+    pub fn source(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self {
+            source: Some(source.into()),
+            ..self
+        }
+    }
+
+    /// What kind of error this is.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether the same question can succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Unavailable)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            StoreErrorKind::Unavailable => "the rate limiter's store is unavailable",
+            StoreErrorKind::Misconfigured => "the rate limiter's store is misconfigured",
+        })
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// A mistake in how a server is set up, found while it runs.
+///
+/// It is logged once per process, with its code and the line of code that mends it; the request
+/// that met it is answered with `500 Internal Server Error`, which says nothing of the cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Diagnostic {
+    code: &'static str,
+    subject: &'static str,
+    problem: &'static str,
+    remedy: &'static str,
+}
+
+impl Diagnostic {
+    /// A diagnostic of your own, for a key extractor of your own.
+    ///
+    /// `code` stays the same for ever, so that people can search for it; `subject` is what the
+    /// problem is about (a type, a header); `remedy` is the line of code that mends it.
+    pub const fn new(
+        code: &'static str,
+        subject: &'static str,
+        problem: &'static str,
+        remedy: &'static str,
+    ) -> Self {
+        Self {
+            code,
+            subject,
+            problem,
+            remedy,
+        }
+    }
+
+    /// The stable code, such as `TRL001`.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// What it is about.
+    pub fn subject(&self) -> &'static str {
+        self.subject
+    }
+
+    /// What is wrong.
+    pub fn problem(&self) -> &'static str {
+        self.problem
+    }
+
+    /// The line of code that mends it.
+    pub fn remedy(&self) -> &'static str {
+        self.remedy
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} ({}); {}",
+            self.code, self.problem, self.subject, self.remedy
+        )
+    }
+}

@@ -1,0 +1,22 @@
+use super::{Extract, Head, Key, Missing, PeerIp, peer_ip};
+
+/// The address of the client.
+///
+/// This version trusts no proxy: it is the address of the socket's other end, exactly as
+/// [`peer_ip`] has it, and forwarding headers, which any client can write, are not read. Behind
+/// a proxy that means that all clients of the proxy share one quota.
+pub fn client_ip() -> ClientIp {
+    ClientIp { peer: peer_ip() }
+}
+
+/// The extractor that [`client_ip`] returns.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientIp {
+    peer: PeerIp,
+}
+
+impl Extract for ClientIp {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self.peer.extract(head)
+    }
+}

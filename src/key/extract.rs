@@ -1,0 +1,88 @@
+use super::{Head, IntoKey, Key};
+use crate::error::Diagnostic;
+
+/// Takes the key from a request's head.
+///
+/// The functions of [`key`](crate::key) return extractors, and closures over [`Head`] are
+/// extractors; a closure's argument has to be annotated:
+///
+/// ```
+/// use tower_ratelimit::key::Head;
+/// use tower_ratelimit::{Policy, TokenBucket};
+///
+/// let policy = Policy::new("tenant", TokenBucket::per_second(50))
+///     .key(|head: &Head<'_>| head.header("x-tenant").map(str::to_owned));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not take a rate limit key from a request",
+    label = "not a key extractor",
+    note = "use one of the functions of `tower_ratelimit::key`, such as `key::client_ip()`",
+    note = "or a closure with an annotated argument: `|head: &Head<'_>| head.header(\"x-tenant\").map(str::to_owned)`"
+)]
+pub trait Extract: Send + Sync + 'static {
+    /// The key, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing::ByClient`] when the client left it out; [`Missing::ByServer`] when the server
+    /// is not set up to provide it.
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing>;
+}
+
+/// Why a request has no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// The client left it out. All who do so share one quota.
+    ByClient,
+    /// The server is not set up to provide it. The request is answered with
+    /// `500 Internal Server Error`, and the diagnostic is logged, once per process.
+    ByServer(Diagnostic),
+}
+
+/// What a closure may return in place of a key.
+///
+/// Implemented for everything that is [`IntoKey`], for an `Option` of it, where `None` is
+/// [`Missing::ByClient`], and for `Result<_, Missing>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be used as a rate limit key",
+    label = "not a key",
+    note = "return text, bytes, an unsigned number, an address, a pair of these, or an `Option` of one; of a struct, return the field that tells clients apart, such as `user.id`",
+    note = "or implement `tower_ratelimit::key::IntoKey` for it"
+)]
+pub trait Extracted {
+    /// The key, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    fn extracted(self) -> Result<Key, Missing>;
+}
+
+impl<K: IntoKey> Extracted for K {
+    fn extracted(self) -> Result<Key, Missing> {
+        Ok(self.into_key())
+    }
+}
+
+impl<K: IntoKey> Extracted for Option<K> {
+    fn extracted(self) -> Result<Key, Missing> {
+        self.map(IntoKey::into_key).ok_or(Missing::ByClient)
+    }
+}
+
+impl<K: IntoKey> Extracted for Result<K, Missing> {
+    fn extracted(self) -> Result<Key, Missing> {
+        self.map(IntoKey::into_key)
+    }
+}
+
+impl<F, K> Extract for F
+where
+    F: Fn(&Head<'_>) -> K + Send + Sync + 'static,
+    K: Extracted,
+{
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self(head).extracted()
+    }
+}

@@ -1,0 +1,192 @@
+//! Policies and a store, put together into something that decides.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::Algorithm;
+use crate::decision::{Decision, Outcomes};
+use crate::error::{ConfigError, StoreError};
+use crate::key::{IntoKey, Key};
+use crate::policy::{Policy, check_names};
+use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store};
+
+/// Decides whether a key may go on, under one or more policies; knows nothing of HTTP.
+///
+/// Clones share their state. A request is charged to every policy or to none: one that is denied
+/// by the last policy costs nothing under the first.
+///
+/// ```
+/// use tower_ratelimit::{FixedWindow, Limiter, Policy, TokenBucket};
+///
+/// let limiter = Limiter::builder()
+///     .policy(Policy::new("burst", TokenBucket::per_second(10).burst(20)))
+///     .policy(Policy::new("daily", FixedWindow::per_day(10_000)))
+///     .build()?;
+///
+/// assert!(limiter.check_now("ann", 20).is_allowed());
+/// assert!(!limiter.check_now("ann", 20).is_allowed());
+/// assert!(limiter.check_now("bob", 20).is_allowed());
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+pub struct Limiter<L: ?Sized = MemoryLedger> {
+    policies: Arc<Policies>,
+    ledger: Arc<L>,
+}
+
+struct Policies {
+    names: Arc<[String]>,
+    /// The policies that have a limit; the others are never asked.
+    limited: Vec<usize>,
+}
+
+pub(crate) type Charges = SmallVec<[Charge; 8]>;
+
+impl Limiter {
+    /// Starts a limiter that keeps its state in this process.
+    ///
+    /// # Defaults
+    ///
+    /// - policies: none; at least one has to be given
+    /// - store: a new [`MemoryStore`]
+    pub fn builder() -> LimiterBuilder {
+        LimiterBuilder {
+            policies: Vec::new(),
+            store: MemoryStore::new(),
+        }
+    }
+
+    /// Asks every policy about one request of this key at this cost, and charges it if all
+    /// allow it.
+    pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
+        let charges = self.charges(key.into_key(), cost);
+        self.decision(self.ledger.charge_now(&charges))
+    }
+}
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Asks every policy about one request of this key at this cost, and charges it if all
+    /// allow it.
+    ///
+    /// The question is put at once, not when the future is first polled.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide; the in-process store always can.
+    pub fn check(
+        &self,
+        key: impl IntoKey,
+        cost: u32,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
+        let reply = self.charge(&self.charges(key.into_key(), cost));
+        let names = Arc::clone(&self.policies.names);
+        async move { Ok(Decision::new(names, reply.wait().await?)) }
+    }
+
+    fn charges(&self, key: Key, cost: u32) -> Charges {
+        let limited = self.policies.limited.iter();
+        limited
+            .map(|&policy| Charge { policy, key, cost })
+            .collect()
+    }
+
+    pub(crate) fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.ledger.charge(charges)
+    }
+
+    pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
+        Decision::new(Arc::clone(&self.policies.names), outcomes)
+    }
+}
+
+impl<L: Ledger> Limiter<L> {
+    /// These policies, whose names are known to be good, over a ledger that was opened for them.
+    pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
+        let limited = |(index, policy): (usize, &Policy)| match policy.algorithm() {
+            Algorithm::Unlimited => None,
+            _ => Some(index),
+        };
+        let names = policies.iter().map(|policy| policy.name().to_owned());
+        Self {
+            policies: Arc::new(Policies {
+                names: names.collect(),
+                limited: policies.iter().enumerate().filter_map(limited).collect(),
+            }),
+            ledger: Arc::new(ledger),
+        }
+    }
+
+    /// The same limiter, with the type of its store forgotten.
+    pub fn erased(self) -> Limiter<dyn Ledger> {
+        Limiter {
+            policies: self.policies,
+            ledger: self.ledger,
+        }
+    }
+}
+
+impl<L: ?Sized> Clone for Limiter<L> {
+    fn clone(&self) -> Self {
+        Self {
+            policies: Arc::clone(&self.policies),
+            ledger: Arc::clone(&self.ledger),
+        }
+    }
+}
+
+impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("policies", &self.policies.names)
+            .field("ledger", &&*self.ledger)
+            .finish()
+    }
+}
+
+/// Puts a [`Limiter`] together; see [`Limiter::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct LimiterBuilder<S = MemoryStore> {
+    policies: Vec<Policy>,
+    store: S,
+}
+
+impl<S> LimiterBuilder<S> {
+    /// Adds a policy. All policies are asked about every request.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policies.push(policy);
+        self
+    }
+
+    /// Keeps state in this store.
+    pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
+        LimiterBuilder {
+            policies: self.policies,
+            store,
+        }
+    }
+}
+
+impl<S: Store> LimiterBuilder<S> {
+    /// Builds the limiter.
+    ///
+    /// # Errors
+    ///
+    /// When there is no policy, when a name cannot stand in a header field or is there twice,
+    /// and when the store cannot hold a policy exactly.
+    pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
+        check_policies(&self.policies)?;
+        let ledger = self.store.open(&self.policies)?;
+        Ok(Limiter::of(&self.policies, ledger))
+    }
+}
+
+/// Refuses a list that is empty, and one whose policies cannot be told apart.
+pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
+    if policies.is_empty() {
+        let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";
+        return Err(ConfigError::new("policies", "empty", remedy));
+    }
+    check_names(&policies.iter().map(Policy::name))
+}

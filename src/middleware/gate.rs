@@ -1,0 +1,112 @@
+use std::pin::Pin;
+
+use bytes::Bytes;
+use http::Response;
+
+use crate::algorithm::Algorithm;
+use crate::decision::Outcomes;
+use crate::error::{Diagnostic, StoreError};
+use crate::key::{Head, Key, Missing};
+use crate::limiter::{Charges, Limiter};
+use crate::observe;
+use crate::policy::{Http, Policy};
+use crate::response::{Draft11, Fields, Refusals};
+use crate::store::{Charge, Ledger, Reply};
+
+/// Asks a limiter about requests, and turns its answers into responses.
+#[derive(Debug)]
+pub(super) struct Gate {
+    limiter: Limiter<dyn Ledger>,
+    /// How each policy reads a request, with the policy's place in the limiter's list.
+    readers: Vec<(usize, Http)>,
+    fields: Draft11,
+    refusals: Refusals,
+}
+
+/// What becomes of a request.
+pub(super) enum Ruling {
+    /// It goes on, and its response gets these fields.
+    Pass(Option<Fields>),
+    /// It is answered with this.
+    Refuse(Response<Bytes>),
+}
+
+/// The ruling, or the store's answer that it waits for.
+pub(super) enum Asked {
+    Ruled(Ruling),
+    Waiting(StoreAnswer),
+}
+
+pub(super) type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+
+impl Gate {
+    /// These policies, whose names are known to be good, over a ledger that was opened for them.
+    pub(super) fn new(policies: &[Policy], readers: Vec<Http>, ledger: impl Ledger) -> Self {
+        let limited = |(index, reader): (usize, Http)| match policies[index].algorithm() {
+            Algorithm::Unlimited => None,
+            _ => Some((index, reader)),
+        };
+        Self {
+            limiter: Limiter::of(policies, ledger).erased(),
+            readers: readers
+                .into_iter()
+                .enumerate()
+                .filter_map(limited)
+                .collect(),
+            fields: Draft11::new(policies),
+            refusals: Refusals::new(policies),
+        }
+    }
+
+    pub(super) fn ask(&self, head: &Head<'_>) -> Asked {
+        let charges = match self.charges(head) {
+            Ok(charges) if charges.is_empty() => return Asked::Ruled(Ruling::Pass(None)),
+            Ok(charges) => charges,
+            Err(diagnostic) => {
+                observe::diagnose(&diagnostic);
+                return Asked::Ruled(Ruling::Refuse(Refusals::no_key(diagnostic)));
+            }
+        };
+        match self.limiter.charge(&charges) {
+            Reply::Now(answer) => Asked::Ruled(self.rule(answer)),
+            Reply::Later(answer) => Asked::Waiting(answer),
+        }
+    }
+
+    pub(super) fn rule(&self, answer: Result<Outcomes, StoreError>) -> Ruling {
+        match answer {
+            Ok(outcomes) if outcomes.is_allowed() => Ruling::Pass(self.fields.allowed(&outcomes)),
+            Ok(outcomes) => {
+                Ruling::Refuse(self.refusals.denied(&self.fields, outcomes, |outcomes| {
+                    self.limiter.decision(outcomes)
+                }))
+            }
+            Err(error) => {
+                observe::store_failed(&error);
+                Ruling::Refuse(Refusals::store_failed(error.kind()))
+            }
+        }
+    }
+
+    fn charges(&self, head: &Head<'_>) -> Result<Charges, Diagnostic> {
+        let mut charges = Charges::new();
+        for (policy, reader) in &self.readers {
+            if reader.applies(head) {
+                charges.push(Charge {
+                    policy: *policy,
+                    key: key(reader, head)?,
+                    cost: reader.cost(head),
+                });
+            }
+        }
+        Ok(charges)
+    }
+}
+
+fn key(reader: &Http, head: &Head<'_>) -> Result<Key, Diagnostic> {
+    match reader.key(head) {
+        Ok(key) => Ok(key),
+        Err(Missing::ByClient) => Ok(Key::NOBODY),
+        Err(Missing::ByServer(diagnostic)) => Err(diagnostic),
+    }
+}

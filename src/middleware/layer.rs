@@ -1,0 +1,56 @@
+use std::sync::Arc;
+
+use tower_layer::Layer;
+
+use super::gate::Gate;
+use super::{RateLimit, RateLimitLayerBuilder};
+use crate::algorithm::Algorithm;
+use crate::key::Extract;
+use crate::policy::Policy;
+use crate::store::MemoryStore;
+
+/// Limits the rate of requests to a service of HTTP, and answers those over the limit with
+/// `429 Too Many Requests`.
+///
+/// Clones, and all services that they wrap, share one state. See the
+/// [module](crate::middleware) for examples.
+#[derive(Clone, Debug)]
+pub struct RateLimitLayer {
+    gate: Arc<Gate>,
+}
+
+impl RateLimitLayer {
+    /// One policy named `default`, with its state in this process.
+    ///
+    /// `key` says who is counted: one of the functions of [`key`](crate::key), or a closure over
+    /// the request's [`Head`](crate::key::Head).
+    pub fn new(key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
+        let (policy, reader) = Policy::new("default", algorithm).key(key).split();
+        let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));
+        Self::of(Gate::new(&[policy], vec![reader], ledger))
+    }
+
+    /// Starts a layer with policies and a store of your choice.
+    ///
+    /// # Defaults
+    ///
+    /// - policies: none; at least one has to be given
+    /// - store: a new [`MemoryStore`]
+    pub fn builder() -> RateLimitLayerBuilder {
+        RateLimitLayerBuilder::new()
+    }
+
+    pub(super) fn of(gate: Gate) -> Self {
+        Self {
+            gate: Arc::new(gate),
+        }
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit::new(inner, Arc::clone(&self.gate))
+    }
+}

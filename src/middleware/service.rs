@@ -1,0 +1,72 @@
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::gate::{Asked, Gate, Ruling};
+use super::{ResponseBody, ResponseFuture};
+use crate::key::Head;
+
+/// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of another.
+#[derive(Clone, Debug)]
+pub struct RateLimit<S> {
+    inner: S,
+    gate: Arc<Gate>,
+}
+
+impl<S> RateLimit<S> {
+    pub(super) fn new(inner: S, gate: Arc<Gate>) -> Self {
+        Self { inner, gate }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service, to be changed.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the limit.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for RateLimit<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body,
+    R::Data: From<Bytes>,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, Request<B>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        match self.gate.ask(&Head::of(&request)) {
+            Asked::Ruled(Ruling::Pass(fields)) => {
+                ResponseFuture::calling(self.inner.call(request), fields)
+            }
+            Asked::Ruled(Ruling::Refuse(response)) => ResponseFuture::refused(response),
+            Asked::Waiting(answer) => {
+                // The instance that was polled ready is the one to be called; its clone is not
+                // ready, and stays behind to be polled again.
+                let not_ready_inner = self.inner.clone();
+                let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
+                let gate = Arc::clone(&self.gate);
+                ResponseFuture::waiting(answer, gate, ready_inner, request)
+            }
+        }
+    }
+}

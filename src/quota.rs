@@ -1,0 +1,301 @@
+//! How much per how long.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::clock::Micros;
+use crate::error::ConfigError;
+
+/// A limit and the period it is for: 100 a minute, 5 a second.
+///
+/// The limit is from 0 (which denies everything) to `u32::MAX`; the period is from 1 ms to
+/// 366 days, in whole microseconds.
+///
+/// As text a quota is `limit/period`, where the period is a unit or a number with a unit:
+/// `us`, `ms`, `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), also in the
+/// plural. A bare `m` is refused, since some read a month in it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_ratelimit::Quota;
+///
+/// let quota: Quota = "100/minute".parse()?;
+/// assert_eq!(quota, Quota::per_minute(100));
+/// assert_eq!("1000/30d".parse::<Quota>()?.period(), Duration::from_secs(30 * 86_400));
+/// assert_eq!(quota.to_string(), "100/minute");
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quota {
+    limit: u32,
+    period: Micros,
+}
+
+const SHORTEST: Micros = Micros::new(1_000);
+const LONGEST: Micros = Micros::from_secs(366 * 86_400);
+const PERIOD_REMEDY: &str = "give a length from 1 ms to 366 days";
+const TEXT_REMEDY: &str = "write a limit and a period, such as 100/minute or 5/10s";
+
+impl Quota {
+    /// This many in a second.
+    pub const fn per_second(limit: u32) -> Self {
+        Self::every(limit, 1)
+    }
+
+    /// This many in a minute.
+    pub const fn per_minute(limit: u32) -> Self {
+        Self::every(limit, 60)
+    }
+
+    /// This many in an hour.
+    pub const fn per_hour(limit: u32) -> Self {
+        Self::every(limit, 3_600)
+    }
+
+    /// This many in a day of 24 hours.
+    pub const fn per_day(limit: u32) -> Self {
+        Self::every(limit, 86_400)
+    }
+
+    const fn every(limit: u32, secs: u64) -> Self {
+        Self {
+            limit,
+            period: Micros::from_secs(secs),
+        }
+    }
+
+    /// This many in this period.
+    ///
+    /// # Errors
+    ///
+    /// When the period is shorter than 1 ms, longer than 366 days, or not a whole number of
+    /// microseconds.
+    pub fn new(limit: u32, period: Duration) -> Result<Self, ConfigError> {
+        let refuse = |remedy| {
+            Err(ConfigError::new(
+                "period",
+                format_args!("{period:?}"),
+                remedy,
+            ))
+        };
+        let micros = Micros::from(period);
+        if micros < SHORTEST || micros > LONGEST {
+            return refuse(PERIOD_REMEDY);
+        }
+        if micros.to_duration() != period {
+            return refuse("give a whole number of microseconds");
+        }
+        Ok(Self {
+            limit,
+            period: micros,
+        })
+    }
+
+    /// How much.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Per how long.
+    pub const fn period(&self) -> Duration {
+        self.period.to_duration()
+    }
+
+    pub(crate) const fn period_micros(&self) -> Micros {
+        self.period
+    }
+}
+
+impl FromStr for Quota {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let (limit, period) = text
+            .split_once('/')
+            .ok_or_else(|| ConfigError::quoting("quota", text, TEXT_REMEDY))?;
+        let limit = limit.trim();
+        let limit = limit.parse().map_err(|_| {
+            ConfigError::quoting("limit", limit, "give a whole number from 0 to 4294967295")
+        })?;
+        Self::new(limit, parse_period(period.trim())?)
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, unit) = in_largest_unit(self.period);
+        match (count, unit.long) {
+            (1, Some(long)) => write!(f, "{}/{long}", self.limit),
+            _ => write!(f, "{}/{count}{}", self.limit, unit.short),
+        }
+    }
+}
+
+struct Unit {
+    short: &'static str,
+    long: Option<&'static str>,
+    spellings: &'static [&'static str],
+    micros: u64,
+}
+
+const UNITS: [Unit; 6] = [
+    unit("d", Some("day"), &["d", "day", "days"], 86_400_000_000),
+    unit("h", Some("hour"), &["h", "hour", "hours"], 3_600_000_000),
+    unit(
+        "min",
+        Some("minute"),
+        &["min", "minute", "minutes"],
+        60_000_000,
+    ),
+    unit(
+        "s",
+        Some("second"),
+        &["s", "sec", "second", "seconds"],
+        1_000_000,
+    ),
+    unit("ms", None, &["ms"], 1_000),
+    unit("us", None, &["us", "µs"], 1),
+];
+
+const fn unit(
+    short: &'static str,
+    long: Option<&'static str>,
+    spellings: &'static [&'static str],
+    micros: u64,
+) -> Unit {
+    Unit {
+        short,
+        long,
+        spellings,
+        micros,
+    }
+}
+
+fn in_largest_unit(period: Micros) -> (u64, &'static Unit) {
+    let [.., smallest] = &UNITS;
+    let unit = UNITS
+        .iter()
+        .find(|unit| period.get().is_multiple_of(unit.micros))
+        .unwrap_or(smallest);
+    (period.get() / unit.micros, unit)
+}
+
+fn parse_period(text: &str) -> Result<Duration, ConfigError> {
+    let refuse = |remedy| ConfigError::quoting("period", text, remedy);
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (count, name) = text.split_at(digits);
+    let name = name.trim_start();
+    let unit = UNITS
+        .iter()
+        .find(|unit| unit.spellings.contains(&name))
+        .ok_or_else(|| {
+            refuse("use one of the units us, ms, s, min, h, d, such as 10s or minute")
+        })?;
+    let count = match count {
+        "" => 1,
+        count => count.parse().map_err(|_| refuse(PERIOD_REMEDY))?,
+    };
+    unit.micros
+        .checked_mul(count)
+        .map(Duration::from_micros)
+        .ok_or_else(|| refuse(PERIOD_REMEDY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constructors_say_what_they_take() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Quota::per_second(5), Quota::new(5, second).unwrap());
+        assert_eq!(Quota::per_minute(5), Quota::new(5, 60 * second).unwrap());
+        assert_eq!(Quota::per_hour(5), Quota::new(5, 3_600 * second).unwrap());
+        assert_eq!(Quota::per_day(5), Quota::new(5, 86_400 * second).unwrap());
+    }
+
+    #[test]
+    fn the_period_is_from_one_millisecond_to_366_days() {
+        let day = Duration::from_secs(86_400);
+        assert!(Quota::new(1, Duration::from_millis(1)).is_ok());
+        assert!(Quota::new(1, 366 * day).is_ok());
+        for period in [
+            Duration::ZERO,
+            Duration::from_micros(999),
+            366 * day + Duration::from_micros(1),
+            Duration::MAX,
+        ] {
+            let error = Quota::new(1, period).unwrap_err();
+            assert_eq!(error.field(), "period");
+            assert_eq!(error.value(), format!("{period:?}"));
+            assert_eq!(error.remedy(), PERIOD_REMEDY);
+        }
+        let error = Quota::new(1, Duration::from_nanos(1_000_001)).unwrap_err();
+        assert_eq!(error.remedy(), "give a whole number of microseconds");
+    }
+
+    #[test]
+    fn text_is_a_limit_and_a_period() {
+        let quota = |limit, millis| Quota::new(limit, Duration::from_millis(millis)).unwrap();
+        for (text, expected) in [
+            ("100/minute", quota(100, 60_000)),
+            ("100/min", quota(100, 60_000)),
+            (" 5 / 10 s ", quota(5, 10_000)),
+            ("5/10s", quota(5, 10_000)),
+            ("0/day", quota(0, 86_400_000)),
+            ("7/250ms", quota(7, 250)),
+            (
+                "7/2500us",
+                Quota::new(7, Duration::from_micros(2_500)).unwrap(),
+            ),
+            ("4294967295/366d", quota(u32::MAX, 366 * 86_400_000)),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_quota_is_refused_by_the_name_of_its_field() {
+        for (text, field) in [
+            ("", "quota"),
+            ("100", "quota"),
+            ("/minute", "limit"),
+            ("-1/minute", "limit"),
+            ("1.5/minute", "limit"),
+            ("4294967296/minute", "limit"),
+            ("100/", "period"),
+            ("100/m", "period"),
+            ("100/month", "period"),
+            ("100/10", "period"),
+            ("100/0s", "period"),
+            ("100/999us", "period"),
+            ("100/367d", "period"),
+            ("100/99999999999999999999s", "period"),
+            ("100/18446744073709551615s", "period"),
+            ("100/minute/second", "period"),
+        ] {
+            let error = text.parse::<Quota>().unwrap_err();
+            assert_eq!(error.field(), field, "{text}");
+            assert!(!error.remedy().is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_shows_long_text_in_part() {
+        let error = "x".repeat(10_000).parse::<Quota>().unwrap_err();
+        assert!(error.value().len() < 60, "{}", error.value());
+    }
+
+    #[test]
+    fn what_is_shown_parses_to_the_same() {
+        for text in [
+            "1/second", "2/90s", "3/minute", "4/36h", "5/30d", "6/1500us", "7/1ms",
+        ] {
+            let quota: Quota = text.parse().unwrap();
+            assert_eq!(quota.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+use std::io::Write;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use smallvec::SmallVec;
+
+use crate::clock::Micros;
+use crate::decision::{Outcome, Outcomes};
+use crate::policy::Policy;
+
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// The largest integer of a structured field (RFC 9651, section 3.3.1).
+const LARGEST_INTEGER: u64 = 999_999_999_999_999;
+
+/// Writes the fields of draft-ietf-httpapi-ratelimit-headers-11.
+#[derive(Debug)]
+pub(crate) struct Draft11 {
+    items: Vec<Item>,
+}
+
+/// What can be written of a policy before any request has come.
+#[derive(Debug)]
+struct Item {
+    /// `"name"`
+    name: String,
+    /// `"name";q=10;w=2`
+    policy: String,
+}
+
+/// The fields of one response.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    policies: HeaderValue,
+    limits: HeaderValue,
+}
+
+type Buffer = SmallVec<[u8; 256]>;
+
+impl Draft11 {
+    pub(crate) fn new(policies: &[Policy]) -> Self {
+        Self {
+            items: policies.iter().map(Item::new).collect(),
+        }
+    }
+
+    /// All policies that were asked, with what remains under each.
+    pub(crate) fn allowed(&self, outcomes: &Outcomes) -> Option<Fields> {
+        self.fields(outcomes, |_| true, |outcome| outcome.effective_window)
+    }
+
+    /// All policies that were asked; of those that denied, how long to wait.
+    pub(crate) fn denied(&self, outcomes: &Outcomes) -> Option<Fields> {
+        let denied = |outcome: &Outcome| !outcome.is_allowed();
+        self.fields(outcomes, denied, |outcome| outcome.retry_after)
+    }
+
+    /// `None` if there is nothing to tell.
+    fn fields(
+        &self,
+        outcomes: &Outcomes,
+        listed: impl Fn(&Outcome) -> bool,
+        window: impl Fn(&Outcome) -> Option<Micros>,
+    ) -> Option<Fields> {
+        let mut policies = Buffer::new();
+        let mut limits = Buffer::new();
+        for (policy, outcome) in outcomes.iter() {
+            let item = self.items.get(policy)?;
+            separate(&mut policies);
+            policies.extend_from_slice(item.policy.as_bytes());
+            if listed(outcome) {
+                separate(&mut limits);
+                limits.extend_from_slice(item.name.as_bytes());
+                write!(limits, ";r={}", outcome.remaining()).ok()?;
+                if let Some(window) = window(outcome) {
+                    write!(limits, ";t={}", whole_seconds(window)).ok()?;
+                }
+            }
+        }
+        if limits.is_empty() {
+            return None;
+        }
+        Some(Fields {
+            policies: HeaderValue::from_bytes(&policies).ok()?,
+            limits: HeaderValue::from_bytes(&limits).ok()?,
+        })
+    }
+}
+
+impl Item {
+    fn new(policy: &Policy) -> Self {
+        let name = quoted(policy.name());
+        let algorithm = policy.algorithm();
+        let limit = algorithm.limit().unwrap_or(0);
+        let policy = match algorithm.longest_wait() {
+            Some(wait) => format!("{name};q={limit};w={}", whole_seconds(wait.into())),
+            None => format!("{name};q={limit}"),
+        };
+        Self { name, policy }
+    }
+}
+
+impl Fields {
+    /// Adds the fields to a response, unless it is a redirect.
+    pub(crate) fn add_to(self, status: StatusCode, headers: &mut HeaderMap) {
+        if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
+            return;
+        }
+        headers.append(&RATELIMIT_POLICY, self.policies);
+        headers.append(&RATELIMIT, self.limits);
+    }
+}
+
+/// A string of a structured field; of printable ASCII, it is a string of JSON as well.
+pub(super) fn quoted(name: &str) -> String {
+    let escaped = name.replace('\\', r"\\").replace('"', r#"\""#);
+    format!("\"{escaped}\"")
+}
+
+fn separate(list: &mut Buffer) {
+    if !list.is_empty() {
+        list.extend_from_slice(b", ");
+    }
+}
+
+fn whole_seconds(time: Micros) -> u64 {
+    time.ceil_secs().clamp(1, LARGEST_INTEGER)
+}

@@ -1,0 +1,66 @@
+//! Where state lives.
+//!
+//! A [`Store`] is opened once for a list of policies. What it returns, a [`Ledger`], is then
+//! asked once per request and answers now or later.
+//!
+//! [`MemoryStore`] keeps state in this process and always answers at once.
+
+mod memory;
+mod reply;
+
+use std::fmt;
+
+pub use self::memory::{MemoryLedger, MemoryStore};
+pub use self::reply::Reply;
+
+use crate::decision::Outcomes;
+use crate::error::{ConfigError, StoreError};
+use crate::key::Key;
+use crate::policy::Policy;
+
+/// A place where state lives.
+pub trait Store {
+    /// What the store opens for a list of policies.
+    type Ledger: Ledger;
+
+    /// Makes room for these policies. A [`Charge`] names them by their place in this list.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot hold a policy exactly.
+    fn open(&self, policies: &[Policy]) -> Result<Self::Ledger, ConfigError>;
+}
+
+/// The state of all keys under one list of policies.
+pub trait Ledger: fmt::Debug + Send + Sync + 'static {
+    /// Decides on one request, in one step at one moment: if every policy allows it, each is
+    /// charged; if one denies, none is.
+    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>>;
+}
+
+/// What one policy is asked about one request.
+///
+/// A list of charges names each policy at most once.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge {
+    pub(crate) policy: usize,
+    pub(crate) key: Key,
+    pub(crate) cost: u32,
+}
+
+impl Charge {
+    /// The policy, by its place in the list that the ledger was opened with.
+    pub fn policy(&self) -> usize {
+        self.policy
+    }
+
+    /// Who is charged.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// How much.
+    pub fn cost(&self) -> u32 {
+        self.cost
+    }
+}

@@ -1,0 +1,37 @@
+use std::fmt;
+use std::pin::Pin;
+
+/// An answer, or the promise of one.
+///
+/// A store in this process answers [`Now`](Self::Now) and allocates nothing for it; a store
+/// behind a network answers [`Later`](Self::Later).
+pub enum Reply<T> {
+    /// The answer.
+    Now(T),
+    /// The answer will come.
+    Later(Pin<Box<dyn Future<Output = T> + Send>>),
+}
+
+impl<T> Reply<T> {
+    /// The answer that comes from this future.
+    pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self::Later(Box::pin(future))
+    }
+
+    /// Waits for the answer, if it is not there yet.
+    pub async fn wait(self) -> T {
+        match self {
+            Self::Now(answer) => answer,
+            Self::Later(future) => future.await,
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(answer) => f.debug_tuple("Now").field(answer).finish(),
+            Self::Later(_) => f.debug_tuple("Later").finish_non_exhaustive(),
+        }
+    }
+}
