@@ -18,7 +18,10 @@ mod observe;
 #[cfg(feature = "http")]
 pub mod response;
 
-pub use self::algorithm::{Algorithm, FixedWindow, Gcra, LeakyBucket, TokenBucket};
+pub use self::algorithm::{
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingSlots,
+    SlidingWindow, TokenBucket,
+};
 pub use self::clock::{ManualClock, Micros};
 pub use self::decision::{Decision, Outcome};
 pub use self::error::{ConfigError, StoreError};

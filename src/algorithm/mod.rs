@@ -14,9 +14,13 @@
 //!
 //! The last three are one mechanism under three names; they decide alike.
 
+mod anchored_window;
 mod fixed_window;
 mod gcra;
 mod leaky_bucket;
+mod sliding_log;
+mod sliding_slots;
+mod sliding_window;
 mod state;
 mod step;
 mod text;
@@ -25,9 +29,13 @@ mod unlimited;
 
 use std::time::Duration;
 
+pub use self::anchored_window::AnchoredWindow;
 pub use self::fixed_window::FixedWindow;
 pub use self::gcra::Gcra;
 pub use self::leaky_bucket::LeakyBucket;
+pub use self::sliding_log::SlidingLog;
+pub use self::sliding_slots::SlidingSlots;
+pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
 
@@ -54,6 +62,14 @@ use crate::decision::Outcome;
 pub enum Algorithm {
     /// See [`FixedWindow`].
     FixedWindow(FixedWindow),
+    /// See [`AnchoredWindow`].
+    AnchoredWindow(AnchoredWindow),
+    /// See [`SlidingLog`].
+    SlidingLog(SlidingLog),
+    /// See [`SlidingWindow`].
+    SlidingWindow(SlidingWindow),
+    /// See [`SlidingSlots`].
+    SlidingSlots(SlidingSlots),
     /// See [`TokenBucket`].
     TokenBucket(TokenBucket),
     /// See [`LeakyBucket`].
@@ -75,11 +91,22 @@ impl Algorithm {
         }
     }
 
-    /// How long a key that has used up its limit waits for the whole of it, at most: a window's
-    /// period; the time in which an empty bucket fills. `None` if nothing is ever to be had,
-    /// or if unlimited.
+    /// The time for which the limit is meant: a window's period; the time in which an empty
+    /// bucket fills at its rate. `None` if nothing is ever to be had, or if unlimited.
+    pub fn period(&self) -> Option<Duration> {
+        self.if_limited(self.rule().window())
+    }
+
+    /// How long a key that has used up its limit waits for the whole of it, at most. `None` if
+    /// nothing is ever to be had, or if unlimited.
     pub fn longest_wait(&self) -> Option<Duration> {
-        self.rule().longest_wait().map(Micros::to_duration)
+        self.if_limited(self.rule().longest_wait())
+    }
+
+    fn if_limited(&self, time: Micros) -> Option<Duration> {
+        self.limit()
+            .is_some_and(|limit| limit > 0)
+            .then(|| time.to_duration())
     }
 
     /// Decides on one request: a pure function that reads no clock and keeps nothing.
@@ -99,51 +126,62 @@ impl Algorithm {
     /// let (outcome, state) = algorithm.step(State::NEW, now, 1);
     /// assert!(outcome.is_allowed());
     ///
-    /// let (outcome, unchanged) = algorithm.step(state, now, 1);
+    /// let (outcome, unchanged) = algorithm.step(state.clone(), now, 1);
     /// assert_eq!(outcome.retry_after(), Some(Duration::from_secs(45)));
     /// assert_eq!(unchanged, state);
     /// ```
-    pub fn step(&self, state: State, now: Micros, cost: u32) -> (Outcome, State) {
-        let attempt = self.attempt(state, now, cost);
-        let outcome = self.outcome(&attempt, true);
-        (outcome, attempt.after.unwrap_or(attempt.before))
+    pub fn step(&self, mut state: State, now: Micros, cost: u32) -> (Outcome, State) {
+        if let Some(possible) = self.moved_back(&state, now) {
+            state = possible;
+        }
+        let allowed = self.allows(&state, now, cost);
+        if allowed {
+            self.charge(&mut state, now, cost);
+        }
+        (self.outcome(&state, now, cost, allowed), state)
     }
 
-    /// The first half of a step: is it allowed?
-    pub(crate) fn attempt(&self, state: State, now: Micros, cost: u32) -> Attempt {
-        let rule = self.rule();
-        let before = rule.moved_back(state, now);
-        Attempt {
-            now,
-            cost,
-            before,
-            after: rule.admit(before, now, cost),
+    /// If no request at or before `now` could have left this state, the nearest one that could.
+    pub(crate) fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
+        self.rule().moved_back(state, now)
+    }
+
+    /// Whether a request of this cost is allowed.
+    pub(crate) fn allows(&self, state: &State, now: Micros, cost: u32) -> bool {
+        self.rule().allows(state, now, cost)
+    }
+
+    /// Charges a request that is allowed.
+    pub(crate) fn charge(&self, state: &mut State, now: Micros, cost: u32) {
+        if cost > 0 {
+            self.rule().charge(state, now, cost);
         }
     }
 
-    /// The second half: what is to be told, once it is known whether the charge stands.
-    pub(crate) fn outcome(&self, attempt: &Attempt, charged: bool) -> Outcome {
-        let &Attempt {
-            now, cost, before, ..
-        } = attempt;
-        let rule = self.rule();
-        match attempt.after {
-            Some(after) if charged => rule.allowed(after, now),
-            Some(_) => rule.allowed(before, now),
-            None => rule.denied(before, now, cost),
+    /// What is to be told of a request, once its charge is in the state or has been dropped.
+    pub(crate) fn outcome(&self, state: &State, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        if allowed {
+            self.rule().allowed(state, now)
+        } else {
+            self.rule().denied(state, now, cost)
         }
     }
 
     /// Whether the state is as good as that of a key which was never seen.
-    pub(crate) fn is_as_new(&self, state: State, now: Micros) -> bool {
-        let rule = self.rule();
-        rule.reset_after(rule.moved_back(state, now), now) == Micros::ZERO
+    pub(crate) fn is_as_new(&self, state: &State, now: Micros) -> bool {
+        let possible = self.moved_back(state, now);
+        let state = possible.as_ref().unwrap_or(state);
+        self.rule().reset_after(state, now) == Micros::ZERO
     }
 
     fn rule(&self) -> &dyn Step {
         match self {
             Self::FixedWindow(window) => window,
-            Self::TokenBucket(bucket) => bucket.as_gcra(),
+            Self::AnchoredWindow(window) => window,
+            Self::SlidingLog(log) => log,
+            Self::SlidingWindow(window) => window,
+            Self::SlidingSlots(slots) => slots,
+            Self::TokenBucket(bucket) => bucket.rule(),
             Self::LeakyBucket(bucket) => bucket.as_gcra(),
             Self::Gcra(gcra) => gcra,
             Self::Unlimited => &Unlimited,
@@ -160,41 +198,45 @@ macro_rules! from_shape {
         }
     )+};
 }
-from_shape!(FixedWindow TokenBucket LeakyBucket Gcra);
-
-/// One request held against one state; what is told of it depends on the other policies too.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Attempt {
-    now: Micros,
-    cost: u32,
-    /// The state, moved back to `now` if it was from the future.
-    pub(crate) before: State,
-    /// The state after the charge; `None` if it is denied.
-    pub(crate) after: Option<State>,
+from_shape! {
+    FixedWindow AnchoredWindow SlidingLog SlidingWindow SlidingSlots
+    TokenBucket LeakyBucket Gcra
 }
 
-/// The constructors that every shape made of one quota shares.
-macro_rules! quota_constructors {
-    () => {
+/// The constructors that cannot fail.
+macro_rules! paved_constructors {
+    ($limit:ty, $of:path $(, $note:literal)?) => {
         /// This many in a second.
-        pub const fn per_second(limit: u32) -> Self {
-            Self::of($crate::quota::Quota::per_second(limit))
+        $(#[doc = concat!("\n", $note)])?
+        pub const fn per_second(limit: $limit) -> Self {
+            $of($crate::quota::Quota::per_second(limit as u32))
         }
 
         /// This many in a minute.
-        pub const fn per_minute(limit: u32) -> Self {
-            Self::of($crate::quota::Quota::per_minute(limit))
+        $(#[doc = concat!("\n", $note)])?
+        pub const fn per_minute(limit: $limit) -> Self {
+            $of($crate::quota::Quota::per_minute(limit as u32))
         }
 
         /// This many in an hour.
-        pub const fn per_hour(limit: u32) -> Self {
-            Self::of($crate::quota::Quota::per_hour(limit))
+        $(#[doc = concat!("\n", $note)])?
+        pub const fn per_hour(limit: $limit) -> Self {
+            $of($crate::quota::Quota::per_hour(limit as u32))
         }
 
         /// This many in a day of 24 hours.
-        pub const fn per_day(limit: u32) -> Self {
-            Self::of($crate::quota::Quota::per_day(limit))
+        $(#[doc = concat!("\n", $note)])?
+        pub const fn per_day(limit: $limit) -> Self {
+            $of($crate::quota::Quota::per_day(limit as u32))
         }
+    };
+}
+use paved_constructors;
+
+/// The constructors of a shape that can be made of any quota.
+macro_rules! quota_constructors {
+    () => {
+        $crate::algorithm::paved_constructors!(u32, Self::of);
 
         /// This many in this period.
         ///

@@ -1,21 +1,39 @@
-/// What is kept of one key under one policy: three words that only the algorithm reads.
+use smallvec::SmallVec;
+
+/// What is kept of one key under one policy: words that only the algorithm reads.
 ///
-/// All zero is a key that was never seen. Every word of a state that an algorithm writes before
-/// the year 2255 is below 2^53, so that languages whose numbers are doubles hold it exactly.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State([u64; 3]);
+/// No words at all is a key that was never seen. Up to three are kept in place; only a sliding
+/// log and sliding slots need more. Every word that an algorithm writes before the year 2255 is
+/// below 2^53, so that languages whose numbers are doubles hold it exactly.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct State(SmallVec<[u64; 3]>);
 
 impl State {
     /// The state of a key that was never seen.
-    pub const NEW: Self = Self([0; 3]);
+    pub const NEW: Self = Self(SmallVec::new_const());
 
     /// A state that was kept elsewhere.
-    pub const fn from_words(words: [u64; 3]) -> Self {
-        Self(words)
+    pub fn from_words(words: &[u64]) -> Self {
+        Self(SmallVec::from_slice(words))
     }
 
     /// The words, to be kept elsewhere.
-    pub const fn words(self) -> [u64; 3] {
-        self.0
+    pub fn words(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// The first words, zero where there are none.
+    pub(super) fn first<const N: usize>(&self) -> [u64; N] {
+        std::array::from_fn(|index| self.0.get(index).copied().unwrap_or(0))
+    }
+
+    /// Replaces all words.
+    pub(super) fn set<const N: usize>(&mut self, words: [u64; N]) {
+        self.0.clear();
+        self.0.extend_from_slice(&words);
+    }
+
+    pub(super) fn words_mut(&mut self) -> &mut SmallVec<[u64; 3]> {
+        &mut self.0
     }
 }

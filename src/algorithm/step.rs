@@ -4,49 +4,76 @@ use crate::decision::Outcome;
 
 /// The rule of one algorithm, as pure functions on integers.
 ///
-/// Asking and telling are apart, because most questions need no more than [`admit`](Self::admit).
-/// All but [`moved_back`](Self::moved_back) expect a state that it has returned.
+/// Asking, charging and telling are apart: a refusal only reads, and of several policies none
+/// is charged before all have been asked. A room sees costs from 1 to its limit only, and only
+/// states that [`moved_back`](Self::moved_back) has nothing to say about.
 pub(super) trait Step {
-    /// The most that can be admitted at one instant.
+    /// The most that can be admitted at one instant; 0 if nothing ever can.
     fn limit(&self) -> u32;
 
+    /// The time for which the limit is meant: a window's period; the time in which an empty
+    /// bucket fills.
+    fn window(&self) -> Micros;
+
     /// How long a key that has used up its limit waits for the whole of it, at most.
-    fn longest_wait(&self) -> Option<Micros>;
+    fn longest_wait(&self) -> Micros;
 
-    /// The state, or if no request at or before `now` could have left it, the nearest one that
-    /// could: its counts and its debt are kept, its times become `now`.
-    fn moved_back(&self, state: State, now: Micros) -> State;
+    /// If no request at or before `now` could have left this state, the nearest one that could:
+    /// its counts and its debt are kept, its times become `now`.
+    fn moved_back(&self, state: &State, now: Micros) -> Option<State>;
 
-    /// The state after this request, or `None` if it is denied. A cost of 0 changes nothing.
-    fn admit(&self, state: State, now: Micros, cost: u32) -> Option<State>;
+    /// Whether a request of this cost is allowed.
+    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool;
+
+    /// Charges a request that is allowed.
+    fn charge(&self, state: &mut State, now: Micros, cost: u32);
 
     /// How many further requests of cost 1 would be allowed at this instant.
-    fn remaining(&self, state: State, now: Micros) -> u32;
+    fn remaining(&self, state: &State, now: Micros) -> u32;
 
     /// How long until the key is as good as new.
-    fn reset_after(&self, state: State, now: Micros) -> Micros;
+    fn reset_after(&self, state: &State, now: Micros) -> Micros;
 
     /// How long a request of this cost, which is denied now, has to wait.
-    fn retry_after(&self, state: State, now: Micros, cost: u32) -> Option<Micros>;
+    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros;
 
     /// How long what remains has to last for a client that wants no refusal.
-    fn effective_window(&self, state: State, now: Micros) -> Option<Micros>;
+    fn effective_window(&self, state: &State, now: Micros) -> Micros;
 
-    fn allowed(&self, state: State, now: Micros) -> Outcome {
+    /// How long until one more unit remains than now; the window, if the limit is whole.
+    fn next_unit(&self, state: &State, now: Micros) -> Micros {
+        match self.remaining(state, now) {
+            remaining if remaining < self.limit() => self.retry_after(state, now, remaining + 1),
+            _ => self.window(),
+        }
+    }
+
+    /// Whether a request of any cost is allowed. One of cost 0 only asks.
+    fn allows(&self, state: &State, now: Micros, cost: u32) -> bool {
+        match cost {
+            0 => self.limit() > 0,
+            cost => cost <= self.limit() && self.admits(state, now, cost),
+        }
+    }
+
+    /// What is told of a request that is allowed, after its charge.
+    fn allowed(&self, state: &State, now: Micros) -> Outcome {
         Outcome {
             allowed: true,
             limit: self.limit(),
             remaining: self.remaining(state, now),
             reset_after: self.reset_after(state, now),
-            effective_window: self.effective_window(state, now),
+            effective_window: (self.limit() > 0).then(|| self.effective_window(state, now)),
             retry_after: None,
         }
     }
 
-    fn denied(&self, state: State, now: Micros, cost: u32) -> Outcome {
+    /// What is told of a request that is denied.
+    fn denied(&self, state: &State, now: Micros, cost: u32) -> Outcome {
+        let can_pass = (1..=self.limit()).contains(&cost);
         Outcome {
             allowed: false,
-            retry_after: self.retry_after(state, now, cost),
+            retry_after: can_pass.then(|| self.retry_after(state, now, cost)),
             ..self.allowed(state, now)
         }
     }

@@ -3,11 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Algorithm, FixedWindow, Gcra, LeakyBucket, TokenBucket};
+use super::{
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingSlots,
+    SlidingWindow, TokenBucket,
+};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-const NAMES: &str = "use one of fixed-window, token-bucket, leaky-bucket, gcra, unlimited, such as fixed-window 100/minute";
+const NAMES: &str = "use one of fixed-window, anchored-window, sliding-log, sliding-window, \
+    sliding-slots, token-bucket, token-bucket-interval, leaky-bucket, gcra, unlimited, \
+    such as fixed-window 100/minute";
 
 impl FromStr for Algorithm {
     type Err = ConfigError;
@@ -17,7 +22,14 @@ impl FromStr for Algorithm {
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         Ok(match name {
             "fixed-window" => Self::FixedWindow(rest.parse()?),
+            "anchored-window" => Self::AnchoredWindow(rest.parse()?),
+            "sliding-log" => Self::SlidingLog(rest.parse()?),
+            "sliding-window" => Self::SlidingWindow(rest.parse()?),
+            "sliding-slots" => Self::SlidingSlots(rest.parse()?),
             "token-bucket" => Self::TokenBucket(rest.parse()?),
+            "token-bucket-interval" => {
+                Self::TokenBucket(rest.parse::<TokenBucket>()?.by_interval())
+            }
             "leaky-bucket" => Self::LeakyBucket(rest.parse()?),
             "gcra" => Self::Gcra(rest.parse()?),
             "unlimited" if rest.is_empty() => Self::Unlimited,
@@ -28,68 +40,117 @@ impl FromStr for Algorithm {
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape: &dyn fmt::Display = match self {
+            Self::FixedWindow(window) => window,
+            Self::AnchoredWindow(window) => window,
+            Self::SlidingLog(log) => log,
+            Self::SlidingWindow(window) => window,
+            Self::SlidingSlots(slots) => slots,
+            Self::TokenBucket(bucket) => bucket,
+            Self::LeakyBucket(bucket) => bucket,
+            Self::Gcra(gcra) => gcra,
+            Self::Unlimited => return f.write_str(self.name()),
+        };
+        write!(f, "{} {shape}", self.name())
+    }
+}
+
+impl Algorithm {
+    /// Its name, as it stands in text: `fixed-window`, `token-bucket-interval`.
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::FixedWindow(window) => write!(f, "fixed-window {window}"),
-            Self::TokenBucket(bucket) => write!(f, "token-bucket {bucket}"),
-            Self::LeakyBucket(bucket) => write!(f, "leaky-bucket {bucket}"),
-            Self::Gcra(gcra) => write!(f, "gcra {gcra}"),
-            Self::Unlimited => f.write_str("unlimited"),
+            Self::FixedWindow(_) => "fixed-window",
+            Self::AnchoredWindow(_) => "anchored-window",
+            Self::SlidingLog(_) => "sliding-log",
+            Self::SlidingWindow(_) => "sliding-window",
+            Self::SlidingSlots(_) => "sliding-slots",
+            Self::TokenBucket(bucket) if bucket.is_by_interval() => "token-bucket-interval",
+            Self::TokenBucket(_) => "token-bucket",
+            Self::LeakyBucket(_) => "leaky-bucket",
+            Self::Gcra(_) => "gcra",
+            Self::Unlimited => "unlimited",
         }
     }
 }
 
-impl FromStr for FixedWindow {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        text.parse().map(Self::of)
-    }
-}
-
-impl fmt::Display for FixedWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.quota().fmt(f)
-    }
-}
-
-/// A bucket as text: its quota and, after a word of its own, its size.
-macro_rules! bucket_text {
-    ($($bucket:ident, $size:literal, $resized:ident, $capacity:expr;)+) => {$(
-        impl FromStr for $bucket {
+/// A shape as text: its quota and, after a word, a number of its own.
+macro_rules! shape_as_text {
+    ($shape:ident of quota, $of:expr) => {
+        impl FromStr for $shape {
             type Err = ConfigError;
 
             fn from_str(text: &str) -> Result<Self, ConfigError> {
-                let (quota, size) = sized(text, $size)?;
-                let bucket = Self::of(quota);
-                Ok(size.map_or(bucket, |size| bucket.$resized(size)))
+                $of(text.parse()?)
             }
         }
 
-        impl fmt::Display for $bucket {
+        impl fmt::Display for $shape {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.quota().fmt(f)
+            }
+        }
+    };
+    ($shape:ident of quota and $word:literal, $of:expr, $shown:expr) => {
+        impl FromStr for $shape {
+            type Err = ConfigError;
+
+            fn from_str(text: &str) -> Result<Self, ConfigError> {
+                let (quota, number) = with_number(text, $word)?;
+                $of(quota, number)
+            }
+        }
+
+        impl fmt::Display for $shape {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.quota().fmt(f)?;
-                match $capacity(self) {
-                    size if size == self.quota().limit() => Ok(()),
-                    size => write!(f, " {} {size}", $size),
+                match $shown(self) {
+                    Some(number) => write!(f, " {} {number}", $word),
+                    None => Ok(()),
                 }
             }
         }
-    )+};
+    };
 }
 
-bucket_text! {
-    Gcra, "burst", burst, Gcra::capacity;
-    TokenBucket, "burst", burst, TokenBucket::capacity;
-    LeakyBucket, "capacity", capacity, |bucket: &LeakyBucket| bucket.as_gcra().capacity();
+shape_as_text!(FixedWindow of quota, |quota| Ok(Self::of(quota)));
+shape_as_text!(AnchoredWindow of quota, |quota| Ok(Self::of(quota)));
+shape_as_text!(SlidingLog of quota, Self::of);
+shape_as_text!(SlidingWindow of quota, |quota| Ok(Self::of(quota)));
+shape_as_text!(
+    SlidingSlots of quota and "slots",
+    |quota, slots: Option<u32>| match slots {
+        Some(slots) => Self::cut(quota, slots),
+        None => Self::of(quota),
+    },
+    |slots: &SlidingSlots| (slots.count() != 10).then(|| slots.count())
+);
+shape_as_text!(
+    TokenBucket of quota and "burst",
+    |quota: Quota, burst: Option<u32>| Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit()))),
+    |bucket: &TokenBucket| unless_limit(bucket.quota(), bucket.capacity())
+);
+shape_as_text!(
+    LeakyBucket of quota and "capacity",
+    |quota: Quota, size: Option<u32>| Ok(Self::of(quota).capacity(size.unwrap_or(quota.limit()))),
+    |bucket: &LeakyBucket| unless_limit(bucket.quota(), bucket.as_gcra().capacity())
+);
+shape_as_text!(
+    Gcra of quota and "burst",
+    |quota: Quota, burst: Option<u32>| Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit()))),
+    |gcra: &Gcra| unless_limit(gcra.quota(), gcra.capacity())
+);
+
+fn unless_limit(quota: Quota, size: u32) -> Option<u32> {
+    (size != quota.limit()).then_some(size)
 }
 
-fn sized(text: &str, word: &'static str) -> Result<(Quota, Option<u32>), ConfigError> {
-    let Some((quota, size)) = text.split_once(word) else {
+fn with_number(text: &str, word: &'static str) -> Result<(Quota, Option<u32>), ConfigError> {
+    let Some((quota, number)) = text.split_once(word) else {
         return Ok((text.parse()?, None));
     };
-    let size = size.trim();
-    let parsed = size.parse().map_err(|_| {
-        ConfigError::quoting(word, size, "give a whole number from 0 to 4294967295")
+    let number = number.trim();
+    let parsed = number.parse().map_err(|_| {
+        ConfigError::quoting(word, number, "give a whole number from 0 to 4294967295")
     })?;
     Ok((quota.trim_end().parse()?, Some(parsed)))
 }
@@ -102,6 +163,13 @@ mod tests {
     fn what_is_shown_parses_to_the_same() {
         for text in [
             "fixed-window 100/minute",
+            "anchored-window 100/minute",
+            "sliding-log 65536/minute",
+            "sliding-window 100/90s",
+            "sliding-slots 100/minute",
+            "sliding-slots 100/minute slots 60",
+            "token-bucket-interval 100/minute burst 5",
+            "token-bucket-interval 100/minute",
             "token-bucket 5/second burst 10",
             "token-bucket 5/second",
             "leaky-bucket 5/second capacity 10",
@@ -125,6 +193,9 @@ mod tests {
             ("token-bucket 5/second burst -1", "burst"),
             ("token-bucket x/second burst 1", "limit"),
             ("token-bucket 5/second capacity 10", "period"),
+            ("sliding-log 65537/second", "limit"),
+            ("sliding-slots 5/second slots 7", "slots"),
+            ("sliding-slots 5/second slots", "slots"),
             ("leaky-bucket 5/second capacity 4294967296", "capacity"),
         ] {
             let error = text.parse::<Algorithm>().unwrap_err();

@@ -10,31 +10,37 @@ impl Step for Unlimited {
         u32::MAX
     }
 
-    fn longest_wait(&self) -> Option<Micros> {
-        None
-    }
-
-    fn moved_back(&self, _: State, _: Micros) -> State {
-        State::NEW
-    }
-
-    fn admit(&self, state: State, _: Micros, _: u32) -> Option<State> {
-        Some(state)
-    }
-
-    fn remaining(&self, _: State, _: Micros) -> u32 {
-        u32::MAX
-    }
-
-    fn reset_after(&self, _: State, _: Micros) -> Micros {
+    fn window(&self) -> Micros {
         Micros::ZERO
     }
 
-    fn retry_after(&self, _: State, _: Micros, _: u32) -> Option<Micros> {
+    fn longest_wait(&self) -> Micros {
+        Micros::ZERO
+    }
+
+    fn moved_back(&self, _: &State, _: Micros) -> Option<State> {
         None
     }
 
-    fn effective_window(&self, _: State, _: Micros) -> Option<Micros> {
-        None
+    fn admits(&self, _: &State, _: Micros, _: u32) -> bool {
+        true
+    }
+
+    fn charge(&self, _: &mut State, _: Micros, _: u32) {}
+
+    fn remaining(&self, _: &State, _: Micros) -> u32 {
+        u32::MAX
+    }
+
+    fn reset_after(&self, _: &State, _: Micros) -> Micros {
+        Micros::ZERO
+    }
+
+    fn retry_after(&self, _: &State, _: Micros, _: u32) -> Micros {
+        Micros::ZERO
+    }
+
+    fn effective_window(&self, _: &State, _: Micros) -> Micros {
+        Micros::ZERO
     }
 }

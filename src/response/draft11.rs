@@ -92,7 +92,7 @@ impl Item {
         let name = quoted(policy.name());
         let algorithm = policy.algorithm();
         let limit = algorithm.limit().unwrap_or(0);
-        let policy = match algorithm.longest_wait() {
+        let policy = match algorithm.period() {
             Some(wait) => format!("{name};q={limit};w={}", whole_seconds(wait.into())),
             None => format!("{name};q={limit}"),
         };

@@ -10,40 +10,37 @@ struct Window {
     used: u64,
 }
 
-impl From<State> for Window {
-    fn from(state: State) -> Self {
-        let [start, used, _] = state.words();
+impl Window {
+    fn of(state: &State) -> Self {
+        let [start, used] = state.first();
         Self { start, used }
     }
-}
 
-impl From<Window> for State {
-    fn from(window: Window) -> Self {
-        State::from_words([window.start, window.used, 0])
+    fn words(self) -> [u64; 2] {
+        [self.start, self.used]
     }
 }
 
 impl FixedWindow {
-    fn start(self, now: Micros) -> u64 {
-        now.get() - now.get() % self.period()
-    }
-
     fn period(self) -> u64 {
         self.quota.period_micros().get()
     }
 
-    /// The window at `now`, empty if the state is of an earlier one.
-    fn window(self, state: State, now: Micros) -> Window {
-        let start = self.start(now);
-        let used = match Window::from(state) {
-            last if last.start == start => last.used,
-            _ => 0,
-        };
-        Window { start, used }
+    fn start(self, now: Micros) -> u64 {
+        now.get() - now.get() % self.period()
     }
 
-    fn to_its_end(self, now: Micros) -> Micros {
+    fn end(self, now: Micros) -> Micros {
         Micros::new(self.period() - now.get() % self.period())
+    }
+
+    /// The window at `now`, empty if the state is of an earlier one.
+    fn window_at(self, now: Micros, state: &State) -> Window {
+        let start = self.start(now);
+        match Window::of(state) {
+            window if window.start == start => window,
+            _ => Window { start, used: 0 },
+        }
     }
 }
 
@@ -52,46 +49,47 @@ impl Step for FixedWindow {
         self.quota.limit()
     }
 
-    fn longest_wait(&self) -> Option<Micros> {
-        (self.limit() > 0).then(|| self.quota.period_micros())
+    fn window(&self) -> Micros {
+        self.quota.period_micros()
     }
 
-    fn moved_back(&self, state: State, now: Micros) -> State {
+    fn longest_wait(&self) -> Micros {
+        self.quota.period_micros()
+    }
+
+    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
+        let window = Window::of(state);
         let start = self.start(now);
-        match Window::from(state) {
-            window if window.start > start => Window { start, ..window }.into(),
-            _ => state,
-        }
+        (window.start > start).then(|| State::from_words(&Window { start, ..window }.words()))
     }
 
-    fn admit(&self, state: State, now: Micros, cost: u32) -> Option<State> {
-        if cost == 0 {
-            return (self.limit() > 0).then_some(state);
-        }
-        let Window { start, used } = self.window(state, now);
-        let used = used + u64::from(cost);
-        (used <= u64::from(self.limit())).then(|| Window { start, used }.into())
+    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
+        self.window_at(now, state).used + u64::from(cost) <= self.limit().into()
     }
 
-    fn remaining(&self, state: State, now: Micros) -> u32 {
-        let used = self.window(state, now).used;
+    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
+        let mut window = self.window_at(now, state);
+        window.used += u64::from(cost);
+        state.set(window.words());
+    }
+
+    fn remaining(&self, state: &State, now: Micros) -> u32 {
+        let used = self.window_at(now, state).used;
         u32::try_from(used).map_or(0, |used| self.limit().saturating_sub(used))
     }
 
-    fn reset_after(&self, state: State, now: Micros) -> Micros {
-        match self.window(state, now).used {
+    fn reset_after(&self, state: &State, now: Micros) -> Micros {
+        match self.window_at(now, state).used {
             0 => Micros::ZERO,
-            _ => self.to_its_end(now),
+            _ => self.end(now),
         }
     }
 
-    fn retry_after(&self, _: State, now: Micros, cost: u32) -> Option<Micros> {
-        (1..=self.limit())
-            .contains(&cost)
-            .then(|| self.to_its_end(now))
+    fn retry_after(&self, _: &State, now: Micros, _: u32) -> Micros {
+        self.end(now)
     }
 
-    fn effective_window(&self, _: State, now: Micros) -> Option<Micros> {
-        (self.limit() > 0).then(|| self.to_its_end(now))
+    fn effective_window(&self, _: &State, now: Micros) -> Micros {
+        self.end(now)
     }
 }

@@ -7,23 +7,21 @@ use crate::clock::Micros;
 ///
 /// It is kept in requests and not as the moment at which the debt is drained, so that it
 /// survives a change of the rate.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Debt {
     at: u64,
     whole: u64,
     part: u64,
 }
 
-impl From<State> for Debt {
-    fn from(state: State) -> Self {
-        let [at, whole, part] = state.words();
+impl Debt {
+    fn of(state: &State) -> Self {
+        let [at, whole, part] = state.first();
         Self { at, whole, part }
     }
-}
 
-impl From<Debt> for State {
-    fn from(debt: Debt) -> Self {
-        State::from_words([debt.at, debt.whole, debt.part])
+    fn words(self) -> [u64; 3] {
+        [self.at, self.whole, self.part]
     }
 }
 
@@ -35,18 +33,20 @@ impl Gcra {
         u128::from(requests) * u128::from(self.parts)
     }
 
-    fn owed(self, state: State, now: Micros) -> u128 {
-        let Debt { at, whole, part } = state.into();
+    fn owed(self, state: &State, now: Micros) -> u128 {
+        let Debt { at, whole, part } = Debt::of(state);
         let then = u128::from(whole) * u128::from(self.parts) + u128::from(part);
         let drained = u128::from(now.get().saturating_sub(at)) * u128::from(self.drain);
         then.saturating_sub(drained)
     }
 
-    /// The time in which this many parts drain, rounded up.
-    fn time_to_drain(self, parts: u128) -> Option<Micros> {
-        (self.drain > 0).then(|| Micros::wait(div_ceil(parts, self.drain)))
+    /// The time in which so many parts drain, rounded up. A rate of 0 has a limit of 0, whose
+    /// waits nobody is told.
+    fn time_to_drain(self, parts: u128) -> Micros {
+        Micros::wait(div_ceil(parts, self.drain.max(1)))
     }
 
+    /// Whole requests, and parts of one.
     fn divided(self, parts: u128) -> (u64, u64) {
         if let Ok(parts) = u64::try_from(parts) {
             return (parts / self.parts, parts % self.parts);
@@ -64,60 +64,55 @@ impl Step for Gcra {
         }
     }
 
-    fn longest_wait(&self) -> Option<Micros> {
-        match self.limit() {
-            0 => None,
-            limit => self.time_to_drain(self.in_parts(limit)),
-        }
+    fn window(&self) -> Micros {
+        self.time_to_drain(self.in_parts(self.limit()))
     }
 
-    fn moved_back(&self, state: State, now: Micros) -> State {
-        let debt = Debt::from(state);
-        let at = debt.at.min(now.get());
+    fn longest_wait(&self) -> Micros {
+        self.window()
+    }
+
+    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
+        let debt = Debt::of(state);
         let capacity = u64::from(self.limit());
         let (whole, part) = match debt.whole {
             whole if whole < capacity => (whole, debt.part.min(self.parts - 1)),
             _ => (capacity, 0),
         };
-        Debt { at, whole, part }.into()
+        let at = debt.at.min(now.get());
+        let possible = Debt { at, whole, part };
+        (possible != debt).then(|| State::from_words(&possible.words()))
     }
 
-    fn admit(&self, state: State, now: Micros, cost: u32) -> Option<State> {
-        if cost == 0 {
-            return (self.limit() > 0).then_some(state);
-        }
-        let owed = self.owed(state, now) + self.in_parts(cost);
-        (owed <= self.in_parts(self.limit())).then(|| {
-            let (whole, part) = self.divided(owed);
-            let at = now.get();
-            Debt { at, whole, part }.into()
-        })
+    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
+        self.owed(state, now) + self.in_parts(cost) <= self.in_parts(self.limit())
     }
 
-    fn remaining(&self, state: State, now: Micros) -> u32 {
+    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
+        let (whole, part) = self.divided(self.owed(state, now) + self.in_parts(cost));
+        let at = now.get();
+        state.set(Debt { at, whole, part }.words());
+    }
+
+    fn remaining(&self, state: &State, now: Micros) -> u32 {
         let free = self.in_parts(self.limit()) - self.owed(state, now);
         let (whole, _) = self.divided(free);
         whole.try_into().unwrap_or(self.limit())
     }
 
-    fn reset_after(&self, state: State, now: Micros) -> Micros {
+    fn reset_after(&self, state: &State, now: Micros) -> Micros {
         self.time_to_drain(self.owed(state, now))
-            .unwrap_or(Micros::ZERO)
     }
 
-    fn retry_after(&self, state: State, now: Micros, cost: u32) -> Option<Micros> {
-        if !(1..=self.limit()).contains(&cost) {
-            return None;
-        }
-        let wanted = self.owed(state, now) + self.in_parts(cost);
-        self.time_to_drain(wanted.saturating_sub(self.in_parts(self.limit())))
+    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
+        let room = self.in_parts(self.limit() - cost);
+        self.time_to_drain(self.owed(state, now).saturating_sub(room))
     }
 
-    fn effective_window(&self, state: State, now: Micros) -> Option<Micros> {
-        match (self.limit(), self.remaining(state, now)) {
-            (0, _) => None,
-            (_, 0) => self.retry_after(state, now, 1),
-            (_, remaining) => self.time_to_drain(self.in_parts(remaining)),
+    fn effective_window(&self, state: &State, now: Micros) -> Micros {
+        match self.remaining(state, now) {
+            0 => self.next_unit(state, now),
+            remaining => self.time_to_drain(self.in_parts(remaining)),
         }
     }
 }

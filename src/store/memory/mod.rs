@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 
 use self::table::{Locked, Table};
 use super::{Charge, Ledger, Reply, Store};
-use crate::algorithm::Algorithm;
-use crate::clock::{Clock, SystemClock};
-use crate::decision::Outcomes;
+use crate::algorithm::{Algorithm, State};
+use crate::clock::{Clock, Micros, SystemClock};
+use crate::decision::{Outcome, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::policy::Policy;
 
@@ -117,22 +117,17 @@ impl MemoryLedger {
         // Under the locks, so that no state is newer than the time that it is held against.
         let now = self.clock.now();
 
-        let attempts: SmallVec<[_; 8]> = locked
-            .iter()
-            .map(|(charge, algorithm, entry)| algorithm.attempt(entry.state(), now, charge.cost))
+        let mut attempts: SmallVec<[Attempt<'_>; 8]> = locked
+            .into_iter()
+            .map(|(charge, algorithm, entry)| Attempt::new(charge, algorithm, entry, now))
             .collect();
-        let stands = attempts.iter().all(|attempt| attempt.after.is_some());
-
+        let stand = attempts.iter().all(|attempt| attempt.allowed);
         let mut outcomes = Outcomes::new(now);
-        for ((charge, algorithm, mut entry), attempt) in locked.into_iter().zip(attempts) {
-            if charge.cost > 0 {
-                let keep = match attempt.after {
-                    Some(after) if stands => after,
-                    _ => attempt.before,
-                };
-                entry.write(keep, |state| algorithm.is_as_new(state, now));
+        for attempt in &mut attempts {
+            if stand {
+                attempt.charge(now);
             }
-            outcomes.push(charge.policy, algorithm.outcome(&attempt, stands));
+            outcomes.push(attempt.charge.policy, attempt.outcome(now));
         }
         outcomes
     }
@@ -146,6 +141,58 @@ impl MemoryLedger {
             Some((charge, algorithm, &**table))
         });
         asked.collect()
+    }
+}
+
+/// One policy's part of a decision that is under way.
+struct Attempt<'a> {
+    charge: &'a Charge,
+    algorithm: &'a Algorithm,
+    entry: Locked<'a>,
+    /// For a question that must not write: the state, moved back to now.
+    seen: Option<State>,
+    allowed: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(
+        charge: &'a Charge,
+        algorithm: &'a Algorithm,
+        mut entry: Locked<'a>,
+        now: Micros,
+    ) -> Self {
+        let mut seen = algorithm.moved_back(entry.state(), now);
+        if charge.cost > 0
+            && let Some(possible) = seen.take()
+        {
+            *entry.state_mut(|_| false) = possible;
+        }
+        let allowed = algorithm.allows(seen.as_ref().unwrap_or(entry.state()), now, charge.cost);
+        Self {
+            charge,
+            algorithm,
+            entry,
+            seen,
+            allowed,
+        }
+    }
+
+    fn charge(&mut self, now: Micros) {
+        let Self {
+            charge, algorithm, ..
+        } = *self;
+        if charge.cost > 0 {
+            let state = self
+                .entry
+                .state_mut(|state| algorithm.is_as_new(state, now));
+            algorithm.charge(state, now, charge.cost);
+        }
+    }
+
+    fn outcome(&self, now: Micros) -> Outcome {
+        let state = self.seen.as_ref().unwrap_or(self.entry.state());
+        self.algorithm
+            .outcome(state, now, self.charge.cost, self.allowed)
     }
 }
 

@@ -1,0 +1,54 @@
+//! The anchored window: a counter that lives as long as its time to live.
+
+mod step;
+
+use super::quota_constructors;
+use crate::quota::Quota;
+
+/// So many in a window that opens at a key's first allowed request and lasts one period; the
+/// next allowed request after that opens the next.
+///
+/// ```text
+///      limit 3      ● admitted   ○ denied
+///
+///      ●  ●   ●  ○   ○        ●●   ●   ○
+///     ─┼─────────────┼────────┼─────────────┼──
+///      opens      closes      opens      closes
+/// ```
+///
+/// While a window is open, a request of cost `c` is allowed when `used + c ≤ limit`.
+///
+/// - **Choose it** when "so many in the minute after you start" is what people expect, or when
+///   each client's window should end at a time of its own, so that clients do not come back
+///   together.
+/// - **Keeps** the window's start and one counter for each key: 16 bytes.
+/// - **Admits** at most `2·limit − 1` in a span shorter than the period: one request opens a
+///   window, the rest come just before it closes, and a whole limit just after.
+/// - **Tells** a wait to the end of the key's window.
+///
+/// It is the counter with an expiry, `INCR` and `EXPIRE`, that most home-made limiters are.
+///
+/// ```
+/// use tower_ratelimit::AnchoredWindow;
+///
+/// let hourly = AnchoredWindow::per_hour(100);
+/// assert_eq!("100/hour".parse(), Ok(hourly));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AnchoredWindow {
+    quota: Quota,
+}
+
+impl AnchoredWindow {
+    quota_constructors!();
+
+    /// This quota, in anchored windows.
+    pub const fn of(quota: Quota) -> Self {
+        Self { quota }
+    }
+
+    /// How much per how long.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+}

@@ -1,0 +1,99 @@
+//! The sliding log: the time of every admitted request, kept for one period.
+
+mod step;
+
+use std::time::Duration;
+
+use super::paved_constructors;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// So many in the last period, exactly: the log knows when each admitted request came.
+///
+/// ```text
+///      limit 3      ● admitted   ○ denied
+///
+///      ●    ●   ●  ○   ○ ●  ○   ●   ●
+///     ─┼────┼───┼────────┼──────┼───┼────────
+///      ├── one period ───┤
+///           ├── one period ─────┤
+/// ```
+///
+/// A request of cost `c` at time `t` is allowed when `count + c ≤ limit`, where `count` is what
+/// was admitted in `(t − period, t]`.
+///
+/// - **Choose it** when the limit must hold in every span of a period, to the request: a
+///   contract with somebody else's API, a payment, a text message.
+/// - **Keeps** 16 bytes for each instant at which requests were admitted, so up to
+///   `16 · limit` bytes for each key; a decision is a binary search in them. The limit is at
+///   most [65,536](Self::MOST) unless it is [raised](Self::up_to).
+/// - **Admits** never more than the limit in a span shorter than the period, and never holds
+///   back what could pass.
+/// - **Tells** a wait until enough of the oldest requests are a period old.
+///
+/// ```
+/// use tower_ratelimit::SlidingLog;
+///
+/// let log = SlidingLog::per_minute(100);
+/// assert_eq!("100/minute".parse(), Ok(log));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    quota: Quota,
+}
+
+impl SlidingLog {
+    /// The largest limit that is not [raised](Self::up_to): a key then takes up to 1 MiB.
+    pub const MOST: u32 = 65_536;
+
+    paved_constructors!(
+        u16,
+        Self::exactly,
+        "The type of `limit` keeps it within [`MOST`](Self::MOST)."
+    );
+
+    const fn exactly(quota: Quota) -> Self {
+        Self { quota }
+    }
+
+    /// This many in any span of this period.
+    ///
+    /// # Errors
+    ///
+    /// When the limit is above [`MOST`](Self::MOST), and when the period is shorter than 1 ms,
+    /// longer than 366 days, or not a whole number of microseconds.
+    pub fn new(limit: u32, period: Duration) -> Result<Self, ConfigError> {
+        Self::of(Quota::new(limit, period)?)
+    }
+
+    /// This quota, kept by a log.
+    ///
+    /// # Errors
+    ///
+    /// When the limit is above [`MOST`](Self::MOST).
+    pub fn of(quota: Quota) -> Result<Self, ConfigError> {
+        Self::up_to(Self::MOST, quota)
+    }
+
+    /// This quota, with another bound on its limit, for those who have the memory: up to 16
+    /// bytes of each key for each unit of the limit.
+    ///
+    /// # Errors
+    ///
+    /// When the limit is above `most`.
+    pub fn up_to(most: u32, quota: Quota) -> Result<Self, ConfigError> {
+        if quota.limit() <= most {
+            return Ok(Self::exactly(quota));
+        }
+        let remedy = format!(
+            "a log keeps every request: give at most {most}, or raise the bound with \
+             `SlidingLog::up_to`, or take a sliding window"
+        );
+        Err(ConfigError::new("limit", quota.limit(), remedy))
+    }
+
+    /// How much per how long.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+}

@@ -1,0 +1,223 @@
+//! Sliding slots: the last period counted in a few parts.
+
+mod step;
+
+use std::time::Duration;
+
+use super::paved_constructors;
+use crate::clock::Micros;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// So many in the last period, counted in slots: the period is cut into `m` of them, and what
+/// counts is the current slot and the `m` before it.
+///
+/// ```text
+///      limit 8, 5 slots
+///                    2    0    3    1    1    1      sum 8: the next is denied
+///               ├────┼────┼────┼────┼────┼────┤
+///                 └─ leaves when a new slot begins
+/// ```
+///
+/// A request of cost `c` is allowed when the sum and `c` are no more than the limit.
+///
+/// - **Choose it** when the limit must hold in every span of a period, and the limit is too
+///   large for a [log](crate::SlidingLog).
+/// - **Keeps** one counter for each slot and one more: `8·(m + 2)` bytes for each key, 96 with
+///   the default of 10 slots.
+/// - **Admits** never more than the limit in a span of a period. It may hold back up to one
+///   slot longer than a log would: that is the price.
+/// - **Tells** a wait until enough of the oldest slots have left.
+///
+/// # Defaults
+///
+/// - slots: 10
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_ratelimit::SlidingSlots;
+///
+/// let by_the_second = SlidingSlots::per_minute(1_000).slots(60)?;
+/// assert_eq!(by_the_second, SlidingSlots::per_minute(1_000).slot(Duration::from_secs(1))?);
+/// assert_eq!("1000/minute slots 60".parse(), Ok(by_the_second));
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingSlots {
+    quota: Quota,
+    slots: u8,
+}
+
+const DEFAULT_SLOTS: u8 = 10;
+const MOST_SLOTS: u8 = 128;
+
+impl SlidingSlots {
+    paved_constructors!(u32, Self::by_default, "In 10 slots unless said.");
+
+    const fn by_default(quota: Quota) -> Self {
+        Self {
+            quota,
+            slots: DEFAULT_SLOTS,
+        }
+    }
+
+    /// This many in this period, in 10 slots.
+    ///
+    /// # Errors
+    ///
+    /// When the period is shorter than 1 ms, longer than 366 days, or not a whole number of
+    /// microseconds; and when it cannot be cut into 10 equal slots of whole microseconds, as
+    /// those from a unit of time can: then use [`cut`](Self::cut).
+    pub fn new(limit: u32, period: Duration) -> Result<Self, ConfigError> {
+        Self::of(Quota::new(limit, period)?)
+    }
+
+    /// This quota, in 10 slots.
+    ///
+    /// # Errors
+    ///
+    /// When the period cannot be cut into 10 equal slots of whole microseconds: then use
+    /// [`cut`](Self::cut).
+    pub fn of(quota: Quota) -> Result<Self, ConfigError> {
+        Self::cut(quota, DEFAULT_SLOTS.into())
+    }
+
+    /// This quota, in so many slots.
+    ///
+    /// # Errors
+    ///
+    /// When there are none or more than 128, and when the period cannot be cut into so many
+    /// equal slots of whole microseconds; the error names the nearest number that can.
+    pub fn cut(quota: Quota, slots: u32) -> Result<Self, ConfigError> {
+        let period = quota.period_micros().get();
+        let divides = |slots: u8| period.is_multiple_of(slots.into());
+        match u8::try_from(slots) {
+            Ok(slots @ 1..=MOST_SLOTS) if divides(slots) => Ok(Self { quota, slots }),
+            Ok(1..=MOST_SLOTS) => {
+                let nearest = (1..=MOST_SLOTS)
+                    .filter(|other| divides(*other))
+                    .min_by_key(|other| slots.abs_diff(u32::from(*other)))
+                    .unwrap_or(1);
+                let remedy = format!(
+                    "they have to divide the period of {period} µs; the nearest that do are {nearest}"
+                );
+                Err(ConfigError::new("slots", slots, remedy))
+            }
+            _ => Err(ConfigError::new("slots", slots, "give 1 to 128 slots")),
+        }
+    }
+
+    /// The same quota in so many slots.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cut`](Self::cut).
+    pub fn slots(self, slots: u32) -> Result<Self, ConfigError> {
+        Self::cut(self.quota, slots)
+    }
+
+    /// The same quota in slots of this length.
+    ///
+    /// # Errors
+    ///
+    /// When the length does not divide the period, and as for [`cut`](Self::cut).
+    pub fn slot(self, length: Duration) -> Result<Self, ConfigError> {
+        let period = self.quota.period();
+        let slots = period
+            .as_nanos()
+            .checked_div(length.as_nanos())
+            .unwrap_or(0);
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        if slots > 0 && length * slots != period {
+            let nearest = Self::cut(self.quota, slots).map_or_else(
+                |error| error.remedy().to_owned(),
+                |cut| {
+                    format!(
+                        "the nearest that divides the period is {:?}",
+                        cut.length().to_duration()
+                    )
+                },
+            );
+            return Err(ConfigError::new(
+                "slot",
+                format_args!("{length:?}"),
+                nearest,
+            ));
+        }
+        self.slots(slots)
+    }
+
+    /// How much per how long.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// How many slots a period has.
+    pub const fn count(&self) -> u32 {
+        self.slots as u32
+    }
+
+    fn length(self) -> Micros {
+        Micros::new(self.quota.period_micros().get() / u64::from(self.slots))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: SlidingSlots = SlidingSlots::per_minute(100);
+
+    #[test]
+    fn slots_can_be_said_by_their_number_or_by_their_length() {
+        let cut = MINUTE.slot(Duration::from_millis(500)).unwrap();
+        assert_eq!(cut, MINUTE.slots(120).unwrap());
+        assert_eq!(cut.count(), 120);
+    }
+
+    #[test]
+    fn slots_that_do_not_divide_the_period_are_refused_with_the_nearest_that_do() {
+        let error = MINUTE.slots(7).unwrap_err();
+        assert_eq!((error.field(), error.value()), ("slots", "7"));
+        assert!(
+            error.remedy().ends_with("the nearest that do are 6"),
+            "{error}"
+        );
+
+        let error = MINUTE.slot(Duration::from_millis(700)).unwrap_err();
+        assert_eq!((error.field(), error.value()), ("slot", "700ms"));
+        assert!(
+            error.remedy().ends_with("the nearest that do are 80"),
+            "{error}"
+        );
+
+        let prime = Quota::new(1, Duration::from_micros(1_000_003)).unwrap();
+        let error = SlidingSlots::of(prime).unwrap_err();
+        assert!(
+            error.remedy().ends_with("the nearest that do are 1"),
+            "{error}"
+        );
+        assert_eq!(SlidingSlots::cut(prime, 1).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn there_are_1_to_128_slots() {
+        for slots in [0, 129, u32::MAX] {
+            assert_eq!(
+                MINUTE.slots(slots).unwrap_err().remedy(),
+                "give 1 to 128 slots"
+            );
+        }
+        for length in [
+            Duration::ZERO,
+            Duration::from_micros(1),
+            Duration::from_secs(61),
+        ] {
+            assert_eq!(
+                MINUTE.slot(length).unwrap_err().remedy(),
+                "give 1 to 128 slots"
+            );
+        }
+        assert!(MINUTE.slots(128).is_ok());
+    }
+}

@@ -1,0 +1,145 @@
+use super::SlidingSlots;
+use crate::algorithm::State;
+use crate::algorithm::step::Step;
+use crate::clock::Micros;
+
+/// The newest slot that was charged, by its number since the epoch, and a ring of counts: that
+/// of slot `n` stands at `n % (m + 1)`.
+#[derive(Clone, Copy)]
+struct Slots<'a> {
+    newest: u64,
+    counts: &'a [u64],
+}
+
+impl<'a> Slots<'a> {
+    /// The slots, or `None` if none was ever charged.
+    fn of(state: &'a State) -> Option<Self> {
+        let (newest, counts) = state.words().split_first()?;
+        (!counts.is_empty()).then_some(Self {
+            newest: *newest,
+            counts,
+        })
+    }
+
+    /// Every slot that is kept, oldest first, with its count.
+    fn each(self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        let kept = self.counts.len() as u64;
+        let oldest = (self.newest + 1).saturating_sub(kept);
+        (oldest..=self.newest).map(move |slot| (slot, self.counts[place(slot, kept)]))
+    }
+}
+
+/// Where a slot's count stands in a ring of so many.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a ring has at most 129 places"
+)]
+fn place(slot: u64, places: u64) -> usize {
+    (slot % places) as usize
+}
+
+impl SlidingSlots {
+    fn slot_at(self, now: Micros) -> u64 {
+        now.get() / self.length().get()
+    }
+
+    /// The slots that count at `now`, oldest first, with their counts.
+    fn counting(self, state: &State, now: Micros) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        let current = self.slot_at(now);
+        let slots = Slots::of(state).into_iter().flat_map(Slots::each);
+        slots.filter(move |(slot, _)| slot + u64::from(self.slots) >= current)
+    }
+
+    fn sum(self, state: &State, now: Micros) -> u64 {
+        self.counting(state, now).map(|(_, count)| count).sum()
+    }
+
+    /// How long until this slot does not count any more.
+    fn to_its_end(self, slot: u64, now: Micros) -> Micros {
+        let gone = (slot + u64::from(self.slots) + 1) * self.length().get();
+        Micros::new(gone - now.get())
+    }
+
+    /// A state with these counts, of slots up to `newest`.
+    fn with(self, newest: u64, counts: impl Iterator<Item = (u64, u64)>) -> State {
+        let places = u64::from(self.slots) + 1;
+        let mut state = State::NEW;
+        let words = state.words_mut();
+        words.push(newest);
+        words.resize(1 + usize::from(self.slots) + 1, 0);
+        for (slot, count) in counts {
+            words[1 + place(slot, places)] += count;
+        }
+        state
+    }
+}
+
+impl Step for SlidingSlots {
+    fn limit(&self) -> u32 {
+        self.quota.limit()
+    }
+
+    fn window(&self) -> Micros {
+        self.quota.period_micros()
+    }
+
+    fn longest_wait(&self) -> Micros {
+        Micros::new(self.quota.period_micros().get() + self.length().get())
+    }
+
+    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
+        let current = self.slot_at(now);
+        let slots = Slots::of(state).filter(|slots| slots.newest > current)?;
+        let counting = slots
+            .each()
+            .filter(|(slot, _)| slot + u64::from(self.slots) >= current);
+        Some(self.with(
+            current,
+            counting.map(|(slot, count)| (slot.min(current), count)),
+        ))
+    }
+
+    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
+        self.sum(state, now) + u64::from(cost) <= self.limit().into()
+    }
+
+    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
+        let current = self.slot_at(now);
+        let places = u64::from(self.slots) + 1;
+        match state.words_mut().split_first_mut() {
+            Some((newest, counts)) if counts.len() as u64 == places => {
+                // The slots that begin take the places of those that have left.
+                for slot in (*newest + 1..=current).rev().take(counts.len()) {
+                    counts[place(slot, places)] = 0;
+                }
+                *newest = current;
+                counts[place(current, places)] += u64::from(cost);
+            }
+            _ => *state = self.with(current, [(current, cost.into())].into_iter()),
+        }
+    }
+
+    fn remaining(&self, state: &State, now: Micros) -> u32 {
+        let sum = self.sum(state, now);
+        u32::try_from(sum).map_or(0, |sum| self.limit().saturating_sub(sum))
+    }
+
+    fn reset_after(&self, state: &State, now: Micros) -> Micros {
+        let newest = self.counting(state, now).rfind(|(_, count)| *count > 0);
+        newest.map_or(Micros::ZERO, |(slot, _)| self.to_its_end(slot, now))
+    }
+
+    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
+        let mut left = self.sum(state, now);
+        let room = u64::from(self.limit() - cost);
+        let last = self.counting(state, now).find(|(_, count)| {
+            left -= count;
+            left <= room
+        });
+        last.map_or(Micros::ZERO, |(slot, _)| self.to_its_end(slot, now))
+    }
+
+    fn effective_window(&self, state: &State, now: Micros) -> Micros {
+        self.next_unit(state, now)
+    }
+}

@@ -1,0 +1,56 @@
+//! The sliding window counter: an estimate of the last period, made of two fixed windows.
+
+mod step;
+
+use super::quota_constructors;
+use crate::quota::Quota;
+
+/// So many in the last period, estimated: what the current fixed window counts, and of the one
+/// before it the part that still overlaps the last period, as if its requests had been spread
+/// evenly.
+///
+/// ```text
+///      limit 4          previous: 4        current: 1
+///                  ├──────────────────┼──────────────────┤
+///                           ├── the last period ─┤
+///                            half of 4      + 1   = 3, one more is allowed
+/// ```
+///
+/// With the counts `p` of the previous and `q` of the current window, and `e` the time since the
+/// current one began, a request of cost `c` is allowed when
+/// `p·(period − e) + (q + c)·period ≤ limit·period`. The estimate is not rounded.
+///
+/// - **Choose it** as the default for "so many in the last minute": nearly a sliding log, at the
+///   price of a fixed window.
+/// - **Keeps** the window's start and two counters for each key: 24 bytes.
+/// - **Admits** at most `2·limit − 1` in a span just under the period, and that only for a
+///   client who knows the windows and plans for it.
+/// - **Tells** a wait until enough of the previous window has slid out; up to two periods.
+///
+/// Nginx Plus, Cloudflare ("How we built rate limiting capable of scaling to millions of
+/// domains", 2017) and many API gateways count so.
+///
+/// ```
+/// use tower_ratelimit::SlidingWindow;
+///
+/// let window = SlidingWindow::per_minute(100);
+/// assert_eq!("100/minute".parse(), Ok(window));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingWindow {
+    quota: Quota,
+}
+
+impl SlidingWindow {
+    quota_constructors!();
+
+    /// This quota, in a sliding window.
+    pub const fn of(quota: Quota) -> Self {
+        Self { quota }
+    }
+
+    /// How much per how long.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+}

@@ -1,0 +1,132 @@
+use crate::algorithm::State;
+use crate::algorithm::step::Step;
+use crate::clock::Micros;
+use crate::quota::Quota;
+
+/// A bucket whose tokens arrive together, once in each period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ByInterval {
+    pub(super) quota: Quota,
+    pub(super) burst: u32,
+}
+
+/// What was missing from a full bucket after its last refill. A full bucket has no refills to
+/// come: its next request starts them.
+#[derive(Clone, Copy)]
+struct Missing {
+    refilled: u64,
+    tokens: u64,
+}
+
+impl Missing {
+    fn of(state: &State) -> Self {
+        let [refilled, tokens] = state.first();
+        Self { refilled, tokens }
+    }
+
+    fn words(self) -> [u64; 2] {
+        [self.refilled, self.tokens]
+    }
+}
+
+impl ByInterval {
+    fn period(self) -> u64 {
+        self.quota.period_micros().get()
+    }
+
+    /// How many tokens arrive together. A rate of 0 has a limit of 0, whose waits nobody is told.
+    fn refill(self) -> u64 {
+        self.quota.limit().max(1).into()
+    }
+
+    /// The time in which so many tokens arrive in the long run.
+    fn time_at_rate(self, tokens: u32) -> Micros {
+        let time = u128::from(tokens) * u128::from(self.period());
+        Micros::wait(time.div_ceil(self.refill().into()))
+    }
+
+    /// What is missing at `now`, after the refills that have come since.
+    fn missing_at(self, now: Micros, state: &State) -> Missing {
+        let then = Missing::of(state);
+        let refills = now.get().saturating_sub(then.refilled) / self.period();
+        let tokens = then
+            .tokens
+            .saturating_sub(refills.saturating_mul(self.refill()));
+        let refilled = match tokens {
+            0 => now.get(),
+            _ => then.refilled + refills * self.period(),
+        };
+        Missing { refilled, tokens }
+    }
+
+    /// How long until so many tokens have arrived.
+    fn time_to_refill(self, missing: Missing, tokens: u64, now: Micros) -> Micros {
+        if tokens == 0 {
+            return Micros::ZERO;
+        }
+        let refills = tokens.div_ceil(self.refill());
+        let time = u128::from(refills) * u128::from(self.period());
+        Micros::wait(time - u128::from(now.get() - missing.refilled))
+    }
+}
+
+impl Step for ByInterval {
+    fn limit(&self) -> u32 {
+        match self.quota.limit() {
+            0 => 0,
+            _ => self.burst,
+        }
+    }
+
+    /// As if the refill was continuous, so that limit and window have the ratio of the rate.
+    fn window(&self) -> Micros {
+        self.time_at_rate(self.limit())
+    }
+
+    fn longest_wait(&self) -> Micros {
+        let refills = u64::from(self.limit()).div_ceil(self.refill());
+        Micros::wait(u128::from(refills) * u128::from(self.period()))
+    }
+
+    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
+        let then = Missing::of(state);
+        let possible = Missing {
+            refilled: then.refilled.min(now.get()),
+            tokens: then.tokens.min(self.limit().into()),
+        };
+        (possible.words() != then.words()).then(|| State::from_words(&possible.words()))
+    }
+
+    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
+        self.missing_at(now, state).tokens + u64::from(cost) <= self.limit().into()
+    }
+
+    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
+        let mut missing = self.missing_at(now, state);
+        missing.tokens += u64::from(cost);
+        state.set(missing.words());
+    }
+
+    fn remaining(&self, state: &State, now: Micros) -> u32 {
+        let missing = self.missing_at(now, state).tokens;
+        u32::try_from(missing).map_or(0, |missing| self.limit().saturating_sub(missing))
+    }
+
+    fn reset_after(&self, state: &State, now: Micros) -> Micros {
+        let missing = self.missing_at(now, state);
+        self.time_to_refill(missing, missing.tokens, now)
+    }
+
+    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
+        let missing = self.missing_at(now, state);
+        let room = u64::from(self.limit() - cost);
+        self.time_to_refill(missing, missing.tokens.saturating_sub(room), now)
+    }
+
+    fn effective_window(&self, state: &State, now: Micros) -> Micros {
+        match self.remaining(state, now) {
+            0 => self.next_unit(state, now),
+            remaining => self.time_at_rate(remaining),
+        }
+    }
+}
