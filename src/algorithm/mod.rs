@@ -18,6 +18,8 @@ mod anchored_window;
 mod fixed_window;
 mod gcra;
 mod leaky_bucket;
+#[cfg(feature = "serde")]
+mod serde;
 mod sliding_log;
 mod sliding_slots;
 mod sliding_window;

@@ -1,11 +1,17 @@
 //! How much per how long.
 
+#[cfg(feature = "serde")]
+mod serde;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::error::ConfigError;
+
+#[cfg(feature = "serde")]
+pub(crate) use self::serde::{Period, RawQuota};
 
 /// A limit and the period it is for: 100 a minute, 5 a second.
 ///
@@ -124,11 +130,7 @@ impl FromStr for Quota {
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, unit) = in_largest_unit(self.period);
-        match (count, unit.long) {
-            (1, Some(long)) => write!(f, "{}/{long}", self.limit),
-            _ => write!(f, "{}/{count}{}", self.limit, unit.short),
-        }
+        write!(f, "{}/{}", self.limit, show_period(self.period))
     }
 }
 
@@ -172,13 +174,15 @@ const fn unit(
     }
 }
 
-fn in_largest_unit(period: Micros) -> (u64, &'static Unit) {
+/// A period in the largest unit that holds it whole.
+fn show_period(period: Micros) -> String {
     let [.., smallest] = &UNITS;
-    let unit = UNITS
-        .iter()
-        .find(|unit| period.get().is_multiple_of(unit.micros))
-        .unwrap_or(smallest);
-    (period.get() / unit.micros, unit)
+    let holds_it = |unit: &&Unit| period.get().is_multiple_of(unit.micros);
+    let unit = UNITS.iter().find(holds_it).unwrap_or(smallest);
+    match (period.get() / unit.micros, unit.long) {
+        (1, Some(long)) => long.to_owned(),
+        (count, _) => format!("{count}{}", unit.short),
+    }
 }
 
 fn parse_period(text: &str) -> Result<Duration, ConfigError> {
