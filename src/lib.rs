@@ -1,5 +1,49 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
-//! lib docs later
+//! Rate limiting for axum and any other Tower service.
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
+//!
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(RateLimitLayer::new(key::client_ip(), TokenBucket::per_second(5).burst(10)));
+//! ```
+//!
+//! Each address has ten requests at once and five a second in the long run. Whoever asks for
+//! more is answered with `429 Too Many Requests`, told how long to wait, and passes after
+//! exactly that wait.
+//!
+//! The address has to be asked for where the service is started:
+//! `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())`.
+//!
+//! # Where to go
+//!
+//! - [`middleware`]: the layer, its defaults, and where it belongs among other layers
+//! - [`algorithm`]: what each algorithm admits, and [which one to choose](choosing)
+//! - [`key`]: who is counted
+//! - [`response`]: what clients are told
+//! - [`limiter`]: the same without HTTP
+//! - [`clock`]: testing with a clock that stands still
+//! - [`store`]: where state lives
+//!
+//! # How it differs from `tower::limit::RateLimitLayer`
+//!
+//! Tower's own layer holds a service back: it knows one limit for everybody, makes callers wait
+//! in `poll_ready`, and its service cannot be cloned, so that a router needs a buffer around it.
+//! This one counts each client apart, answers at once those who are over their limit, and can be
+//! cloned: all clones share one state.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! | --- | --- | --- |
+//! | `axum` | yes | finds the peer's address where axum puts it; turns on `http` |
+//! | `tracing` | yes | logs what a human should mend |
+//! | `http` | by `axum` | the layer, for any server of HTTP |
+//! | `serde` | no | quotas and algorithms in configuration files |
+//!
+//! Without any, there is the [`Limiter`] with its algorithms and its store.
 
 pub mod algorithm;
 pub mod clock;
@@ -18,6 +62,12 @@ mod observe;
 #[cfg(feature = "http")]
 pub mod response;
 
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
+
+#[doc = include_str!("../docs/diagnostics.md")]
+pub mod diagnostics {}
+
 pub use self::algorithm::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingSlots,
     SlidingWindow, TokenBucket,
@@ -31,3 +81,7 @@ pub use self::middleware::{RateLimit, RateLimitLayer};
 pub use self::policy::Policy;
 pub use self::quota::Quota;
 pub use self::store::MemoryStore;
+
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -11,6 +11,7 @@ use crate::store::{MemoryStore, Store};
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
     policies: Vec<Policy<Http>>,
     store: S,
+    exposes_decision: bool,
 }
 
 impl RateLimitLayerBuilder {
@@ -18,6 +19,7 @@ impl RateLimitLayerBuilder {
         Self {
             policies: Vec::new(),
             store: MemoryStore::new(),
+            exposes_decision: false,
         }
     }
 }
@@ -35,7 +37,17 @@ impl<S> RateLimitLayerBuilder<S> {
         RateLimitLayerBuilder {
             policies: self.policies,
             store,
+            exposes_decision: self.exposes_decision,
         }
+    }
+
+    /// Puts the [`Decision`](crate::Decision) into the extensions of each request that goes on,
+    /// for handlers to read; off unless said, since it allocates.
+    ///
+    /// A request to which no policy applied has none.
+    pub fn expose_decision(mut self) -> Self {
+        self.exposes_decision = true;
+        self
     }
 }
 
@@ -51,6 +63,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
         let ledger = self.store.open(&policies)?;
-        Ok(RateLimitLayer::of(Gate::new(&policies, readers, ledger)))
+        let mut gate = Gate::new(&policies, readers, ledger);
+        if self.exposes_decision {
+            gate.expose_decision();
+        }
+        Ok(RateLimitLayer::of(gate))
     }
 }

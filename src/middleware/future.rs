@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -18,26 +18,26 @@ pin_project! {
     ///
     /// Dropping it drops the request, or the call to the inner service; what was charged stays
     /// charged.
-    pub struct ResponseFuture<S, Request>
+    pub struct ResponseFuture<S, Req>
     where
-        S: Service<Request>,
+        S: Service<Req>,
     {
         #[pin]
-        state: State<S, Request>,
+        state: State<S, Req>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, Request>
+    enum State<S, Req>
     where
-        S: Service<Request>,
+        S: Service<Req>,
     {
         Waiting {
             answer: StoreAnswer,
             gate: Arc<Gate>,
             // Boxed, since most futures never wait and all would be as large as this.
-            held: Option<Box<(S, Request)>>,
+            held: Option<Box<(S, Req)>>,
         },
         Calling {
             #[pin]
@@ -50,7 +50,7 @@ pin_project! {
     }
 }
 
-impl<S: Service<Request>, Request> ResponseFuture<S, Request> {
+impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
     pub(super) fn calling(future: S::Future, fields: Option<Fields>) -> Self {
         Self {
             state: State::Calling { future, fields },
@@ -69,7 +69,7 @@ impl<S: Service<Request>, Request> ResponseFuture<S, Request> {
         answer: StoreAnswer,
         gate: Arc<Gate>,
         ready_inner: S,
-        request: Request,
+        request: Req,
     ) -> Self {
         Self {
             state: State::Waiting {
@@ -81,9 +81,9 @@ impl<S: Service<Request>, Request> ResponseFuture<S, Request> {
     }
 }
 
-impl<S, Request, R> Future for ResponseFuture<S, Request>
+impl<S, B, R> Future for ResponseFuture<S, Request<B>>
 where
-    S: Service<Request, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>>,
     R: Body,
     R::Data: From<Bytes>,
 {
@@ -96,12 +96,15 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Waiting { answer, gate, held } => {
                     let ruling = gate.rule(ready!(answer.as_mut().poll(cx)));
-                    let (mut ready_inner, request) = *held.take().expect(AGAIN);
+                    let (mut ready_inner, mut request) = *held.take().expect(AGAIN);
                     match ruling {
-                        Ruling::Pass(fields) => State::Calling {
-                            future: ready_inner.call(request),
-                            fields,
-                        },
+                        Ruling::Pass(mut pass) => {
+                            pass.expose_to(&mut request);
+                            State::Calling {
+                                future: ready_inner.call(request),
+                                fields: pass.fields,
+                            }
+                        }
                         Ruling::Refuse(response) => State::Refused {
                             response: Some(response),
                         },
@@ -124,7 +127,7 @@ where
     }
 }
 
-impl<S: Service<Request>, Request> fmt::Debug for ResponseFuture<S, Request> {
+impl<S: Service<Req>, Req> fmt::Debug for ResponseFuture<S, Req> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }

@@ -1,10 +1,10 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
 
 use crate::algorithm::Algorithm;
-use crate::decision::Outcomes;
+use crate::decision::{Decision, Outcomes};
 use crate::error::{Diagnostic, StoreError};
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
@@ -21,14 +21,33 @@ pub(super) struct Gate {
     readers: Vec<(usize, Http)>,
     fields: Draft11,
     refusals: Refusals,
+    exposes_decision: bool,
 }
 
 /// What becomes of a request.
 pub(super) enum Ruling {
-    /// It goes on, and its response gets these fields.
-    Pass(Option<Fields>),
+    /// It goes on.
+    Pass(Pass),
     /// It is answered with this.
     Refuse(Response<Bytes>),
+}
+
+/// What a request that goes on takes with it.
+#[derive(Default)]
+pub(super) struct Pass {
+    /// For its response.
+    pub(super) fields: Option<Fields>,
+    /// For its extensions.
+    decision: Option<Box<Decision>>,
+}
+
+impl Pass {
+    /// Puts the decision where the inner service finds it, if that was asked for.
+    pub(super) fn expose_to<B>(&mut self, request: &mut Request<B>) {
+        if let Some(decision) = self.decision.take() {
+            request.extensions_mut().insert(*decision);
+        }
+    }
 }
 
 /// The ruling, or the store's answer that it waits for.
@@ -55,12 +74,19 @@ impl Gate {
                 .collect(),
             fields: Draft11::new(policies),
             refusals: Refusals::new(policies),
+            exposes_decision: false,
         }
+    }
+
+    pub(super) fn expose_decision(&mut self) {
+        self.exposes_decision = true;
     }
 
     pub(super) fn ask(&self, head: &Head<'_>) -> Asked {
         let charges = match self.charges(head) {
-            Ok(charges) if charges.is_empty() => return Asked::Ruled(Ruling::Pass(None)),
+            Ok(charges) if charges.is_empty() => {
+                return Asked::Ruled(Ruling::Pass(Pass::default()));
+            }
             Ok(charges) => charges,
             Err(diagnostic) => {
                 observe::diagnose(&diagnostic);
@@ -75,7 +101,7 @@ impl Gate {
 
     pub(super) fn rule(&self, answer: Result<Outcomes, StoreError>) -> Ruling {
         match answer {
-            Ok(outcomes) if outcomes.is_allowed() => Ruling::Pass(self.fields.allowed(&outcomes)),
+            Ok(outcomes) if outcomes.is_allowed() => Ruling::Pass(self.pass(outcomes)),
             Ok(outcomes) => {
                 Ruling::Refuse(self.refusals.denied(&self.fields, outcomes, |outcomes| {
                     self.limiter.decision(outcomes)
@@ -85,6 +111,15 @@ impl Gate {
                 observe::store_failed(&error);
                 Ruling::Refuse(Refusals::store_failed(error.kind()))
             }
+        }
+    }
+
+    fn pass(&self, outcomes: Outcomes) -> Pass {
+        Pass {
+            fields: self.fields.allowed(&outcomes),
+            decision: self
+                .exposes_decision
+                .then(|| Box::new(self.limiter.decision(outcomes))),
         }
     }
 

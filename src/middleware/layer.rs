@@ -36,6 +36,7 @@ impl RateLimitLayer {
     ///
     /// - policies: none; at least one has to be given
     /// - store: a new [`MemoryStore`]
+    /// - decisions are not put into requests' extensions
     pub fn builder() -> RateLimitLayerBuilder {
         RateLimitLayerBuilder::new()
     }

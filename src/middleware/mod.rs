@@ -1,6 +1,114 @@
 //! The layer for HTTP services.
 //!
-//! docs later
+//! [`RateLimitLayer`] wraps a service and asks a [`Limiter`](crate::Limiter) about each request.
+//! One that is allowed goes on, and its response says how much is left. One that is denied is
+//! answered with `429 Too Many Requests`, and the inner service never sees it; the answer is a
+//! response and never an error of the inner service, so no error handler is needed. What it
+//! says stands in [`response`](crate::response).
+//!
+//! # Example
+//!
+//! With the defaults, one policy and its state in this process:
+//!
+//! ```
+//! use std::net::SocketAddr;
+//!
+//! use axum::{Router, body::Body, extract::connect_info::MockConnectInfo, routing::get};
+//! use http::{Request, StatusCode};
+//! use tower::ServiceExt;
+//! use tower_ratelimit::{FixedWindow, RateLimitLayer, key};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let app = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(RateLimitLayer::new(key::client_ip(), FixedWindow::per_day(1)))
+//!     // In place of a real connection.
+//!     .layer(MockConnectInfo(SocketAddr::from(([192, 0, 2, 1], 0))));
+//!
+//! let response = app.clone().oneshot(Request::new(Body::empty())).await?;
+//! assert_eq!(response.status(), StatusCode::OK);
+//! assert_eq!(response.headers()["ratelimit-policy"], "\"default\";q=1;w=86400");
+//!
+//! let response = app.oneshot(Request::new(Body::empty())).await?;
+//! assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert!(response.headers().contains_key("retry-after"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Several policies, with costs and conditions, under a clock that a test controls:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use axum::{Router, body::Body, routing::{get, post}};
+//! use http::{Request, StatusCode};
+//! use tower::ServiceExt;
+//! use tower_ratelimit::{
+//!     FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, TokenBucket, key,
+//! };
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = ManualClock::new();
+//! let layer = RateLimitLayer::builder()
+//!     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)).key(key::header("x-api-key")))
+//!     .policy(
+//!         Policy::new("uploads", FixedWindow::per_hour(100))
+//!             .key(key::header("x-api-key"))
+//!             .when(|head| head.method() == "POST")
+//!             .cost(|head| if head.path() == "/bulk" { 60 } else { 1 }),
+//!     )
+//!     .store(MemoryStore::new().clock(clock.clone()))
+//!     .build()?;
+//! let app = Router::new()
+//!     .route("/", get(|| async {}))
+//!     .route("/bulk", post(|| async {}))
+//!     .layer(layer);
+//! let send = |method, path| {
+//!     let request = Request::builder().method(method).uri(path).header("x-api-key", "k");
+//!     app.clone().oneshot(request.body(Body::empty()).unwrap())
+//! };
+//!
+//! let response = send("POST", "/bulk").await?;
+//! assert_eq!(
+//!     response.headers()["ratelimit"],
+//!     "\"burst\";r=1;t=1, \"uploads\";r=40;t=3600",
+//! );
+//!
+//! // Denied by `uploads`, and therefore charged to neither.
+//! let response = send("POST", "/bulk").await?;
+//! assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert_eq!(response.headers()["retry-after"], "3600");
+//! assert_eq!(send("GET", "/").await?.headers()["ratelimit"], "\"burst\";r=0;t=1");
+//!
+//! clock.advance(Duration::from_secs(3600));
+//! assert_eq!(send("POST", "/bulk").await?.status(), StatusCode::OK);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where the layer belongs
+//!
+//! Outside everything that costs (parsing, authentication, compression), so that a refusal is
+//! cheap; inside `CorsLayer`, or a browser sees a refusal as a network error; inside the layer
+//! that provides what a key is made of. In a router the layer added last is the outermost. A
+//! policy by user therefore stands inside authentication, and another layer outside it counts
+//! by address.
+//!
+//! [`Router::layer`](axum::Router::layer) boxes a service for each route. The layer around the
+//! whole router, `layer.layer(router)`, saves that, and also counts requests that no route
+//! matches.
+//!
+//! A refusal still waits until the inner service is ready: a `ConcurrencyLimit` or a `Buffer`
+//! inside holds it back, outside it does not.
+//!
+//! # What is exact
+//!
+//! Every clone of a layer, and every service it has wrapped, shares one state, and a decision is
+//! one step: of a thousand requests at once, exactly as many pass as the limit says. State lives
+//! in this process: each process counts for itself and starts anew.
 
 mod body;
 mod builder;

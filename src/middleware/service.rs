@@ -53,10 +53,11 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.gate.ask(&Head::of(&request)) {
-            Asked::Ruled(Ruling::Pass(fields)) => {
-                ResponseFuture::calling(self.inner.call(request), fields)
+            Asked::Ruled(Ruling::Pass(mut pass)) => {
+                pass.expose_to(&mut request);
+                ResponseFuture::calling(self.inner.call(request), pass.fields)
             }
             Asked::Ruled(Ruling::Refuse(response)) => ResponseFuture::refused(response),
             Asked::Waiting(answer) => {

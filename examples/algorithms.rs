@@ -1,0 +1,97 @@
+//! One route for each algorithm; an allowed request is answered with its decision as JSON.
+//!
+//! `cargo run --example algorithms`, with `ADDR` (default 127.0.0.1:3000), `LIMIT` (default 5)
+//! and `WINDOW_MS` (default 10000). Clients are told apart by the header `x-api-key`, and those
+//! without one by their address.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::{Extension, Json, Router, routing::get};
+use serde_json::{Value, json};
+use tower_ratelimit::key::{self, Extract, Head, IntoKey};
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, Policy, RateLimitLayer,
+    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().init();
+
+    let limit = setting("LIMIT", "5")?.parse()?;
+    let window = Duration::from_millis(setting("WINDOW_MS", "10000")?.parse()?);
+
+    let mut app = Router::new();
+    for algorithm in algorithms(limit, window)? {
+        let route = get(decision).layer(layer(algorithm)?);
+        app = app.route(&format!("/{}", algorithm.name()), route);
+    }
+
+    let listener = tokio::net::TcpListener::bind(setting("ADDR", "127.0.0.1:3000")?).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    for algorithm in algorithms(limit, window)? {
+        println!("  /{}", algorithm.name());
+    }
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).await?;
+    Ok(())
+}
+
+fn algorithms(limit: u32, window: Duration) -> Result<Vec<Algorithm>, Box<dyn Error>> {
+    Ok(vec![
+        FixedWindow::new(limit, window)?.into(),
+        AnchoredWindow::new(limit, window)?.into(),
+        SlidingLog::new(limit, window)?.into(),
+        SlidingWindow::new(limit, window)?.into(),
+        SlidingSlots::new(limit, window)?.into(),
+        TokenBucket::new(limit, window)?.into(),
+        TokenBucket::new(limit, window)?.by_interval().into(),
+        LeakyBucket::new(limit, window)?.into(),
+        Gcra::new(limit, window)?.into(),
+    ])
+}
+
+fn layer(algorithm: Algorithm) -> Result<RateLimitLayer, Box<dyn Error>> {
+    let peer = key::peer_ip();
+    // The pair keeps a header that reads like an address apart from the address.
+    let client = move |head: &Head<'_>| match head.header("x-api-key") {
+        Some(key) => Ok(("x-api-key", key).into_key()),
+        None => peer.extract(head),
+    };
+    let policy = Policy::new(algorithm.name(), algorithm).key(client);
+    Ok(RateLimitLayer::builder()
+        .policy(policy)
+        .expose_decision()
+        .build()?)
+}
+
+async fn decision(Extension(decision): Extension<Decision>) -> Json<Value> {
+    let Some((policy, outcome)) = decision.binding() else {
+        return Json(Value::Null);
+    };
+    Json(json!({
+        "policy": policy,
+        "limit": outcome.limit(),
+        "used": outcome.used(),
+        "remaining": outcome.remaining(),
+        "reset_after_us": micros(outcome.reset_after()),
+        "retry_after_us": outcome.retry_after().map(micros),
+        // None of these algorithms holds a request back, and the store is in this process.
+        "delay_us": 0,
+        "degraded": false,
+    }))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn setting(name: &str, default: &str) -> Result<String, Box<dyn Error>> {
+    match std::env::var(name) {
+        Ok(value) => Ok(value),
+        Err(std::env::VarError::NotPresent) => Ok(default.to_owned()),
+        Err(error) => Err(format!("{name}: {error}").into()),
+    }
+}

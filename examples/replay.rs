@@ -1,0 +1,269 @@
+//! What would this limit have done to that traffic?
+//!
+//! Reads a log of requests as JSON lines, from a file or from standard input, and runs it
+//! through a limit under a clock that follows the log:
+//!
+//! ```text
+//! {"t_us":1700000000000000,"key":"ann","cost":1,"method":"GET","path":"/"}
+//! ```
+//!
+//! `t_us` is in microseconds since the Unix epoch; `cost` is 1 if it is left out; `method` and
+//! `path` may be left out too, and other fields are passed over.
+//!
+//! ```text
+//! cargo run --release --example replay -- --algorithm token-bucket --limit 5 --burst 10 \
+//!     --versus 'fixed-window 300/minute' requests.jsonl
+//! ```
+//!
+//! prints whom the limit would have hit, and how often; `--versus` adds another limit beside
+//! it. With `--jsonl` each decision is a line of its own on standard output, and the summary
+//! goes to standard error.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, ConfigError, Decision, FixedWindow, Gcra, LeakyBucket, Limiter,
+    ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
+    SlidingWindow, TokenBucket,
+};
+
+/// Runs a log of requests through a rate limit.
+#[derive(Parser)]
+struct Options {
+    /// fixed-window, anchored-window, sliding-log, sliding-window, sliding-slots, token-bucket,
+    /// token-bucket-interval, leaky-bucket or gcra
+    #[arg(long, default_value = "token-bucket")]
+    algorithm: String,
+    /// How many requests in a window
+    #[arg(long)]
+    limit: u32,
+    /// The length of the window, in microseconds
+    #[arg(long, default_value_t = 1_000_000)]
+    window_us: u64,
+    /// How many at once, for a bucket; the limit unless said
+    #[arg(long)]
+    burst: Option<u32>,
+    /// How many slots, for sliding-slots; 10 unless said
+    #[arg(long)]
+    slots: Option<u32>,
+    /// Another limit to hold beside it, such as 'sliding-window 100/minute'; may be repeated
+    #[arg(long)]
+    versus: Vec<Algorithm>,
+    /// Only requests of this method are limited
+    #[arg(long)]
+    method: Option<String>,
+    /// Only requests whose path begins so are limited
+    #[arg(long)]
+    path: Option<String>,
+    /// Write each decision as a line of JSON
+    #[arg(long)]
+    jsonl: bool,
+    /// The log; standard input unless said
+    file: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Request {
+    t_us: u64,
+    key: String,
+    #[serde(default = "one")]
+    cost: u32,
+    method: Option<String>,
+    path: Option<String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// One line of output; the numbers are null for a request that is not limited.
+#[derive(Serialize)]
+struct Decided<'a> {
+    t_us: u64,
+    key: &'a str,
+    allowed: bool,
+    limit: Option<u32>,
+    remaining: Option<u32>,
+    reset_after_us: Option<u64>,
+    retry_after_us: Option<u64>,
+    delay_us: u64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    let clock = ManualClock::new();
+    let mut replays = vec![Replay::new(options.algorithm()?, &clock)?];
+    for other in &options.versus {
+        replays.push(Replay::new(*other, &clock)?);
+    }
+
+    let (input, progress) = options.input()?;
+    let mut output = BufWriter::new(io::stdout().lock());
+    for (index, line) in BufReader::new(progress.wrap_read(input))
+        .lines()
+        .enumerate()
+    {
+        let line = line?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let request: Request = serde_json::from_str(&line)
+            .map_err(|error| format!("line {} is not a request: {error}", index + 1))?;
+        clock.set_micros(Micros::new(request.t_us));
+        let limited = options.limits(&request);
+        for (place, replay) in replays.iter_mut().enumerate() {
+            let decision = limited.then(|| replay.ask(&request));
+            if options.jsonl && place == 0 {
+                let decided = Decided::new(&request, decision.as_ref());
+                serde_json::to_writer(&mut output, &decided)?;
+                output.write_all(b"\n")?;
+            }
+        }
+    }
+    progress.finish_and_clear();
+
+    for replay in &replays {
+        if options.jsonl {
+            output.flush()?;
+            eprint!("{replay}");
+        } else {
+            write!(output, "{replay}")?;
+        }
+    }
+    output.flush()?;
+    Ok(())
+}
+
+impl Options {
+    fn algorithm(&self) -> Result<Algorithm, ConfigError> {
+        let quota = Quota::new(self.limit, Duration::from_micros(self.window_us))?;
+        let burst = self.burst.unwrap_or(self.limit);
+        Ok(match self.algorithm.as_str() {
+            "fixed-window" => FixedWindow::of(quota).into(),
+            "anchored-window" => AnchoredWindow::of(quota).into(),
+            "sliding-log" => SlidingLog::up_to(u32::MAX, quota)?.into(),
+            "sliding-window" => SlidingWindow::of(quota).into(),
+            "sliding-slots" => SlidingSlots::cut(quota, self.slots.unwrap_or(10))?.into(),
+            "token-bucket" => TokenBucket::of(quota).burst(burst).into(),
+            "token-bucket-interval" => TokenBucket::of(quota).burst(burst).by_interval().into(),
+            "leaky-bucket" => LeakyBucket::of(quota).capacity(burst).into(),
+            "gcra" => Gcra::of(quota).burst(burst).into(),
+            // The library's own error, which lists the names.
+            other => other.parse()?,
+        })
+    }
+
+    fn limits(&self, request: &Request) -> bool {
+        let method = self.method.is_none() || self.method == request.method;
+        let path = self.path.as_ref().is_none_or(|prefix| {
+            let path = request.path.as_ref();
+            path.is_some_and(|path| path.starts_with(prefix))
+        });
+        method && path
+    }
+
+    fn input(&self) -> Result<(Box<dyn Read>, ProgressBar), Box<dyn Error>> {
+        let Some(path) = &self.file else {
+            return Ok((Box::new(io::stdin()), ProgressBar::hidden()));
+        };
+        let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let progress = ProgressBar::new(file.metadata()?.len());
+        progress.set_style(ProgressStyle::with_template(
+            "{wide_bar} {bytes} of {total_bytes}, {eta} left",
+        )?);
+        Ok((Box::new(file), progress))
+    }
+}
+
+impl<'a> Decided<'a> {
+    fn new(request: &'a Request, decision: Option<&Decision>) -> Self {
+        let outcome = decision
+            .and_then(Decision::binding)
+            .map(|(_, outcome)| outcome);
+        Self {
+            t_us: request.t_us,
+            key: &request.key,
+            allowed: decision.is_none_or(Decision::is_allowed),
+            limit: outcome.map(Outcome::limit),
+            remaining: outcome.map(Outcome::remaining),
+            reset_after_us: outcome.map(|outcome| micros(outcome.reset_after())),
+            retry_after_us: outcome.and_then(Outcome::retry_after).map(micros),
+            delay_us: 0,
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    Micros::from(time).get()
+}
+
+/// One limit, and what it has done so far.
+struct Replay {
+    algorithm: Algorithm,
+    limiter: Limiter,
+    allowed: u64,
+    denied: u64,
+    keys_denied: HashMap<String, u64>,
+}
+
+impl Replay {
+    fn new(algorithm: Algorithm, clock: &ManualClock) -> Result<Self, ConfigError> {
+        let limiter = Limiter::builder()
+            .policy(Policy::new("replay", algorithm))
+            .store(MemoryStore::new().clock(clock.clone()))
+            .build()?;
+        Ok(Self {
+            algorithm,
+            limiter,
+            allowed: 0,
+            denied: 0,
+            keys_denied: HashMap::new(),
+        })
+    }
+
+    fn ask(&mut self, request: &Request) -> Decision {
+        let decision = self.limiter.check_now(&request.key, request.cost);
+        if decision.is_allowed() {
+            self.allowed += 1;
+        } else {
+            self.denied += 1;
+            match self.keys_denied.get_mut(&request.key) {
+                Some(times) => *times += 1,
+                None => drop(self.keys_denied.insert(request.key.clone(), 1)),
+            }
+        }
+        decision
+    }
+}
+
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 10;
+        writeln!(f, "{}", self.algorithm)?;
+        writeln!(f, "  {:>12} allowed", self.allowed)?;
+        writeln!(
+            f,
+            "  {:>12} denied, to {} keys",
+            self.denied,
+            self.keys_denied.len()
+        )?;
+        let mut hit: Vec<_> = self.keys_denied.iter().collect();
+        hit.sort_by(|(a_key, a), (b_key, b)| b.cmp(a).then(a_key.cmp(b_key)));
+        for (key, times) in hit.iter().take(SHOWN) {
+            writeln!(f, "  {times:>12} {key}")?;
+        }
+        if hit.len() > SHOWN {
+            writeln!(f, "               and {} more", hit.len() - SHOWN)?;
+        }
+        Ok(())
+    }
+}
