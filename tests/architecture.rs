@@ -1,0 +1,146 @@
+//! Imports point down the floors of the house.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each room with its floor, and the rooms of its own floor that it may look into.
+const HOUSE: &[(&str, u8, &[&str])] = &[
+    ("error", 0, &[]),
+    ("clock", 0, &[]),
+    // A period is a length of time, and a quota that cannot be is an error.
+    ("quota", 0, &["clock", "error"]),
+    ("decision", 1, &[]),
+    ("algorithm", 2, &[]),
+    ("key", 2, &[]),
+    ("policy", 3, &[]),
+    ("store", 4, &[]),
+    ("observe", 4, &[]),
+    ("limiter", 5, &[]),
+    ("response", 6, &[]),
+    ("middleware", 7, &[]),
+];
+
+#[test]
+fn no_room_imports_from_its_own_floor_or_from_above() {
+    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    assert!(sources.len() > HOUSE.len(), "only {} files found", sources.len());
+    let wrong: Vec<String> = sources
+        .iter()
+        .flat_map(|(file, text)| violations(file, text))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_room_stands_in_the_list() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut rooms: Vec<String> = sources(&src).iter().map(|(file, _)| room(file)).collect();
+    rooms.sort();
+    rooms.dedup();
+    rooms.retain(|room| room != "lib");
+    let mut listed: Vec<&str> = HOUSE.iter().map(|(room, ..)| *room).collect();
+    listed.sort_unstable();
+    assert_eq!(rooms, listed);
+}
+
+#[test]
+fn an_import_that_points_up_is_found() {
+    for (file, line) in [
+        ("key/head.rs", "use crate::policy::Policy;"),
+        ("key/head.rs", "use crate::algorithm::State;"),
+        ("algorithm/step.rs", "    let x = crate::store::Reply::Now(1);"),
+        ("algorithm/mod.rs", "$crate::limiter::Limiter"),
+        ("quota/mod.rs", "use crate::decision::Outcome;"),
+        ("limiter.rs", "use super::middleware::RateLimit;"),
+        ("store/memory/mod.rs", "use super::super::limiter::Limiter;"),
+        ("clock/mod.rs", "use crate::{error, limiter};"),
+        ("clock/mod.rs", "use crate::Limiter;"),
+    ] {
+        let found = violations(file, &format!("{line}\n"));
+        assert_eq!(found.len(), 1, "{file}: {line}: {found:?}");
+    }
+    for (file, line) in [
+        ("policy/mod.rs", "use crate::key::Key;"),
+        ("quota/mod.rs", "use crate::clock::Micros;"),
+        ("key/head.rs", "//! [`Policy`](crate::policy::Policy)"),
+        ("key/head.rs", "/// [`Policy`](crate::Policy)"),
+        ("key/head.rs", "use crate::key::Key;"),
+        ("key/head.rs", "use super::Key;"),
+        ("lib.rs", "pub use crate::middleware::RateLimit;"),
+    ] {
+        let found = violations(file, &format!("{line}\n"));
+        assert!(found.is_empty(), "{file}: {line}: {found:?}");
+    }
+}
+
+fn violations(file: &str, text: &str) -> Vec<String> {
+    let room = room(file);
+    let Some((_, floor, neighbours)) = HOUSE.iter().find(|(name, ..)| *name == room) else {
+        return Vec::new();
+    };
+    let may = |other: &str| {
+        let stands = HOUSE.iter().find(|(name, ..)| *name == other);
+        let lower = stands.is_some_and(|(_, other_floor, _)| other_floor < floor);
+        other == room || lower || neighbours.contains(&other)
+    };
+    let code = text.lines().enumerate().filter(|(_, line)| {
+        let line = line.trim_start();
+        !line.starts_with("//")
+    });
+    let mut wrong = Vec::new();
+    for (index, line) in code {
+        let mut report = |what: &str| wrong.push(format!("{file}:{}: {what}: {line}", index + 1));
+        if line.contains("super::super") {
+            report("leaves its room by a back door");
+            continue;
+        }
+        for path in paths(line, "crate::") {
+            if !may(path) {
+                report("looks up");
+            }
+        }
+        // Only a room's first file has the root above it.
+        let first = file == format!("{room}.rs") || file == format!("{room}/mod.rs");
+        let rooms = HOUSE.iter().map(|(name, ..)| *name);
+        for path in paths(line, "super::") {
+            if first && rooms.clone().any(|name| name == path) && !may(path) {
+                report("looks up");
+            }
+        }
+    }
+    wrong
+}
+
+/// The names that follow `root` on this line; what is not a name (`{`, a type) comes as it is.
+fn paths<'a>(line: &'a str, root: &str) -> Vec<&'a str> {
+    line.split(root)
+        .skip(1)
+        .map(|rest| {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+            &rest[..end.unwrap_or(rest.len())]
+        })
+        .collect()
+}
+
+fn room(file: &str) -> String {
+    let first = file.split('/').next().unwrap_or(file);
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// Every source file, by its path below `root`, with its text.
+fn sources(root: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let file = path.strip_prefix(root).unwrap().display().to_string();
+                found.push((file, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found
+}
