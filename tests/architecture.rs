@@ -23,7 +23,11 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
 #[test]
 fn no_room_imports_from_its_own_floor_or_from_above() {
     let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-    assert!(sources.len() > HOUSE.len(), "only {} files found", sources.len());
+    assert!(
+        sources.len() > HOUSE.len(),
+        "only {} files found",
+        sources.len()
+    );
     let wrong: Vec<String> = sources
         .iter()
         .flat_map(|(file, text)| violations(file, text))
@@ -48,7 +52,10 @@ fn an_import_that_points_up_is_found() {
     for (file, line) in [
         ("key/head.rs", "use crate::policy::Policy;"),
         ("key/head.rs", "use crate::algorithm::State;"),
-        ("algorithm/step.rs", "    let x = crate::store::Reply::Now(1);"),
+        (
+            "algorithm/step.rs",
+            "    let x = crate::store::Reply::Now(1);",
+        ),
         ("algorithm/mod.rs", "$crate::limiter::Limiter"),
         ("quota/mod.rs", "use crate::decision::Outcome;"),
         ("limiter.rs", "use super::middleware::RateLimit;"),
