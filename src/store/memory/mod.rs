@@ -165,7 +165,7 @@ impl<'a> Attempt<'a> {
         if charge.cost > 0
             && let Some(possible) = seen.take()
         {
-            *entry.state_mut(|_| false) = possible;
+            entry.change(|_| false, |state| *state = possible);
         }
         let allowed = algorithm.allows(seen.as_ref().unwrap_or(entry.state()), now, charge.cost);
         Self {
@@ -182,10 +182,10 @@ impl<'a> Attempt<'a> {
             charge, algorithm, ..
         } = *self;
         if charge.cost > 0 {
-            let state = self
-                .entry
-                .state_mut(|state| algorithm.is_as_new(state, now));
-            algorithm.charge(state, now, charge.cost);
+            self.entry.change(
+                |state| algorithm.is_as_new(state, now),
+                |state| algorithm.charge(state, now, charge.cost),
+            );
         }
     }
 

@@ -1,29 +1,38 @@
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashTable;
 
 use crate::algorithm::State;
 use crate::key::Key;
 
 /// The states of all keys under one policy, in parts that are locked apart.
+///
+/// Keys are hashed once for a decision, by std's keyed hash with a seed of the process's own, so that
+/// nobody can choose keys that collide.
 pub(super) struct Table {
     number: usize,
-    hasher: RandomState,
+    seed: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
 
-type Shard = HashMap<Key, State>;
+type Shard = HashTable<Entry>;
+
+struct Entry {
+    key: Key,
+    state: State,
+}
 
 const SHARDS: usize = 64;
 
-/// A shard looks for keys to forget when it is about to grow past this many.
+/// A shard looks for keys to forget when it would have to grow past this many.
 const WORTH_A_LOOK: usize = 16;
 
 impl Table {
     pub(super) fn new(number: usize) -> Self {
         Self {
             number,
-            hasher: RandomState::new(),
+            seed: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
         }
     }
@@ -33,17 +42,21 @@ impl Table {
         self.number
     }
 
-    pub(super) fn lock(&self, key: &Key) -> Locked<'_> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "any bits of a hash will do"
-        )]
-        let shard = self.hasher.hash_one(key) as usize % SHARDS;
+    pub(super) fn lock<'a>(&'a self, key: &'a Key) -> Locked<'a> {
+        let hash = self.seed.hash_one(key);
+        // The shard itself uses the highest and the lowest bits.
+        let shard = (hash >> 32) as usize % SHARDS;
         // A panic (only a user's clock can) leaves states as they were: they are written last.
         let shard = self.shards[shard]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        Locked { shard, key: *key }
+        Locked {
+            place: shard.find_bucket_index(hash, |entry| entry.key == *key),
+            table: self,
+            shard,
+            key,
+            hash,
+        }
     }
 
     #[cfg(test)]
@@ -55,30 +68,62 @@ impl Table {
 
 /// One key's state, to be read and written by nobody else meanwhile.
 pub(super) struct Locked<'a> {
+    table: &'a Table,
     shard: MutexGuard<'a, Shard>,
-    key: Key,
+    key: &'a Key,
+    hash: u64,
+    /// Where the key stands in its shard, if it is there.
+    place: Option<usize>,
 }
 
 impl Locked<'_> {
     pub(super) fn state(&self) -> &State {
         const NEW: &State = &State::NEW;
-        self.shard.get(&self.key).unwrap_or(NEW)
+        self.place
+            .and_then(|place| self.shard.get_bucket(place))
+            .map_or(NEW, |entry| &entry.state)
     }
 
-    /// The state, to be written. A table that would have to grow for it first forgets what is
-    /// as good as new.
-    pub(super) fn state_mut(&mut self, is_as_new: impl Fn(&State) -> bool) -> &mut State {
-        let capacity = self.shard.capacity();
-        let full = self.shard.len() == capacity && capacity >= WORTH_A_LOOK;
-        if full && !self.shard.contains_key(&self.key) {
-            self.shard.retain(|_, state| !is_as_new(state));
-            // With little room won the next look would come too soon: on average, a request
-            // pays for a few entries only.
-            if self.shard.len() > capacity / 2 {
-                self.shard.reserve(capacity);
-            }
+    /// Changes the state. A table that would have to grow for it first forgets what is as good
+    /// as new.
+    pub(super) fn change(
+        &mut self,
+        is_as_new: impl Fn(&State) -> bool,
+        change: impl FnOnce(&mut State),
+    ) {
+        let place = self
+            .place
+            .and_then(|place| self.shard.get_bucket_mut(place));
+        if let Some(entry) = place {
+            return change(&mut entry.state);
         }
-        self.shard.entry(self.key).or_default()
+        let mut state = State::NEW;
+        change(&mut state);
+        self.make_room(is_as_new);
+        let entry = Entry {
+            key: *self.key,
+            state,
+        };
+        let seed = &self.table.seed;
+        let entry = self
+            .shard
+            .insert_unique(self.hash, entry, |entry| seed.hash_one(entry.key));
+        self.place = Some(entry.bucket_index());
+    }
+
+    fn make_room(&mut self, is_as_new: impl Fn(&State) -> bool) {
+        let capacity = self.shard.capacity();
+        if self.shard.len() < capacity || capacity < WORTH_A_LOOK {
+            return;
+        }
+        self.shard.retain(|entry| !is_as_new(&entry.state));
+        // With little room won the next look would come too soon: on average, a request pays for
+        // a few entries only.
+        if self.shard.len() > capacity / 2 {
+            let seed = &self.table.seed;
+            self.shard
+                .reserve(capacity, |entry| seed.hash_one(entry.key));
+        }
     }
 }
 
@@ -91,7 +136,9 @@ mod tests {
         for key in 0..count {
             let key = (word, key).into_key();
             let state = State::from_words(&[word]);
-            *table.lock(&key).state_mut(|state| state.words() == [IDLE]) = state;
+            table
+                .lock(&key)
+                .change(|state| state.words() == [IDLE], |kept| *kept = state);
         }
     }
 
