@@ -19,10 +19,15 @@ use crate::quota::Quota;
 /// This is the bucket as a meter, which only measures. (The bucket as a queue, which holds
 /// requests back until they may leave, is another algorithm.)
 ///
-/// - **Keeps** the level, and since when.
+/// - **Choose it** as you would a [token bucket](crate::TokenBucket), when you think in a level
+///   that must not overflow.
+/// - **Keeps** the level, and since when: 24 bytes for each key. A decision is a multiplication
+///   and a comparison; a charge, one division more.
 /// - **Admits** at most the capacity at one instant, and in a closed span of length `x` at most
 ///   `capacity + ⌊limit · x / period⌋`.
 /// - **Tells** each client its own wait, so that clients that obey do not come back together.
+///
+/// Jonathan Turner proposed it in "New directions in communications" (1986).
 ///
 /// It decides exactly as [`Gcra`] and [`TokenBucket`](crate::TokenBucket) do: the level is what
 /// is missing from a full bucket of tokens.

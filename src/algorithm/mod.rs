@@ -5,14 +5,18 @@
 //! overflow, for limits, capacities and costs up to `u32::MAX` and periods from 1 ms to 366
 //! days.
 //!
-//! | algorithm | admits in any span shorter than the period | use it when |
-//! | --- | --- | --- |
-//! | [`FixedWindow`] | twice the limit, across a window's edge | a quota is "so many a day", and everybody's day begins at the same time |
-//! | [`TokenBucket`] | the burst, and what is refilled meanwhile | clients burst and then rest |
-//! | [`LeakyBucket`] | the same as a token bucket | you think in a level that drains |
-//! | [`Gcra`] | the same as a token bucket | you know it from telecommunications or from other libraries |
+//! | algorithm | in a word |
+//! | --- | --- |
+//! | [`FixedWindow`] | so many in each minute of the wall clock |
+//! | [`AnchoredWindow`] | so many in the minute after a key's first request |
+//! | [`SlidingWindow`] | so many in the last minute, estimated from two counters |
+//! | [`SlidingSlots`] | so many in the last minute, counted in parts of it |
+//! | [`SlidingLog`] | so many in the last minute, to the request |
+//! | [`TokenBucket`] | a rate and a burst |
+//! | [`TokenBucket::by_interval`] | a burst, and credits that arrive together |
+//! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, under the names of other fields |
 //!
-//! The last three are one mechanism under three names; they decide alike.
+//! [Choosing](crate::choosing) goes from a need to an algorithm, with the price of each.
 
 mod anchored_window;
 mod fixed_window;
@@ -48,9 +52,10 @@ use crate::decision::Outcome;
 
 /// Any algorithm, chosen while the program runs.
 ///
-/// As text it is the algorithm's name and its quota: `fixed-window 100/minute`,
-/// `token-bucket 5/second burst 10`, `leaky-bucket 5/second capacity 10`, `gcra 5/second`,
-/// `unlimited`.
+/// As text it is the algorithm's [name](Self::name) and its quota: `fixed-window 100/minute`,
+/// `sliding-slots 100/minute slots 60`, `token-bucket 5/second burst 10`,
+/// `leaky-bucket 5/second capacity 10`, `unlimited`. With feature `serde` it is a table under the
+/// name: `token-bucket = { limit = 5, per = "1s", burst = 10 }`.
 ///
 /// ```
 /// use tower_ratelimit::{Algorithm, TokenBucket};

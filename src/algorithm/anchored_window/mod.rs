@@ -21,12 +21,14 @@ use crate::quota::Quota;
 /// - **Choose it** when "so many in the minute after you start" is what people expect, or when
 ///   each client's window should end at a time of its own, so that clients do not come back
 ///   together.
-/// - **Keeps** the window's start and one counter for each key: 16 bytes.
+/// - **Keeps** the window's start and one counter for each key: 16 bytes. A decision is one
+///   comparison.
 /// - **Admits** at most `2·limit − 1` in a span shorter than the period: one request opens a
 ///   window, the rest come just before it closes, and a whole limit just after.
 /// - **Tells** a wait to the end of the key's window.
 ///
-/// It is the counter with an expiry, `INCR` and `EXPIRE`, that most home-made limiters are.
+/// It is the counter with an expiry, `INCR` and `EXPIRE`, that most home-made limiters are, and
+/// the second pattern of the Redis documentation.
 ///
 /// ```
 /// use tower_ratelimit::AnchoredWindow;

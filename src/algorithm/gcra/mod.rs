@@ -25,11 +25,15 @@ use crate::quota::Quota;
 /// emission interval `T = period / limit` and the burst `B`, a request of cost `c` at time `t`
 /// is allowed when `max(tat, t) + c·T − t ≤ B·T`, and leaves `tat = max(tat, t) + c·T`.
 ///
-/// - **Keeps** what is owed, as whole requests and an exact fraction, and since when.
+/// - **Choose it** as you would a [token bucket](crate::TokenBucket), when your terms are the
+///   emission interval and the burst.
+/// - **Keeps** what is owed, as whole requests and an exact fraction, and since when: 24 bytes
+///   for each key. A decision is a multiplication and a comparison; a charge, one division more.
 /// - **Admits** at most the burst at one instant, and in a closed span of length `x` at most
 ///   `burst + ⌊limit · x / period⌋`.
 /// - **Tells** each client its own wait, so that clients that obey do not come back together.
 ///
+/// The quota is a rate: 60 a minute and one a second decide alike when their bursts are equal.
 /// [`TokenBucket`](crate::TokenBucket) and [`LeakyBucket`](crate::LeakyBucket) decide alike; the
 /// names differ because people look for different ones.
 ///

@@ -31,6 +31,9 @@ use crate::quota::Quota;
 ///   back what could pass.
 /// - **Tells** a wait until enough of the oldest requests are a period old.
 ///
+/// Kept in a sorted set of Redis it is known as the rolling window log; Figma's "An alternative
+/// approach to rate limiting" (2017) weighs it against counters.
+///
 /// ```
 /// use tower_ratelimit::SlidingLog;
 ///

@@ -24,10 +24,13 @@ use crate::quota::Quota;
 /// - **Choose it** when the limit must hold in every span of a period, and the limit is too
 ///   large for a [log](crate::SlidingLog).
 /// - **Keeps** one counter for each slot and one more: `8·(m + 2)` bytes for each key, 96 with
-///   the default of 10 slots.
+///   the default of 10 slots. A decision adds the counters up.
 /// - **Admits** never more than the limit in a span of a period. It may hold back up to one
 ///   slot longer than a log would: that is the price.
 /// - **Tells** a wait until enough of the oldest slots have left.
+///
+/// It is the ring of counters by which metrics keep rolling sums, with one slot more than the
+/// period has, so that the part of the oldest slot that has left is never forgotten too early.
 ///
 /// # Defaults
 ///
