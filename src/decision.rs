@@ -1,6 +1,7 @@
 //! The outcome of asking.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,15 +14,55 @@ use crate::clock::Micros;
 /// The numbers are after the charge if the request was allowed, and as they were if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    pub(crate) allowed: bool,
-    pub(crate) limit: u32,
-    pub(crate) remaining: u32,
-    pub(crate) reset_after: Micros,
-    pub(crate) effective_window: Option<Micros>,
-    pub(crate) retry_after: Option<Micros>,
+    allowed: bool,
+    limit: u32,
+    remaining: u32,
+    reset_after: Micros,
+    effective_window: Option<Wait>,
+    retry_after: Option<Wait>,
 }
 
+/// A time that is not zero, so that an `Option` of it is no larger: an [`Outcome`] is copied on
+/// each decision.
+type Wait = NonZeroU64;
+
 impl Outcome {
+    pub(crate) fn allowed(limit: u32, remaining: u32, reset_after: Micros) -> Self {
+        Self {
+            allowed: true,
+            limit,
+            remaining,
+            reset_after,
+            effective_window: None,
+            retry_after: None,
+        }
+    }
+
+    pub(crate) fn denied(self, retry_after: Option<Micros>) -> Self {
+        Self {
+            allowed: false,
+            retry_after: retry_after.and_then(|wait| Wait::new(wait.get())),
+            ..self
+        }
+    }
+
+    pub(crate) fn lasting(self, effective_window: Micros) -> Self {
+        Self {
+            effective_window: Wait::new(effective_window.get()),
+            ..self
+        }
+    }
+
+    /// [`effective_window`](Self::effective_window) in microseconds.
+    pub(crate) fn effective_micros(&self) -> Option<Micros> {
+        self.effective_window.map(|time| Micros::new(time.get()))
+    }
+
+    /// [`retry_after`](Self::retry_after) in microseconds.
+    pub(crate) fn retry_micros(&self) -> Option<Micros> {
+        self.retry_after.map(|time| Micros::new(time.get()))
+    }
+
     /// Whether this policy lets the request pass.
     pub fn is_allowed(&self) -> bool {
         self.allowed
@@ -51,14 +92,14 @@ impl Outcome {
     /// allowed if nothing else arrives. `None` when it was allowed, and when no wait can help:
     /// the limit is 0, or the cost is above the limit.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after.map(Micros::to_duration)
+        self.retry_micros().map(Micros::to_duration)
     }
 
     /// How long [`remaining`](Self::remaining) has to last for a client that wants no refusal:
     /// to the end of a window; for a bucket, remaining divided by its rate. With nothing
     /// remaining, the wait for the next unit. `None` for a limit of 0.
     pub fn effective_window(&self) -> Option<Duration> {
-        self.effective_window.map(Micros::to_duration)
+        self.effective_micros().map(Micros::to_duration)
     }
 }
 
@@ -86,6 +127,12 @@ impl Outcomes {
         self.each.push((policy, outcome));
     }
 
+    /// Puts the outcomes into the order in which the policies were declared.
+    pub(crate) fn in_order(mut self) -> Self {
+        self.each.sort_unstable_by_key(|(policy, _)| *policy);
+        self
+    }
+
     pub(crate) fn at(&self) -> Micros {
         self.at
     }
@@ -101,7 +148,8 @@ impl Outcomes {
 
     /// The shortest wait after which the same request passes every policy.
     pub(crate) fn retry_after(&self) -> Option<Micros> {
-        self.binding().and_then(|(_, outcome)| outcome.retry_after)
+        self.binding()
+            .and_then(|(_, outcome)| outcome.retry_micros())
     }
 
     /// The policy that binds: when allowed, the least remaining; when denied, the longest
@@ -116,7 +164,7 @@ impl Outcomes {
         let denied = self.each.iter().filter(|(_, outcome)| !outcome.allowed);
         // `max_by_key` would return the last of several equals.
         denied.min_by_key(|(_, outcome)| {
-            let wait = outcome.retry_after.map_or(u64::MAX, Micros::get);
+            let wait = outcome.retry_after.map_or(u64::MAX, Wait::get);
             std::cmp::Reverse(wait)
         })
     }

@@ -58,23 +58,19 @@ pub(super) trait Step {
 
     /// What is told of a request that is allowed, after its charge.
     fn allowed(&self, state: &State, now: Micros) -> Outcome {
-        Outcome {
-            allowed: true,
-            limit: self.limit(),
-            remaining: self.remaining(state, now),
-            reset_after: self.reset_after(state, now),
-            effective_window: (self.limit() > 0).then(|| self.effective_window(state, now)),
-            retry_after: None,
+        let limit = self.limit();
+        let remaining = self.remaining(state, now);
+        let outcome = Outcome::allowed(limit, remaining, self.reset_after(state, now));
+        if limit == 0 {
+            return outcome;
         }
+        outcome.lasting(self.effective_window(state, now))
     }
 
     /// What is told of a request that is denied.
     fn denied(&self, state: &State, now: Micros, cost: u32) -> Outcome {
         let can_pass = (1..=self.limit()).contains(&cost);
-        Outcome {
-            allowed: false,
-            retry_after: can_pass.then(|| self.retry_after(state, now, cost)),
-            ..self.allowed(state, now)
-        }
+        let retry_after = can_pass.then(|| self.retry_after(state, now, cost));
+        self.allowed(state, now).denied(retry_after)
     }
 }

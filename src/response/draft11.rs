@@ -46,13 +46,13 @@ impl Draft11 {
 
     /// All policies that were asked, with what remains under each.
     pub(crate) fn allowed(&self, outcomes: &Outcomes) -> Option<Fields> {
-        self.fields(outcomes, |_| true, |outcome| outcome.effective_window)
+        self.fields(outcomes, |_| true, Outcome::effective_micros)
     }
 
     /// All policies that were asked; of those that denied, how long to wait.
     pub(crate) fn denied(&self, outcomes: &Outcomes) -> Option<Fields> {
         let denied = |outcome: &Outcome| !outcome.is_allowed();
-        self.fields(outcomes, denied, |outcome| outcome.retry_after)
+        self.fields(outcomes, denied, Outcome::retry_micros)
     }
 
     /// `None` if there is nothing to tell.

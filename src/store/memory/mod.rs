@@ -77,11 +77,10 @@ impl MemoryStore {
     /// The same as [`Store::open`]: any policy can be held in memory.
     pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let policies = policies
+        let policies: Box<[_]> = policies
             .iter()
             .map(|policy| {
                 let algorithm = *policy.algorithm();
-                // Locks are taken in the order of these numbers.
                 let number = tables.len();
                 let table = tables
                     .entry((policy.name().to_owned(), algorithm))
@@ -89,39 +88,42 @@ impl MemoryStore {
                 (algorithm, Arc::clone(table))
             })
             .collect();
+        let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
+        order_of_locking.sort_unstable_by_key(|&policy| policies[policy].1.number());
         MemoryLedger {
             clock: Arc::clone(&self.clock),
             policies,
+            order_of_locking,
         }
     }
 }
 
 /// A [`MemoryStore`] opened for a list of policies.
-#[derive(Clone)]
 pub struct MemoryLedger {
     clock: Arc<dyn Clock>,
-    policies: Arc<[(Algorithm, Arc<Table>)]>,
+    policies: Box<[(Algorithm, Arc<Table>)]>,
+    /// Every decision locks tables in the order of their numbers, or two could wait for each
+    /// other.
+    order_of_locking: Box<[usize]>,
 }
 
 impl MemoryLedger {
     /// Decides on one request; see [`Ledger::charge`].
     pub fn charge_now(&self, charges: &[Charge]) -> Outcomes {
-        let mut asked = self.asked(charges);
-        // Every decision locks tables in the same order, or two could wait for each other.
-        asked.sort_unstable_by_key(|(_, _, table)| table.number());
-        let mut locked: SmallVec<[(&Charge, &Algorithm, Locked<'_>); 8]> = asked
-            .into_iter()
-            .map(|(charge, algorithm, table)| (charge, algorithm, table.lock(&charge.key)))
-            .collect();
-        locked.sort_unstable_by_key(|(charge, _, _)| charge.policy);
+        let mut attempts: SmallVec<[Attempt<'_>; 8]> = SmallVec::new();
+        for policy in &self.order_of_locking {
+            if let Some(charge) = charges.iter().find(|charge| charge.policy == *policy) {
+                let (algorithm, table) = &self.policies[*policy];
+                attempts.push(Attempt::new(charge, algorithm, table));
+            }
+        }
         // Under the locks, so that no state is newer than the time that it is held against.
         let now = self.clock.now();
 
-        let mut attempts: SmallVec<[Attempt<'_>; 8]> = locked
-            .into_iter()
-            .map(|(charge, algorithm, entry)| Attempt::new(charge, algorithm, entry, now))
-            .collect();
-        let stand = attempts.iter().all(|attempt| attempt.allowed);
+        let mut stand = true;
+        for attempt in &mut attempts {
+            stand &= attempt.is_allowed(now);
+        }
         let mut outcomes = Outcomes::new(now);
         for attempt in &mut attempts {
             if stand {
@@ -129,18 +131,7 @@ impl MemoryLedger {
             }
             outcomes.push(attempt.charge.policy, attempt.outcome(now));
         }
-        outcomes
-    }
-
-    fn asked<'a>(
-        &'a self,
-        charges: &'a [Charge],
-    ) -> SmallVec<[(&'a Charge, &'a Algorithm, &'a Table); 8]> {
-        let asked = charges.iter().filter_map(|charge| {
-            let (algorithm, table) = self.policies.get(charge.policy)?;
-            Some((charge, algorithm, &**table))
-        });
-        asked.collect()
+        outcomes.in_order()
     }
 }
 
@@ -155,26 +146,25 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(
-        charge: &'a Charge,
-        algorithm: &'a Algorithm,
-        mut entry: Locked<'a>,
-        now: Micros,
-    ) -> Self {
-        let mut seen = algorithm.moved_back(entry.state(), now);
-        if charge.cost > 0
-            && let Some(possible) = seen.take()
-        {
-            entry.change(|_| false, |state| *state = possible);
-        }
-        let allowed = algorithm.allows(seen.as_ref().unwrap_or(entry.state()), now, charge.cost);
+    fn new(charge: &'a Charge, algorithm: &'a Algorithm, table: &'a Table) -> Self {
         Self {
             charge,
             algorithm,
-            entry,
-            seen,
-            allowed,
+            entry: table.lock(&charge.key),
+            seen: None,
+            allowed: false,
         }
+    }
+
+    fn is_allowed(&mut self, now: Micros) -> bool {
+        self.seen = self.algorithm.moved_back(self.entry.state(), now);
+        if self.charge.cost > 0
+            && let Some(possible) = self.seen.take()
+        {
+            self.entry.change(|_| false, |state| *state = possible);
+        }
+        self.allowed = self.algorithm.allows(self.state(), now, self.charge.cost);
+        self.allowed
     }
 
     fn charge(&mut self, now: Micros) {
@@ -190,9 +180,12 @@ impl<'a> Attempt<'a> {
     }
 
     fn outcome(&self, now: Micros) -> Outcome {
-        let state = self.seen.as_ref().unwrap_or(self.entry.state());
         self.algorithm
-            .outcome(state, now, self.charge.cost, self.allowed)
+            .outcome(self.state(), now, self.charge.cost, self.allowed)
+    }
+
+    fn state(&self) -> &State {
+        self.seen.as_ref().unwrap_or(self.entry.state())
     }
 }
 
