@@ -1,0 +1,282 @@
+//! A server that was set up wrongly: what its clients and its operators are told.
+//!
+//! In a process of their own, since each diagnostic is logged once per process, and one test for
+//! each diagnostic.
+
+#![cfg(all(feature = "axum", feature = "tracing"))]
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+use tower_ratelimit::error::{Diagnostic, StoreErrorKind};
+use tower_ratelimit::key::{self, Extract, Head, IntoKey, Key, Missing};
+use tower_ratelimit::response::Refusal;
+use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
+use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, StoreError, TokenBucket};
+use tracing::field::{Field, Visit};
+use tracing::span;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// One line of a log, as data.
+#[derive(Clone, Debug)]
+struct Line {
+    level: Level,
+    fields: BTreeMap<&'static str, String>,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+}
+
+#[derive(Clone, Default)]
+struct Log {
+    lines: Arc<Mutex<Vec<Line>>>,
+}
+
+impl Log {
+    /// What is logged on this thread while `run` is.
+    fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
+        let log = Self::default();
+        let output = tracing::subscriber::with_default(log.clone(), run);
+        let lines = log.lines.lock().unwrap().clone();
+        (output, lines)
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tower_ratelimit")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line {
+            level: *event.metadata().level(),
+            fields: BTreeMap::new(),
+        };
+        event.record(&mut line);
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+struct Answer {
+    status: StatusCode,
+    content_type: String,
+    body: String,
+    refusal: Refusal,
+}
+
+/// The answers to this many requests, and what was logged meanwhile.
+fn ask(limit: &RateLimitLayer, times: usize) -> (Vec<Answer>, Vec<Line>) {
+    let app: Router = Router::new()
+        .route("/", get(|| async { "hello" }))
+        .layer(limit.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let ask = || async {
+        let response = app.clone().oneshot(Request::new(Body::empty())).await;
+        let (head, body) = response.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: head.status,
+            content_type: head.headers["content-type"].to_str().unwrap().to_owned(),
+            body: String::from_utf8(body.into()).unwrap(),
+            refusal: head.extensions.get().cloned().unwrap(),
+        }
+    };
+    Log::of(|| (0..times).map(|_| runtime.block_on(ask())).collect())
+}
+
+fn limit(key: impl Extract) -> RateLimitLayer {
+    RateLimitLayer::new(key, TokenBucket::per_second(1))
+}
+
+/// Each answer is a 500 that says nothing of the cause to the client; the diagnostic that all of
+/// them carry for layers outside.
+#[track_caller]
+fn diagnostic_of(answers: &[Answer]) -> Diagnostic {
+    let diagnostics = answers.iter().map(|answer| {
+        assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(answer.content_type, "application/problem+json");
+        assert_eq!(
+            answer.body,
+            r#"{"type":"about:blank","title":"Internal Server Error","status":500}"#
+        );
+        match answer.refusal {
+            Refusal::NoKey(diagnostic) => diagnostic,
+            ref other => panic!("{other:?}"),
+        }
+    });
+    let diagnostics: Vec<_> = diagnostics.collect();
+    assert!(diagnostics.windows(2).all(|pair| pair[0] == pair[1]));
+    diagnostics[0]
+}
+
+/// The log has one line, an error that says all of a diagnostic.
+#[track_caller]
+fn assert_logs_once(lines: &[Line], diagnostic: &Diagnostic) {
+    let [line] = lines else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(line.level, Level::ERROR);
+    let expected = [
+        ("code", diagnostic.code()),
+        ("message", diagnostic.problem()),
+        ("remedy", diagnostic.remedy()),
+        ("subject", diagnostic.subject()),
+    ];
+    let expected = expected.map(|(name, value)| (name, value.to_owned()));
+    assert_eq!(line.fields, expected.into());
+}
+
+#[test]
+fn b13_a_server_that_forgot_connect_info_says_once_what_to_write() {
+    // Both extractors, several layers and many requests are one mistake.
+    let mut lines = Vec::new();
+    let mut answers = Vec::new();
+    for limit in [
+        limit(key::client_ip()),
+        limit(key::client_ip()),
+        limit(key::peer_ip()),
+    ] {
+        let (more_answers, more_lines) = ask(&limit, 100);
+        answers.extend(more_answers);
+        lines.extend(more_lines);
+    }
+    let diagnostic = diagnostic_of(&answers);
+    assert_eq!(answers.len(), 300);
+    assert_eq!(diagnostic.code(), "TRL001");
+    let line_of_code = "`app.into_make_service_with_connect_info::<SocketAddr>()`";
+    assert!(diagnostic.remedy().contains(line_of_code), "{diagnostic}");
+    assert_logs_once(&lines, &diagnostic);
+}
+
+#[derive(Clone)]
+struct UserId;
+
+#[derive(Clone)]
+struct Tenant;
+
+impl IntoKey for UserId {
+    fn into_key(self) -> Key {
+        "user".into_key()
+    }
+}
+
+impl IntoKey for Tenant {
+    fn into_key(self) -> Key {
+        "tenant".into_key()
+    }
+}
+
+#[test]
+fn an_extension_that_is_not_there_is_named_once_for_each_type() {
+    for (limit, name) in [
+        (limit(key::extension::<UserId>()), "UserId"),
+        (limit(key::extension::<Tenant>()), "Tenant"),
+    ] {
+        let (answers, lines) = ask(&limit, 100);
+        let diagnostic = diagnostic_of(&answers);
+        assert_eq!(diagnostic.code(), "TRL002");
+        assert_eq!(diagnostic.subject(), format!("diagnostics::{name}"));
+        assert_logs_once(&lines, &diagnostic);
+    }
+}
+
+#[test]
+fn an_extractor_of_ones_own_has_a_diagnostic_of_its_own() {
+    const NO_SHARD: Diagnostic = Diagnostic::new("APP7", "shard", "no shard", "call `shard()`");
+    let key = |_: &Head<'_>| Err::<u8, _>(Missing::ByServer(NO_SHARD));
+    let (answers, lines) = ask(&limit(key), 100);
+    assert_eq!(diagnostic_of(&answers), NO_SHARD);
+    assert_logs_once(&lines, &NO_SHARD);
+    let remedy_and_all = "APP7: no shard (shard); call `shard()`";
+    assert_eq!(NO_SHARD.to_string(), remedy_and_all);
+}
+
+#[test]
+fn a_server_that_is_set_up_well_logs_nothing() {
+    let limit = limit(key::client_ip());
+    let app = Router::<()>::new()
+        .route("/", get(|| async { "hello" }))
+        .layer(limit);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let request = || {
+        let mut request = Request::new(Body::empty());
+        let peer = SocketAddr::from(([192, 0, 2, 1], 40_000));
+        request.extensions_mut().insert(peer);
+        request
+    };
+    let ((), lines) = Log::of(|| {
+        for _ in 0..3 {
+            runtime.block_on(app.clone().oneshot(request())).unwrap();
+        }
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+#[derive(Debug)]
+struct DownStore;
+
+impl Store for DownStore {
+    type Ledger = Self;
+
+    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+}
+
+impl Ledger for DownStore {
+    fn charge(
+        &self,
+        _: &[Charge],
+    ) -> Reply<Result<tower_ratelimit::decision::Outcomes, StoreError>> {
+        let error = StoreError::new(StoreErrorKind::Unavailable);
+        Reply::Now(Err(error.source("connection refused")))
+    }
+}
+
+#[test]
+fn a_store_that_fails_is_a_warning_with_its_cause_which_the_client_is_not_told() {
+    let policy = Policy::new("default", TokenBucket::per_second(1));
+    let limit = RateLimitLayer::builder()
+        .policy(policy.key(|_: &Head<'_>| "secret-key"))
+        .store(DownStore)
+        .build()
+        .unwrap();
+    let (answers, lines) = ask(&limit, 1);
+    assert_eq!(answers[0].status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(!answers[0].body.contains("refused"));
+
+    let [line] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(line.level, Level::WARN);
+    assert!(line.fields["error"].contains("unavailable"), "{line:?}");
+    assert!(!format!("{line:?}").contains("secret"), "{line:?}");
+}

@@ -1,0 +1,301 @@
+//! The fields, byte by byte: the golden examples of the draft's reading that we follow.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use tower::{Layer, service_fn};
+use tower_ratelimit::key::Head;
+use tower_ratelimit::{Algorithm, FixedWindow, LeakyBucket, RateLimitLayer, TokenBucket};
+
+use crate::exchange::{
+    Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, get_with, limit, limited_hello,
+};
+
+/// Status, `RateLimit-Policy`, `RateLimit` and `Retry-After`.
+type Told<'a> = (u16, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+
+fn told(answer: &Answer) -> Told<'_> {
+    (
+        answer.status.as_u16(),
+        answer.field("ratelimit-policy"),
+        answer.field("ratelimit"),
+        answer.field("retry-after"),
+    )
+}
+
+fn allowed<'a>(policy: &'a str, limit: &'a str) -> Told<'a> {
+    (200, Some(policy), Some(limit), None)
+}
+
+fn denied<'a>(policy: &'a str, limit: &'a str, retry_after: Option<&'a str>) -> Told<'a> {
+    (429, Some(policy), Some(limit), retry_after)
+}
+
+fn a_hundred_a_minute() -> (tower_ratelimit::ManualClock, Hello) {
+    let policy = everybody("default", FixedWindow::per_minute(100)).cost(cost);
+    let (clock, service) = limited_hello([policy]);
+    clock.advance(Duration::from_millis(10_800));
+    (clock, service)
+}
+
+#[test]
+fn h1_h2_h3_a_fixed_window_is_told_to_its_end() {
+    let policy = r#""default";q=100;w=60"#;
+    let (_, service) = a_hundred_a_minute();
+
+    let answer = ask(&service, get());
+    assert_eq!(told(&answer), allowed(policy, r#""default";r=99;t=50"#));
+    ask(&service, get_of_cost(98));
+    let answer = ask(&service, get());
+    assert_eq!(told(&answer), allowed(policy, r#""default";r=0;t=50"#));
+    let answer = ask(&service, get());
+    let expected = denied(policy, r#""default";r=0;t=50"#, Some("50"));
+    assert_eq!(told(&answer), expected);
+}
+
+#[test]
+fn h5_a_wait_shorter_than_a_second_is_told_as_one_second() {
+    let (clock, service) = limited_hello([everybody("burst", TokenBucket::per_second(10))]);
+    for _ in 0..10 {
+        assert_eq!(ask(&service, get()).status, StatusCode::OK);
+    }
+    clock.advance(Duration::from_millis(60));
+    let answer = ask(&service, get());
+    let expected = denied(r#""burst";q=10;w=1"#, r#""burst";r=0;t=1"#, Some("1"));
+    assert_eq!(told(&answer), expected);
+}
+
+fn cost_in(header: &'static str) -> impl Fn(&Head<'_>) -> u32 {
+    move |head| head.header(header).map_or(0, |cost| cost.parse().unwrap())
+}
+
+#[test]
+fn h6_all_policies_that_applied_are_listed_on_success() {
+    let burst = everybody("burst", TokenBucket::per_second(10)).cost(cost_in("x-burst"));
+    let daily = everybody("daily", FixedWindow::per_day(5000)).cost(cost_in("x-daily"));
+    let (clock, service) = limited_hello([burst, daily]);
+    clock.advance(Duration::from_secs(14 * 3600));
+
+    ask(&service, get_with([("x-daily", 4899)]));
+    let answer = ask(&service, get_with([("x-burst", 3), ("x-daily", 1)]));
+    let expected = allowed(
+        r#""burst";q=10;w=1, "daily";q=5000;w=86400"#,
+        r#""burst";r=7;t=1, "daily";r=100;t=36000"#,
+    );
+    assert_eq!(told(&answer), expected);
+}
+
+#[test]
+fn h8_only_the_violated_policies_are_listed_on_a_refusal() {
+    let hour = everybody("hour", FixedWindow::per_hour(1000)).cost(cost_in("x-hour"));
+    let day = everybody("day", FixedWindow::per_day(5000)).cost(cost);
+    let (clock, service) = limited_hello([hour, day]);
+    clock.advance(Duration::from_secs(14 * 3600));
+
+    let answer = ask(&service, get_of_cost(5000));
+    assert_eq!(answer.status, StatusCode::OK);
+    let answer = ask(&service, get_with([("x-hour", 1)]));
+    let expected = denied(
+        r#""hour";q=1000;w=3600, "day";q=5000;w=86400"#,
+        r#""day";r=0;t=36000"#,
+        Some("36000"),
+    );
+    assert_eq!(told(&answer), expected);
+}
+
+#[test]
+fn h11_no_time_is_told_where_no_wait_can_help() {
+    let algorithms: [Algorithm; 3] = [
+        FixedWindow::new(10, Duration::from_secs(10))
+            .unwrap()
+            .into(),
+        TokenBucket::per_second(1).burst(10).into(),
+        LeakyBucket::per_second(1).capacity(10).into(),
+    ];
+    for algorithm in algorithms {
+        let (_, service) = limited_hello([everybody("api", algorithm).cost(cost)]);
+        let answer = ask(&service, get_of_cost(50));
+        let expected = denied(r#""api";q=10;w=10"#, r#""api";r=10"#, None);
+        assert_eq!(told(&answer), expected, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_limit_of_0_is_told_without_any_time() {
+    let (_, service) = limited_hello([everybody("closed", FixedWindow::per_day(0))]);
+    let answer = ask(&service, get());
+    assert_eq!(
+        told(&answer),
+        denied(r#""closed";q=0"#, r#""closed";r=0"#, None)
+    );
+}
+
+/// Table C of the protocol facts, in column (c): `t` is how long `r` lasts at the bucket's rate.
+#[test]
+fn table_c_what_remains_of_a_bucket_is_told_to_last_as_long_as_its_rate_takes_for_it() {
+    let state = |spent, rested| {
+        let policy = everybody("c", TokenBucket::per_minute(100)).cost(cost);
+        let (clock, service) = limited_hello([policy]);
+        assert_eq!(ask(&service, get_of_cost(spent)).status, StatusCode::OK);
+        clock.advance(Duration::from_millis(rested));
+        service
+    };
+    let policy = r#""c";q=100;w=60"#;
+    for (id, spent, rested, limit) in [
+        ("C1", 0, 0, r#""c";r=100;t=60"#),
+        ("C2", 1, 0, r#""c";r=99;t=60"#),
+        ("C3", 50, 300, r#""c";r=50;t=30"#),
+        ("C4", 99, 120, r#""c";r=1;t=1"#),
+    ] {
+        let answer = ask(&state(spent, rested), get_of_cost(0));
+        assert_eq!(told(&answer), allowed(policy, limit), "{id}");
+    }
+    let answer = ask(&state(100, 240), get());
+    let expected = denied(policy, r#""c";r=0;t=1"#, Some("1"));
+    assert_eq!(told(&answer), expected, "C5");
+}
+
+#[test]
+fn the_quickstart_says_nine_to_zero_and_then_refuses_for_a_second() {
+    let bucket = TokenBucket::per_second(5).burst(10);
+    let (_, service) = limited_hello([everybody("default", bucket)]);
+    let policy = r#""default";q=10;w=2"#;
+    for (r, t) in [
+        (9, 2),
+        (8, 2),
+        (7, 2),
+        (6, 2),
+        (5, 1),
+        (4, 1),
+        (3, 1),
+        (2, 1),
+        (1, 1),
+        (0, 1),
+    ] {
+        let limit = format!(r#""default";r={r};t={t}"#);
+        assert_eq!(told(&ask(&service, get())), allowed(policy, &limit));
+    }
+    let expected = denied(policy, r#""default";r=0;t=1"#, Some("1"));
+    assert_eq!(told(&ask(&service, get())), expected);
+}
+
+#[test]
+fn retry_after_is_capped_at_what_31_bits_hold() {
+    // Ten days more than 2^31 s are a hundred years of 366 days.
+    let bucket = TokenBucket::new(1, Duration::from_secs(366 * 86_400)).unwrap();
+    let policy = everybody("century", bucket.burst(100)).cost(cost);
+    let (_, service) = limited_hello([policy]);
+    assert_eq!(ask(&service, get_of_cost(100)).status, StatusCode::OK);
+    let answer = ask(&service, get_of_cost(100));
+    assert_eq!(answer.field("retry-after"), Some("2147483647"));
+}
+
+/// A service behind the layer that answers with this status and these fields.
+fn answering(
+    layer: &RateLimitLayer,
+    status: u16,
+    fields: &[(&'static str, &'static str)],
+) -> Answer {
+    let mut inner = Response::builder().status(status);
+    for (name, value) in fields {
+        inner = inner.header(*name, *value);
+    }
+    let inner = inner.body(Full::<Bytes>::default()).unwrap();
+    let service = service_fn(|_: Request<()>| {
+        let inner = inner.clone();
+        async { Ok::<_, std::convert::Infallible>(inner) }
+    });
+    ask(&layer.layer(service), get())
+}
+
+fn h1() -> RateLimitLayer {
+    let (clock, layer) = limit([everybody("default", FixedWindow::per_minute(100))]);
+    clock.advance(Duration::from_millis(10_800));
+    layer
+}
+
+#[test]
+fn m5_a_redirect_gets_no_fields_and_not_modified_does() {
+    for status in [300, 301, 302, 303, 307, 308] {
+        let answer = answering(&h1(), status, &[]);
+        assert_eq!(answer.status, status);
+        answer.assert_no_fields();
+    }
+    for status in [200, 204, 206, 304, 400, 404, 500, 503] {
+        let answer = answering(&h1(), status, &[]);
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.field("ratelimit"), Some(r#""default";r=99;t=50"#));
+        assert_eq!(
+            answer.field("ratelimit-policy"),
+            Some(r#""default";q=100;w=60"#)
+        );
+    }
+}
+
+#[test]
+fn an_informational_response_gets_no_fields() {
+    let answer = answering(&h1(), 101, &[]);
+    assert_eq!(answer.status, StatusCode::SWITCHING_PROTOCOLS);
+    answer.assert_no_fields();
+}
+
+#[test]
+fn m6_fields_that_the_inner_service_sent_stay_and_ours_stand_behind_them() {
+    let inner = [
+        ("ratelimit", r#""inner";r=1;t=1"#),
+        ("ratelimit-policy", r#""inner";q=1;w=1"#),
+    ];
+    let answer = answering(&h1(), 200, &inner);
+    assert_eq!(
+        answer.lines("ratelimit"),
+        [r#""inner";r=1;t=1"#, r#""default";r=99;t=50"#]
+    );
+    assert_eq!(
+        answer.lines("ratelimit-policy"),
+        [r#""inner";q=1;w=1"#, r#""default";q=100;w=60"#]
+    );
+}
+
+#[test]
+fn m8_the_inner_services_own_retry_after_is_kept() {
+    let answer = answering(&h1(), 429, &[("retry-after", "120")]);
+    let expected = denied(
+        r#""default";q=100;w=60"#,
+        r#""default";r=99;t=50"#,
+        Some("120"),
+    );
+    assert_eq!(told(&answer), expected);
+    assert_eq!(answer.field("cache-control"), None);
+}
+
+#[test]
+fn a_response_that_is_not_ours_keeps_its_own_fields_as_they_are() {
+    let inner = [("cache-control", "max-age=60"), ("content-type", "x/y")];
+    let answer = answering(&h1(), 200, &inner);
+    assert_eq!(answer.field("cache-control"), Some("max-age=60"));
+    assert_eq!(answer.field("content-type"), Some("x/y"));
+    assert_eq!(answer.field("retry-after"), None);
+}
+
+#[test]
+fn f70_two_layers_each_write_a_line_and_a_refusal_of_the_inner_one_passes_the_outer() {
+    let (_, inner) = limit([everybody("inner", FixedWindow::per_minute(1))]);
+    let (_, outer) = limit([everybody("outer", FixedWindow::per_minute(5))]);
+    let stacked = outer.layer(Hello::behind(&inner));
+
+    let answer = ask(&stacked, get());
+    assert_eq!(
+        answer.lines("ratelimit"),
+        [r#""inner";r=0;t=60"#, r#""outer";r=4;t=60"#]
+    );
+    let answer = ask(&stacked, get());
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        answer.lines("ratelimit"),
+        [r#""inner";r=0;t=60"#, r#""outer";r=3;t=60"#]
+    );
+    assert_eq!(answer.field("retry-after"), Some("60"));
+    assert_eq!(answer.field("cache-control"), Some("no-store"));
+}

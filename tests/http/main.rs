@@ -1,0 +1,18 @@
+//! The layer as a service of HTTP sees it: where it can stand, what it reads of a request, what
+//! its answers say, and that what they say is true.
+
+#![cfg(all(feature = "axum", feature = "tracing"))]
+
+mod axum;
+mod bodies;
+mod exchange;
+mod fields;
+mod keys;
+mod names;
+mod policies;
+mod readiness;
+mod refusals;
+mod slow_store;
+mod structured;
+mod tcp;
+mod truth;

@@ -1,0 +1,234 @@
+//! What a refusal says: status, fields, problem and the typed reason.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::response::Refusal;
+use tower_ratelimit::store::Store;
+use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, TokenBucket, key};
+
+use crate::exchange::{
+    Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, limited_hello, now,
+};
+use crate::slow_store::{BrokenStore, When};
+
+const QUOTA_EXCEEDED: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"DETAIL","violated-policies":[NAMES]}"#;
+
+fn problem(detail: &str, names: &str) -> String {
+    QUOTA_EXCEEDED
+        .replace("DETAIL", detail)
+        .replace("NAMES", names)
+}
+
+/// What every refusal of ours has, whatever its status.
+#[track_caller]
+fn assert_is_a_problem_that_no_cache_keeps(answer: &Answer) {
+    assert_eq!(answer.field("cache-control"), Some("no-store"));
+    assert_eq!(
+        answer.field("content-type"),
+        Some("application/problem+json")
+    );
+    let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(problem["status"], answer.status.as_u16());
+    assert!(problem["type"].is_string() && problem["title"].is_string());
+}
+
+#[test]
+fn p1_the_problem_names_the_policy_that_denied_and_the_wait() {
+    let (clock, service) = limited_hello([everybody("default", FixedWindow::per_minute(1))]);
+    clock.advance(Duration::from_millis(10_800));
+    ask(&service, get());
+    let answer = ask(&service, get());
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(answer.field("retry-after"), Some("50"));
+    assert_eq!(
+        answer.text(),
+        problem("Too many requests. Retry after 50 seconds.", r#""default""#)
+    );
+    assert_is_a_problem_that_no_cache_keeps(&answer);
+}
+
+#[test]
+fn p2_the_problem_names_all_policies_that_denied() {
+    let window = FixedWindow::per_minute(1);
+    let policies = [
+        everybody("burst", window),
+        everybody("roomy", FixedWindow::per_minute(2)),
+        everybody("daily", window),
+    ];
+    let (clock, service) = limited_hello(policies);
+    clock.advance(Duration::from_secs(10));
+    ask(&service, get());
+    let answer = ask(&service, get());
+    assert_eq!(
+        answer.text(),
+        problem(
+            "Too many requests. Retry after 50 seconds.",
+            r#""burst","daily""#
+        )
+    );
+    assert_eq!(answer.body.len(), 203);
+    assert_is_a_problem_that_no_cache_keeps(&answer);
+}
+
+#[test]
+fn one_second_is_singular() {
+    let (_, service) = limited_hello([everybody("a", TokenBucket::per_second(1))]);
+    ask(&service, get());
+    let answer = ask(&service, get());
+    assert_eq!(
+        answer.text(),
+        problem("Too many requests. Retry after 1 second.", r#""a""#)
+    );
+}
+
+#[test]
+fn a_request_that_no_wait_can_help_is_told_so() {
+    let (_, service) = limited_hello([everybody("a", TokenBucket::per_second(1)).cost(cost)]);
+    let answer = ask(&service, get_of_cost(2));
+    assert_eq!(
+        answer.text(),
+        problem(
+            "Too many requests. No wait will let this one pass.",
+            r#""a""#
+        )
+    );
+    assert_eq!(answer.field("retry-after"), None);
+    assert_is_a_problem_that_no_cache_keeps(&answer);
+}
+
+#[test]
+fn f67_of_several_waits_the_longest_is_told_and_each_policys_own_beside_it() {
+    let (_, service) = limited_hello([
+        everybody("minute", FixedWindow::per_minute(1)),
+        everybody("hour", FixedWindow::per_hour(1)),
+        everybody("second", FixedWindow::per_second(1)),
+    ]);
+    ask(&service, get());
+    let answer = ask(&service, get());
+    assert_eq!(answer.field("retry-after"), Some("3600"));
+    assert_eq!(
+        answer.field("ratelimit"),
+        Some(r#""minute";r=0;t=60, "hour";r=0;t=3600, "second";r=0;t=1"#)
+    );
+}
+
+#[test]
+fn a_denial_carries_its_decision_for_layers_outside() {
+    let (_, service) = limited_hello([
+        everybody("roomy", FixedWindow::per_day(9)),
+        everybody("tight", FixedWindow::per_hour(1)),
+    ]);
+    assert!(ask(&service, get()).refusal.is_none());
+    let refusal = ask(&service, get()).refusal;
+    let Some(Refusal::Denied(decision)) = refusal else {
+        panic!("{refusal:?}");
+    };
+    assert!(!decision.is_allowed());
+    assert_eq!(decision.retry_after(), Some(Duration::from_secs(3600)));
+    assert_eq!(decision.binding().unwrap().0, "tight");
+    let remaining: Vec<_> = decision
+        .policies()
+        .map(|(name, outcome)| (name, outcome.is_allowed(), outcome.remaining()))
+        .collect();
+    assert_eq!(remaining, [("roomy", true, 8), ("tight", false, 0)]);
+}
+
+#[test]
+fn a_key_that_the_server_does_not_provide_is_500_and_charges_nobody() {
+    #[derive(Clone)]
+    struct Identity;
+    impl key::IntoKey for Identity {
+        fn into_key(self) -> key::Key {
+            "somebody".into_key()
+        }
+    }
+    let (_, service) = limited_hello([
+        everybody("first", FixedWindow::per_day(1)),
+        Policy::new("second", FixedWindow::per_day(1)).key(key::extension::<Identity>()),
+    ]);
+
+    let answer = ask(&service, get());
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(
+        answer.text(),
+        r#"{"type":"about:blank","title":"Internal Server Error","status":500}"#
+    );
+    assert_is_a_problem_that_no_cache_keeps(&answer);
+    answer.assert_no_fields();
+    let Some(Refusal::NoKey(diagnostic)) = answer.refusal else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(diagnostic.code(), "TRL002");
+    assert!(diagnostic.subject().ends_with("Identity"), "{diagnostic}");
+
+    let mut identified = get();
+    identified.extensions_mut().insert(Identity);
+    let answer = ask(&service, identified);
+    assert_eq!(
+        answer.status,
+        StatusCode::OK,
+        "the first policy was charged"
+    );
+}
+
+#[test]
+fn m3_p7_a_store_that_fails_is_503_and_never_429() {
+    for when in [When::Now, When::Later] {
+        for kind in [StoreErrorKind::Unavailable, StoreErrorKind::Misconfigured] {
+            let layer = RateLimitLayer::builder()
+                .policy(everybody("default", FixedWindow::per_minute(100)))
+                .store(BrokenStore { when, kind })
+                .build()
+                .unwrap();
+            let answer = ask(&Hello::behind(&layer), get());
+            assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(
+                answer.text(),
+                r#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The rate limiter is unavailable."}"#
+            );
+            assert_eq!(answer.body.len(), 109);
+            assert_eq!(answer.field("retry-after"), Some("5"));
+            assert_eq!(answer.field("ratelimit"), None);
+            assert_eq!(answer.field("ratelimit-policy"), None);
+            assert_is_a_problem_that_no_cache_keeps(&answer);
+            assert!(
+                matches!(answer.refusal, Some(Refusal::StoreFailed(told)) if told == kind),
+                "{answer:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_failed_store_tells_a_limiter_its_kind_and_whether_a_retry_can_help() {
+    for (kind, transient) in [
+        (StoreErrorKind::Unavailable, true),
+        (StoreErrorKind::Misconfigured, false),
+    ] {
+        let when = When::Later;
+        let limiter = tower_ratelimit::Limiter::builder()
+            .policy(Policy::new("default", FixedWindow::per_minute(100)))
+            .store(BrokenStore { when, kind })
+            .build()
+            .unwrap();
+        let error = now(limiter.check("ann", 1)).unwrap_err();
+        assert_eq!((error.kind(), error.is_transient()), (kind, transient));
+    }
+}
+
+#[test]
+fn a_store_that_cannot_hold_a_policy_is_an_error_when_the_layer_is_built() {
+    struct Choosy;
+    impl Store for Choosy {
+        type Ledger = tower_ratelimit::store::MemoryLedger;
+
+        fn open(&self, _: &[Policy]) -> Result<Self::Ledger, tower_ratelimit::ConfigError> {
+            Err("1/month".parse::<tower_ratelimit::Quota>().unwrap_err())
+        }
+    }
+    let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
+    let error = builder.store(Choosy).build().unwrap_err();
+    assert_eq!(error.field(), "period");
+}

@@ -1,0 +1,95 @@
+//! Stores of our own: one that answers when it is told to, one that only fails.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
+use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Policy, StoreError};
+
+/// Decides at once, in memory and at one moment, and keeps each answer back until it is released.
+#[derive(Clone)]
+pub(crate) struct SlowStore {
+    memory: MemoryStore,
+    released: Arc<Semaphore>,
+}
+
+impl SlowStore {
+    pub(crate) fn new() -> Self {
+        Self {
+            memory: MemoryStore::new().clock(ManualClock::new()),
+            released: Arc::new(Semaphore::new(0)),
+        }
+    }
+
+    /// Lets this many answers out, to whoever asks for them first.
+    pub(crate) fn release(&self, answers: usize) {
+        self.released.add_permits(answers);
+    }
+}
+
+pub(crate) struct SlowLedger {
+    memory: MemoryLedger,
+    released: Arc<Semaphore>,
+}
+
+impl Store for SlowStore {
+    type Ledger = SlowLedger;
+
+    fn open(&self, policies: &[Policy]) -> Result<SlowLedger, ConfigError> {
+        Ok(SlowLedger {
+            memory: self.memory.open(policies)?,
+            released: Arc::clone(&self.released),
+        })
+    }
+}
+
+impl Ledger for SlowLedger {
+    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        let outcomes = self.memory.charge_now(charges);
+        let released = Arc::clone(&self.released);
+        Reply::later(async move {
+            released.acquire().await.unwrap().forget();
+            Ok(outcomes)
+        })
+    }
+}
+
+impl fmt::Debug for SlowLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SlowLedger")
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    Now,
+    Later,
+}
+
+/// Fails each time, in the same way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BrokenStore {
+    pub(crate) when: When,
+    pub(crate) kind: StoreErrorKind,
+}
+
+impl Store for BrokenStore {
+    type Ledger = Self;
+
+    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+        Ok(*self)
+    }
+}
+
+impl Ledger for BrokenStore {
+    fn charge(&self, _: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        let failed = Err(StoreError::new(self.kind).source("redis://10.0.0.1: no route"));
+        match self.when {
+            When::Now => Reply::Now(failed),
+            When::Later => Reply::later(async { failed }),
+        }
+    }
+}
