@@ -59,7 +59,12 @@ where
                 pass.expose_to(&mut request);
                 ResponseFuture::calling(self.inner.call(request), pass.fields)
             }
-            Asked::Ruled(Ruling::Refuse(response)) => ResponseFuture::refused(response),
+            Asked::Ruled(Ruling::Refuse(response)) => {
+                // The instance that was polled ready may hold a permit or a place in a queue.
+                // Dropping it gives that back to the others.
+                self.inner = self.inner.clone();
+                ResponseFuture::refused(response)
+            }
             Asked::Waiting(answer) => {
                 // The instance that was polled ready is the one to be called; its clone is not
                 // ready, and stays behind to be polled again.

@@ -277,6 +277,23 @@ fn with_a_concurrency_limit_inside_each_call_holds_one_permit_until_it_ends() {
     }
 }
 
+#[test]
+fn a_refusal_gives_back_what_readiness_has_reserved() {
+    let watch = Watch::default();
+    let (store, slow) = slow(0);
+    store.release(10);
+    for layer in [slow, quick(0)] {
+        let mut refused = layer.layer(ConcurrencyLimit::new(Probe::stuck(&watch), 1));
+        let mut other = refused.clone();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut answer = call(&mut refused, watch.request());
+        assert!(!is_pending(&mut answer));
+        assert!(other.poll_ready(&mut cx).is_ready());
+        drop(other);
+    }
+    assert_eq!(watch.calls(), 0);
+}
+
 #[tokio::test]
 async fn with_a_buffer_inside_each_call_has_a_slot_of_its_own() {
     let watch = Watch::default();
