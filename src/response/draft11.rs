@@ -49,10 +49,15 @@ impl Draft11 {
         self.fields(outcomes, |_| true, Outcome::effective_micros)
     }
 
-    /// All policies that were asked; of those that denied, how long to wait.
-    pub(crate) fn denied(&self, outcomes: &Outcomes) -> Option<Fields> {
+    /// All policies that were asked; of those that denied, how long to wait. No time is told
+    /// where none helps, nor one above `Retry-After`, which is never longer than `most`.
+    pub(crate) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Fields> {
         let denied = |outcome: &Outcome| !outcome.is_allowed();
-        self.fields(outcomes, denied, Outcome::retry_micros)
+        let helps = outcomes.retry_after().is_some();
+        self.fields(outcomes, denied, |outcome| {
+            let wait = outcome.retry_micros().filter(|_| helps)?;
+            Some(wait.min(most))
+        })
     }
 
     /// `None` if there is nothing to tell.
@@ -101,9 +106,10 @@ impl Item {
 }
 
 impl Fields {
-    /// Adds the fields to a response, unless it is a redirect.
+    /// Adds the fields to a response, unless it is a redirect or not the final one.
     pub(crate) fn add_to(self, status: StatusCode, headers: &mut HeaderMap) {
-        if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
+        let redirects = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
+        if redirects || status.is_informational() {
             return;
         }
         headers.append(&RATELIMIT_POLICY, self.policies);

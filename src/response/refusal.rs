@@ -4,6 +4,7 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::Draft11;
 use super::problem::{self, Problems};
+use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{Diagnostic, StoreErrorKind};
 use crate::policy::Policy;
@@ -46,7 +47,7 @@ pub enum Refusal {
 
 /// A delta of seconds above this means "for ever" to some who read it (RFC 9110, section 5.6.7,
 /// and the 31 bits that implementations give it).
-const LONGEST_RETRY: u64 = 2_147_483_647;
+const LONGEST_RETRY: Micros = Micros::from_secs(2_147_483_647);
 
 /// What a client is told to wait when our own store has failed.
 const RETRY_OF_STORE: HeaderValue = HeaderValue::from_static("5");
@@ -72,9 +73,9 @@ impl Refusals {
     ) -> Response<Bytes> {
         let wait = outcomes
             .retry_after()
-            .map(|wait| wait.ceil_secs().clamp(1, LONGEST_RETRY));
+            .map(|wait| wait.min(LONGEST_RETRY).ceil_secs().max(1));
         let body = self.problems.quota_exceeded(&outcomes, wait);
-        let fields = fields.denied(&outcomes);
+        let fields = fields.denied(&outcomes, LONGEST_RETRY);
         let reason = Refusal::Denied(decision(outcomes));
         let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, reason, body);
         if let Some(wait) = wait {

@@ -190,6 +190,32 @@ fn retry_after_is_capped_at_what_31_bits_hold() {
     assert_eq!(ask(&service, get_of_cost(100)).status, StatusCode::OK);
     let answer = ask(&service, get_of_cost(100));
     assert_eq!(answer.field("retry-after"), Some("2147483647"));
+    // No time that is told with it is longer.
+    let limits = answer.field("ratelimit");
+    assert_eq!(limits, Some(r#""century";r=0;t=2147483647"#));
+}
+
+#[test]
+fn where_one_policy_can_never_pass_no_wait_of_another_is_told() {
+    let (_, service) = limited_hello([
+        everybody("minute", FixedWindow::per_minute(1)),
+        everybody("never", FixedWindow::per_minute(5)).cost(|_| 6),
+    ]);
+    let answer = ask(&service, get());
+    assert_eq!(answer.field("retry-after"), None);
+    assert_eq!(answer.field("ratelimit"), Some(r#""never";r=5"#));
+
+    let (_, service) = limited_hello([
+        everybody("minute", FixedWindow::per_minute(1)),
+        everybody("dear", FixedWindow::per_minute(5)).cost(cost),
+    ]);
+    assert_eq!(ask(&service, get_of_cost(1)).status, StatusCode::OK);
+    let answer = ask(&service, get_of_cost(6));
+    assert_eq!(answer.field("retry-after"), None);
+    assert_eq!(
+        answer.field("ratelimit"),
+        Some(r#""minute";r=0, "dear";r=4"#)
+    );
 }
 
 /// A service behind the layer that answers with this status and these fields.
