@@ -137,7 +137,8 @@ impl Outcomes {
         self.at
     }
 
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> {
+    /// The outcomes, each with its policy's place in the limiter's list.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> {
         self.each.iter().map(|(policy, outcome)| (*policy, outcome))
     }
 

@@ -159,6 +159,12 @@ impl<S> LimiterBuilder<S> {
         self
     }
 
+    /// Adds policies; all of them are asked about every request.
+    pub fn policies(mut self, policies: impl IntoIterator<Item = Policy>) -> Self {
+        self.policies.extend(policies);
+        self
+    }
+
     /// Keeps state in this store.
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
         LimiterBuilder {

@@ -9,6 +9,7 @@
 //! | `TRL002` | an extension that a key is made of is not there | put the layer that provides it outside the rate limiting layer |
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::error::{Diagnostic, StoreError};
@@ -23,16 +24,47 @@ pub(crate) fn diagnose(diagnostic: &Diagnostic) {
     }
 }
 
-/// Logs that a request was refused because its store could not decide.
-pub(crate) fn store_failed(error: &StoreError) {
-    #[cfg(feature = "tracing")]
+/// Whether a store works, as far as its last answer tells. A change is logged once, and not
+/// each request that meets it.
+#[derive(Debug, Default)]
+pub(crate) struct StoreHealth {
+    has_failed: AtomicBool,
+}
+
+impl StoreHealth {
+    pub(crate) fn failed(&self, error: &StoreError) {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            log_failure(error);
+        }
+    }
+
+    pub(crate) fn answered(&self) {
+        // Read first: a write by every request would be shared by all processors.
+        if self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
+        {
+            log_recovery();
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn log_failure(error: &StoreError) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
-        "the rate limiter's store has failed"
+        "the rate limiter's store has failed; requests are refused until it answers again"
     );
-    #[cfg(not(feature = "tracing"))]
-    let _ = error;
 }
+
+#[cfg(feature = "tracing")]
+fn log_recovery() {
+    tracing::info!("the rate limiter's store answers again");
+}
+
+#[cfg(not(feature = "tracing"))]
+fn log_failure(_: &StoreError) {}
+
+#[cfg(not(feature = "tracing"))]
+fn log_recovery() {}
 
 #[cfg(feature = "tracing")]
 fn log(diagnostic: &Diagnostic) {

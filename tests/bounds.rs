@@ -20,7 +20,7 @@ const EDGE: u64 = 1_700_000_000 * W;
 
 /// Moments relative to the edge of an aligned window, in order.
 const MOMENTS: [i64; 16] = {
-    let w = W as i64;
+    let w = W.cast_signed();
     [
         -w,
         1 - w,

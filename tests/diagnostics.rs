@@ -279,4 +279,8 @@ fn a_store_that_fails_is_a_warning_with_its_cause_which_the_client_is_not_told()
     assert_eq!(line.level, Level::WARN);
     assert!(line.fields["error"].contains("unavailable"), "{line:?}");
     assert!(!format!("{line:?}").contains("secret"), "{line:?}");
+    // A second request that meets the same outage adds no line.
+    let (answers, lines) = ask(&limit, 3);
+    assert_eq!(answers.len(), 3);
+    assert!(lines.is_empty(), "{lines:?}");
 }

@@ -47,7 +47,7 @@ pub enum Missing {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as a rate limit key",
     label = "not a key",
-    note = "return text, bytes, an unsigned number, an address, a pair of these, or an `Option` of one; of a struct, return the field that tells clients apart, such as `user.id`",
+    note = "return text, bytes, a whole number, an address, a pair of these, or an `Option` of one; of a struct, return the field that tells clients apart, such as `user.id`",
     note = "or implement `tower_ratelimit::key::IntoKey` for it"
 )]
 pub trait Extracted {

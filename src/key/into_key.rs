@@ -6,7 +6,7 @@ use super::Key;
 
 /// A value that can be a key, without allocating.
 ///
-/// Implemented for text, bytes, unsigned numbers, addresses and pairs of these. Implement it for
+/// Implemented for text, bytes, whole numbers, addresses and pairs of these. Implement it for
 /// a type of yours by way of one that has it:
 ///
 /// ```
@@ -23,7 +23,7 @@ use super::Key;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as a rate limit key",
     label = "not a key",
-    note = "return text, bytes, an unsigned number, an address, a pair of these, or an `Option` of one; of a struct, return the field that tells clients apart, such as `user.id`",
+    note = "return text, bytes, a whole number, an address, a pair of these, or an `Option` of one; of a struct, return the field that tells clients apart, such as `user.id`",
     note = "or implement `tower_ratelimit::key::IntoKey` for it"
 )]
 pub trait IntoKey {
@@ -52,6 +52,12 @@ impl IntoKey for &[u8] {
 impl<const N: usize> IntoKey for [u8; N] {
     fn into_key(self) -> Key {
         Key::bytes(&self)
+    }
+}
+
+impl<const N: usize> IntoKey for &[u8; N] {
+    fn into_key(self) -> Key {
+        Key::bytes(self)
     }
 }
 
@@ -94,6 +100,17 @@ macro_rules! into_key_as_number {
     )+};
 }
 into_key_as_number!(u8 u16 u32 u64 u128);
+
+macro_rules! into_key_as_signed {
+    ($($number:ty)+) => {$(
+        impl IntoKey for $number {
+            fn into_key(self) -> Key {
+                Key::signed(self.into())
+            }
+        }
+    )+};
+}
+into_key_as_signed!(i8 i16 i32 i64 i128);
 
 impl IntoKey for usize {
     fn into_key(self) -> Key {
@@ -187,6 +204,13 @@ mod tests {
     #[test]
     fn numbers_of_different_widths_are_the_same_number() {
         assert_eq!(7_u8.into_key(), 7_u128.into_key());
+        assert_eq!(7_u8.into_key(), 7_i64.into_key());
+        assert_eq!((-7_i32).into_key(), (-7_i128).into_key());
+        assert_ne!((-7_i32).into_key(), 7_i32.into_key());
+        assert_eq!(
+            format!("{:?}", i128::MIN.into_key()),
+            format!("Key(number {})", i128::MIN)
+        );
     }
 
     #[test]

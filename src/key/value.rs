@@ -28,6 +28,7 @@ enum Kind {
     Bytes,
     Text,
     Number,
+    Negative,
     Ipv4,
     Ipv6,
     Pair,
@@ -56,6 +57,14 @@ impl Key {
 
     pub(super) fn number(number: u128) -> Self {
         Self::short(Kind::Number, &number.to_be_bytes())
+    }
+
+    /// A number of a signed type; equal to the same number of an unsigned one.
+    pub(super) fn signed(number: i128) -> Self {
+        match u128::try_from(number) {
+            Ok(number) => Self::number(number),
+            Err(_) => Self::short(Kind::Negative, &number.unsigned_abs().to_be_bytes()),
+        }
     }
 
     pub(super) fn ipv4(address: Ipv4Addr) -> Self {
@@ -121,13 +130,8 @@ impl fmt::Debug for Key {
         let bytes = self.as_bytes();
         match self.kind {
             Kind::Nobody => f.write_str("Key(nobody)"),
-            Kind::Number => write!(
-                f,
-                "Key(number {})",
-                bytes
-                    .iter()
-                    .fold(0, |n: u128, byte| n << 8 | u128::from(*byte))
-            ),
+            Kind::Number => write!(f, "Key(number {})", number(bytes)),
+            Kind::Negative => write!(f, "Key(number -{})", number(bytes)),
             Kind::Ipv4 => match <[u8; 4]>::try_from(bytes) {
                 Ok(octets) => write!(f, "Key({})", Ipv4Addr::from(octets)),
                 Err(_) => f.write_str("Key(address)"),
@@ -147,4 +151,10 @@ impl fmt::Debug for Key {
             }
         }
     }
+}
+
+fn number(bytes: &[u8]) -> u128 {
+    bytes
+        .iter()
+        .fold(0, |number, byte| (number << 8) | u128::from(*byte))
 }

@@ -32,6 +32,12 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Adds policies, as [`policy`](Self::policy) does.
+    pub fn policies(mut self, policies: impl IntoIterator<Item = Policy<Http>>) -> Self {
+        self.policies.extend(policies);
+        self
+    }
+
     /// Keeps state in this store.
     pub fn store<T: Store>(self, store: T) -> RateLimitLayerBuilder<T> {
         RateLimitLayerBuilder {

@@ -8,7 +8,7 @@ use crate::decision::{Decision, Outcomes};
 use crate::error::{Diagnostic, StoreError};
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
-use crate::observe;
+use crate::observe::{StoreHealth, diagnose};
 use crate::policy::{Http, Policy};
 use crate::response::{Draft11, Fields, Refusals};
 use crate::store::{Charge, Ledger, Reply};
@@ -21,6 +21,7 @@ pub(super) struct Gate {
     readers: Vec<(usize, Http)>,
     fields: Draft11,
     refusals: Refusals,
+    store: StoreHealth,
     exposes_decision: bool,
 }
 
@@ -74,6 +75,7 @@ impl Gate {
                 .collect(),
             fields: Draft11::new(policies),
             refusals: Refusals::new(policies),
+            store: StoreHealth::default(),
             exposes_decision: false,
         }
     }
@@ -89,7 +91,7 @@ impl Gate {
             }
             Ok(charges) => charges,
             Err(diagnostic) => {
-                observe::diagnose(&diagnostic);
+                diagnose(&diagnostic);
                 return Asked::Ruled(Ruling::Refuse(Refusals::no_key(diagnostic)));
             }
         };
@@ -100,6 +102,9 @@ impl Gate {
     }
 
     pub(super) fn rule(&self, answer: Result<Outcomes, StoreError>) -> Ruling {
+        if answer.is_ok() {
+            self.store.answered();
+        }
         match answer {
             Ok(outcomes) if outcomes.is_allowed() => Ruling::Pass(self.pass(outcomes)),
             Ok(outcomes) => {
@@ -108,7 +113,7 @@ impl Gate {
                 }))
             }
             Err(error) => {
-                observe::store_failed(&error);
+                self.store.failed(&error);
                 Ruling::Refuse(Refusals::store_failed(error.kind()))
             }
         }

@@ -98,8 +98,23 @@
 //! by address.
 //!
 //! [`Router::layer`](axum::Router::layer) boxes a service for each route. The layer around the
-//! whole router, `layer.layer(router)`, saves that, and also counts requests that no route
-//! matches.
+//! whole router saves that; `axum::serve` then wants its own body type back:
+//!
+//! ```
+//! use std::net::SocketAddr;
+//!
+//! use axum::{Router, ServiceExt, body::Body, extract::Request, response::Response};
+//! use tower::{Layer, util::MapResponse};
+//! use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
+//!
+//! # async fn serve(listener: tokio::net::TcpListener, router: Router) -> std::io::Result<()> {
+//! let limit = RateLimitLayer::new(key::client_ip(), TokenBucket::per_second(5).burst(10));
+//! let app = limit.layer(router);
+//! let app = MapResponse::new(app, |response: Response<_>| response.map(Body::new));
+//! let app = ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(app);
+//! axum::serve(listener, app).await
+//! # }
+//! ```
 //!
 //! A refusal still waits until the inner service is ready: a `ConcurrencyLimit` or a `Buffer`
 //! inside holds it back, outside it does not.

@@ -49,6 +49,11 @@ pub struct Charge {
 }
 
 impl Charge {
+    /// Asks the policy at this place of the list whether this key may be charged this much.
+    pub fn new(policy: usize, key: Key, cost: u32) -> Self {
+        Self { policy, key, cost }
+    }
+
     /// The policy, by its place in the list that the ledger was opened with.
     pub fn policy(&self) -> usize {
         self.policy

@@ -46,10 +46,16 @@ impl MemoryStore {
         }
     }
 
-    /// Reads the time from this clock, such as a [`ManualClock`](crate::ManualClock) in tests.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
-        self
+    /// A new store that reads the time from this clock, such as a
+    /// [`ManualClock`](crate::ManualClock) in tests.
+    ///
+    /// It shares nothing with the store that it is made of: state is of no use under another
+    /// clock.
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self {
+            clock: Arc::new(clock),
+            tables: Arc::default(),
+        }
     }
 }
 
