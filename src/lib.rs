@@ -41,6 +41,7 @@
 //! | `axum` | yes | finds the peer's address where axum puts it; turns on `http` |
 //! | `tracing` | yes | logs what a human should mend |
 //! | `http` | by `axum` | the layer, for any server of HTTP |
+//! | `quanta` | no | a faster clock, with a warning |
 //! | `serde` | no | quotas and algorithms in configuration files |
 //!
 //! Without any, there is the [`Limiter`] with its algorithms and its store.

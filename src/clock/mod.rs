@@ -1,14 +1,20 @@
 //! What time it is, in whole microseconds since the Unix epoch.
 //!
 //! A store reads its clock once per decision. [`SystemClock`] is the default; [`ManualClock`]
-//! is for tests, yours as well as ours.
+//! is for tests, yours as well as ours. With feature `quanta` there is a faster one,
+//! `QuantaClock`, with a warning.
 
+mod anchor;
 mod manual;
 mod micros;
+#[cfg(feature = "quanta")]
+mod quanta;
 mod system;
 
 pub use self::manual::ManualClock;
 pub use self::micros::Micros;
+#[cfg(feature = "quanta")]
+pub use self::quanta::QuantaClock;
 pub use self::system::SystemClock;
 
 /// A source of time.

@@ -1,8 +1,7 @@
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
+use super::anchor::Anchor;
 use super::{Clock, Micros};
 
 /// The machine's monotonic clock, set to the Unix epoch when the process first uses it.
@@ -18,13 +17,14 @@ use super::{Clock, Micros};
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock(());
 
-static SHARED: LazyLock<Anchor> = LazyLock::new(|| {
-    watch();
-    Anchor::new(Micros::from_system_time(SystemTime::now()), Instant::now())
+static SHARED: LazyLock<(Anchor, Instant)> = LazyLock::new(|| {
+    Anchor::watch(|| &SHARED.0, elapsed);
+    (Anchor::now(), Instant::now())
 });
 
-const WATCH_EVERY: Duration = Duration::from_secs(1);
-const TOLERATED_LAG: Micros = Micros::new(10_000);
+fn elapsed() -> Micros {
+    Micros::from(SHARED.1.elapsed())
+}
 
 impl SystemClock {
     /// The process's one system clock; the first call sets it.
@@ -42,112 +42,18 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Micros {
-        SHARED.at(Instant::now())
-    }
-}
-
-fn watch() {
-    let watch = || {
-        loop {
-            thread::sleep(WATCH_EVERY);
-            let wall = Micros::from_system_time(SystemTime::now());
-            SHARED.catch_up(wall, Instant::now());
-        }
-    };
-    // Without this thread the clock still works; it only cannot make up for a pause.
-    let _ = thread::Builder::new()
-        .name("ratelimit-clock".into())
-        .spawn(watch);
-}
-
-/// Where the monotonic clock's zero lies on the wall clock.
-#[derive(Debug)]
-struct Anchor {
-    zero: Instant,
-    offset: AtomicU64,
-}
-
-impl Anchor {
-    fn new(wall: Micros, zero: Instant) -> Self {
-        Self {
-            zero,
-            offset: AtomicU64::new(wall.get()),
-        }
-    }
-
-    fn at(&self, instant: Instant) -> Micros {
-        let offset = Micros::new(self.offset.load(Ordering::Relaxed));
-        offset.saturating_add(self.elapsed(instant))
-    }
-
-    /// Moves forward to `wall` if the clock is behind it by more than is tolerated.
-    ///
-    /// `instant` must be read after `wall`: a thread that is held up between the two then sees
-    /// less lag than there is, never more. The other way round, each hold-up would push the
-    /// clock ahead for good.
-    fn catch_up(&self, wall: Micros, instant: Instant) {
-        let lag = wall.saturating_sub(self.at(instant));
-        if lag > TOLERATED_LAG {
-            self.offset.fetch_max(
-                wall.saturating_sub(self.elapsed(instant)).get(),
-                Ordering::Relaxed,
-            );
-        }
-    }
-
-    fn elapsed(&self, instant: Instant) -> Micros {
-        Micros::from(instant.saturating_duration_since(self.zero))
+        SHARED.0.at(elapsed())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
-    const WALL: Micros = Micros::from_secs(1_800_000_000);
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn anchor() -> (Anchor, Instant) {
-        let zero = Instant::now();
-        (Anchor::new(WALL, zero), zero)
-    }
-
-    fn after(seconds: u64) -> Micros {
-        WALL.saturating_add(Micros::from_secs(seconds))
-    }
-
     #[test]
-    fn it_shows_the_wall_time_of_its_start_and_runs_with_the_monotonic_clock() {
-        let (clock, zero) = anchor();
-        assert_eq!(clock.at(zero), WALL);
-        assert_eq!(clock.at(zero + SECOND), after(1));
-    }
-
-    #[test]
-    fn a_pause_of_the_machine_is_caught_up() {
-        let (clock, zero) = anchor();
-        // An hour on the wall, one second on a monotonic clock that slept through it.
-        clock.catch_up(after(3600), zero + SECOND);
-        assert_eq!(clock.at(zero + SECOND), after(3600));
-        assert_eq!(clock.at(zero + 2 * SECOND), after(3601));
-    }
-
-    #[test]
-    fn a_wall_clock_that_steps_back_is_not_followed() {
-        let (clock, zero) = anchor();
-        clock.catch_up(after(0), zero + 10 * SECOND);
-        assert_eq!(clock.at(zero + 10 * SECOND), after(10));
-    }
-
-    #[test]
-    fn a_lag_that_two_readings_can_explain_moves_nothing() {
-        let (clock, zero) = anchor();
-        clock.catch_up(after(1).saturating_add(TOLERATED_LAG), zero + SECOND);
-        assert_eq!(clock.at(zero + SECOND), after(1));
-    }
-
-    #[test]
-    fn the_process_wide_clock_is_near_the_wall_clock_and_never_steps_back() {
+    fn it_is_near_the_wall_clock_and_never_steps_back() {
         let clock = SystemClock::new();
         let mut last = clock.now();
         let wall = Micros::from_system_time(SystemTime::now());
