@@ -65,7 +65,8 @@ impl Step for AnchoredWindow {
     }
 
     fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        self.window_at(now, state).used + u64::from(cost) <= self.limit().into()
+        let used = self.window_at(now, state).used;
+        used.saturating_add(cost.into()) <= self.limit().into()
     }
 
     fn charge(&self, state: &mut State, now: Micros, cost: u32) {

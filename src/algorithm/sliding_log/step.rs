@@ -1,22 +1,39 @@
+use smallvec::SmallVec;
+
 use super::SlidingLog;
 use crate::algorithm::State;
 use crate::algorithm::step::Step;
 use crate::clock::Micros;
 
-/// The log, oldest first. It may still hold entries that are a period old.
+/// The log, oldest first. Entries that are a period old stay until the next charge.
 #[derive(Clone, Copy)]
 struct Log<'a> {
-    entries: &'a [[u64; 2]],
+    entries: &'a [Entry],
+    /// What had been admitted in all before the first entry.
+    before: u64,
 }
 
-/// An entry is the time of one or more requests, and how much the log had admitted in all when
-/// they were in: what lies between two entries is a difference, and is found by bisection.
+/// The time of one or more requests, and how much had been admitted in all when they were in:
+/// what lies between two entries is a difference, and is found by bisection.
 type Entry = [u64; 2];
 
 impl<'a> Log<'a> {
+    /// A state is the number of entries that are forgotten, and all entries: to move those that
+    /// are left is worth it now and then only.
     fn of(state: &'a State) -> Self {
-        let (entries, _) = state.words().as_chunks();
-        Self { entries }
+        let Some((forgotten, words)) = state.words().split_first() else {
+            return Self {
+                entries: &[],
+                before: 0,
+            };
+        };
+        let (entries, _) = words.as_chunks();
+        let forgotten = usize::try_from(*forgotten).unwrap_or(usize::MAX);
+        let (forgotten, entries) = entries.split_at(forgotten.min(entries.len()));
+        Self {
+            entries,
+            before: forgotten.last().map_or(0, |[_, total]| *total),
+        }
     }
 
     /// How many entries are no later than this.
@@ -24,12 +41,12 @@ impl<'a> Log<'a> {
         self.entries.partition_point(|[at, _]| *at <= time)
     }
 
-    /// What the first so many entries have admitted.
+    /// What had been admitted in all with the first so many entries.
     fn total(self, entries: usize) -> u64 {
         let last = entries
             .checked_sub(1)
             .and_then(|last| self.entries.get(last));
-        last.map_or(0, |[_, total]| *total)
+        last.map_or(self.before, |[_, total]| *total)
     }
 
     fn last(self) -> Option<Entry> {
@@ -51,12 +68,13 @@ impl SlidingLog {
     }
 
     fn count(self, log: Log<'_>, now: Micros) -> u64 {
-        log.total(log.entries.len()) - log.total(self.expired(log, now))
+        let all = log.total(log.entries.len());
+        all.saturating_sub(log.total(self.expired(log, now)))
     }
 
     /// How long until an entry of this time is a period old.
     fn to_its_end(self, at: u64, now: Micros) -> Micros {
-        Micros::new(at.saturating_add(self.period()) - now.get())
+        Micros::new(at.saturating_add(self.period())).saturating_sub(now)
     }
 }
 
@@ -76,40 +94,48 @@ impl Step for SlidingLog {
     fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
         let log = Log::of(state);
         let [_, total] = log.last().filter(|[at, _]| *at > now.get())?;
-        // Entries of this very moment are one entry.
-        let before = now
+        // What came at this very moment is in the same entry.
+        let earlier = now
             .get()
             .checked_sub(1)
             .map_or(0, |before| log.until(before));
-        let kept = log.entries[..before].as_flattened();
-        Some(State::from_words(&[kept, &[now.get(), total]].concat()))
+        let mut moved = State::NEW;
+        let words = moved.words_mut();
+        words.push(0);
+        for [at, then] in &log.entries[..earlier] {
+            words.extend_from_slice(&[*at, then.saturating_sub(log.before)]);
+        }
+        words.extend_from_slice(&[now.get(), total.saturating_sub(log.before)]);
+        Some(moved)
     }
 
     fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        self.count(Log::of(state), now) + u64::from(cost) <= self.limit().into()
+        let count = self.count(Log::of(state), now);
+        count.saturating_add(cost.into()) <= self.limit().into()
     }
 
     fn charge(&self, state: &mut State, now: Micros, cost: u32) {
         let log = Log::of(state);
         let expired = self.expired(log, now);
-        let forgotten = log.total(expired);
-        let len = log.entries.len();
+        let before = log.total(expired);
+        let left = log.entries.len() - expired;
         let words = state.words_mut();
-        // Only now and then, so that a charge moves a few entries on average and not all.
-        if 2 * expired > len {
-            words.drain(..2 * expired);
-            for [_, total] in words.as_chunks_mut().0 {
-                *total -= forgotten;
-            }
-        }
-        let cost = u64::from(cost);
-        match words.as_chunks_mut().0.last_mut() {
-            Some([at, total]) if *at == now.get() => *total += cost,
+        let [forgotten, entries @ ..] = words.as_mut_slice() else {
+            words.extend_from_slice(&[0, now.get(), cost.into()]);
+            return;
+        };
+        *forgotten = (*forgotten).min(entries.len() as u64 / 2) + expired as u64;
+        match entries.as_chunks_mut().0.last_mut() {
+            Some([at, total]) if *at == now.get() => *total = total.saturating_add(cost.into()),
             Some([_, total]) => {
-                let total = *total + cost;
+                let total = total.saturating_add(cost.into());
                 words.extend_from_slice(&[now.get(), total]);
             }
-            None => words.extend_from_slice(&[now.get(), cost]),
+            None => words.extend_from_slice(&[now.get(), cost.into()]),
+        }
+        // Once more is forgotten than is left: a charge then moves one entry on average.
+        if words[0] > left as u64 {
+            compact(words, before);
         }
     }
 
@@ -131,7 +157,9 @@ impl Step for SlidingLog {
         let room = u64::from(self.limit() - cost);
         // The first entry with which no more than `room` has come since has to grow old.
         let total = log.total(log.entries.len());
-        let last = log.entries.partition_point(|[_, then]| total - then > room);
+        let last = log
+            .entries
+            .partition_point(|[_, then]| total.saturating_sub(*then) > room);
         match log.entries.get(last) {
             Some([at, _]) => self.to_its_end(*at, now),
             None => Micros::ZERO,
@@ -140,5 +168,15 @@ impl Step for SlidingLog {
 
     fn effective_window(&self, state: &State, now: Micros) -> Micros {
         self.next_unit(state, now)
+    }
+}
+
+/// Removes the entries that are forgotten, and with them what had been admitted `before`.
+fn compact(words: &mut SmallVec<[u64; 3]>, before: u64) {
+    let forgotten = usize::try_from(words[0]).unwrap_or(usize::MAX);
+    words.drain(1..=2 * forgotten);
+    words[0] = 0;
+    for [_, total] in words[1..].as_chunks_mut().0 {
+        *total = total.saturating_sub(before);
     }
 }

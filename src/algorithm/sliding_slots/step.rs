@@ -24,7 +24,7 @@ impl<'a> Slots<'a> {
     /// Every slot that is kept, oldest first, with its count.
     fn each(self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         let kept = self.counts.len() as u64;
-        let oldest = (self.newest + 1).saturating_sub(kept);
+        let oldest = self.newest.saturating_sub(kept - 1);
         (oldest..=self.newest).map(move |slot| (slot, self.counts[place(slot, kept)]))
     }
 }
@@ -47,17 +47,18 @@ impl SlidingSlots {
     fn counting(self, state: &State, now: Micros) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         let current = self.slot_at(now);
         let slots = Slots::of(state).into_iter().flat_map(Slots::each);
-        slots.filter(move |(slot, _)| slot + u64::from(self.slots) >= current)
+        slots.filter(move |(slot, _)| slot.saturating_add(self.slots.into()) >= current)
     }
 
     fn sum(self, state: &State, now: Micros) -> u64 {
-        self.counting(state, now).map(|(_, count)| count).sum()
+        let counts = self.counting(state, now).map(|(_, count)| count);
+        counts.fold(0, u64::saturating_add)
     }
 
     /// How long until this slot does not count any more.
     fn to_its_end(self, slot: u64, now: Micros) -> Micros {
-        let gone = (slot + u64::from(self.slots) + 1) * self.length().get();
-        Micros::new(gone - now.get())
+        let gone = slot.saturating_add(u64::from(self.slots) + 1);
+        Micros::new(gone.saturating_mul(self.length().get())).saturating_sub(now)
     }
 
     /// A state with these counts, of slots up to `newest`.
@@ -68,7 +69,8 @@ impl SlidingSlots {
         words.push(newest);
         words.resize(1 + usize::from(self.slots) + 1, 0);
         for (slot, count) in counts {
-            words[1 + place(slot, places)] += count;
+            let kept = &mut words[1 + place(slot, places)];
+            *kept = kept.saturating_add(count);
         }
         state
     }
@@ -92,7 +94,7 @@ impl Step for SlidingSlots {
         let slots = Slots::of(state).filter(|slots| slots.newest > current)?;
         let counting = slots
             .each()
-            .filter(|(slot, _)| slot + u64::from(self.slots) >= current);
+            .filter(|(slot, _)| slot.saturating_add(self.slots.into()) >= current);
         Some(self.with(
             current,
             counting.map(|(slot, count)| (slot.min(current), count)),
@@ -100,7 +102,7 @@ impl Step for SlidingSlots {
     }
 
     fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        self.sum(state, now) + u64::from(cost) <= self.limit().into()
+        self.sum(state, now).saturating_add(cost.into()) <= self.limit().into()
     }
 
     fn charge(&self, state: &mut State, now: Micros, cost: u32) {
@@ -113,7 +115,8 @@ impl Step for SlidingSlots {
                     counts[place(slot, places)] = 0;
                 }
                 *newest = current;
-                counts[place(current, places)] += u64::from(cost);
+                let kept = &mut counts[place(current, places)];
+                *kept = kept.saturating_add(cost.into());
             }
             _ => *state = self.with(current, [(current, cost.into())].into_iter()),
         }
@@ -133,7 +136,7 @@ impl Step for SlidingSlots {
         let mut left = self.sum(state, now);
         let room = u64::from(self.limit() - cost);
         let last = self.counting(state, now).find(|(_, count)| {
-            left -= count;
+            left = left.saturating_sub(*count);
             left <= room
         });
         last.map_or(Micros::ZERO, |(slot, _)| self.to_its_end(slot, now))

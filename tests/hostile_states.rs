@@ -1,0 +1,97 @@
+//! A state may come from elsewhere, and be anything. Whatever it is, a step answers, its numbers
+//! make sense, and what it leaves behind is survived as well.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_ratelimit::algorithm::State;
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Micros, Quota, SlidingLog,
+    SlidingSlots, SlidingWindow, TokenBucket,
+};
+
+/// Numbers near the edges of everything, and any others.
+fn number() -> impl Strategy<Value = u64> {
+    let edges = prop::sample::select(vec![
+        0,
+        1,
+        2,
+        1_000,
+        u64::from(u32::MAX),
+        1_700_000_000_000_000,
+        1_700_000_000_000_001,
+        1 << 53,
+        u64::MAX - 1,
+        u64::MAX,
+    ]);
+    prop_oneof![3 => edges, 1 => any::<u64>()]
+}
+
+fn small() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        Just(0),
+        Just(1),
+        Just(7),
+        Just(u32::MAX - 1),
+        Just(u32::MAX),
+        any::<u32>(),
+    ]
+}
+
+fn algorithm() -> impl Strategy<Value = Algorithm> {
+    let period = prop::sample::select(vec![
+        1_000,
+        1_001,
+        1_000_000,
+        86_400_000_000,
+        31_622_400_000_000,
+    ]);
+    (0_u8..9, small(), period, small(), 1_u32..=128).prop_map(
+        |(shape, limit, period, size, slots)| {
+            let quota = Quota::new(limit, Duration::from_micros(period)).unwrap();
+            match shape {
+                0 => FixedWindow::of(quota).into(),
+                1 => AnchoredWindow::of(quota).into(),
+                2 => SlidingLog::up_to(u32::MAX, quota).unwrap().into(),
+                3 => SlidingWindow::of(quota).into(),
+                4 => SlidingSlots::cut(quota, slots)
+                    .or(SlidingSlots::cut(quota, 1))
+                    .unwrap()
+                    .into(),
+                5 => TokenBucket::of(quota).burst(size).into(),
+                6 => TokenBucket::of(quota).burst(size).by_interval().into(),
+                7 => LeakyBucket::of(quota).capacity(size).into(),
+                _ => Gcra::of(quota).burst(size).into(),
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20_000) })]
+
+    #[test]
+    fn a_step_survives_any_state_at_any_time(
+        algorithm in algorithm(),
+        words in prop::collection::vec(number(), 0..8),
+        asks in prop::collection::vec((number(), small()), 1..6),
+    ) {
+        let mut state = State::from_words(&words);
+        for (now, cost) in asks {
+            let before = state.clone();
+            let (outcome, after) = algorithm.step(state, Micros::new(now), cost);
+            prop_assert!(outcome.remaining() <= outcome.limit());
+            prop_assert_eq!(outcome.used(), outcome.limit() - outcome.remaining());
+            if outcome.is_allowed() {
+                prop_assert_eq!(outcome.retry_after(), None);
+            } else {
+                let possible = (1..=outcome.limit()).contains(&cost);
+                prop_assert!(possible || outcome.retry_after().is_none());
+                // What it leaves is what it would leave of that again.
+                let (_, again) = algorithm.step(after.clone(), Micros::new(now), cost);
+                prop_assert_eq!(&again, &after, "{:?} of {:?}", after, before);
+            }
+            state = after;
+        }
+    }
+}
