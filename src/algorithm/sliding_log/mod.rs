@@ -25,8 +25,9 @@ use crate::quota::Quota;
 /// - **Choose it** when the limit must hold in every span of a period, to the request: a
 ///   contract with somebody else's API, a payment, a text message.
 /// - **Keeps** 16 bytes for each instant at which requests were admitted, so up to
-///   `16 · limit` bytes for each key; a decision is a binary search in them. The limit is at
-///   most [65,536](Self::MOST) unless it is [raised](Self::up_to).
+///   `16 · limit` bytes for each key, and for a while twice that, since old entries are removed
+///   many at a time. A decision is a binary search in them. The limit is at most
+///   [65,536](Self::MOST) unless it is [raised](Self::up_to).
 /// - **Admits** never more than the limit in a span shorter than the period, and never holds
 ///   back what could pass.
 /// - **Tells** a wait until enough of the oldest requests are a period old.
@@ -46,7 +47,7 @@ pub struct SlidingLog {
 }
 
 impl SlidingLog {
-    /// The largest limit that is not [raised](Self::up_to): a key then takes up to 1 MiB.
+    /// The largest limit that is not [raised](Self::up_to): a key then takes up to 2 MiB.
     pub const MOST: u32 = 65_536;
 
     paved_constructors!(
