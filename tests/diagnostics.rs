@@ -257,7 +257,7 @@ impl Ledger for DownStore {
         _: &[Charge],
     ) -> Reply<Result<tower_ratelimit::decision::Outcomes, StoreError>> {
         let error = StoreError::new(StoreErrorKind::Unavailable);
-        Reply::Now(Err(error.source("connection refused")))
+        Reply::Now(Err(error.caused_by("connection refused")))
     }
 }
 

@@ -86,7 +86,7 @@ impl Store for BrokenStore {
 
 impl Ledger for BrokenStore {
     fn charge(&self, _: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        let failed = Err(StoreError::new(self.kind).source("redis://10.0.0.1: no route"));
+        let failed = Err(StoreError::new(self.kind).caused_by("redis://10.0.0.1: no route"));
         match self.when {
             When::Now => Reply::Now(failed),
             When::Later => Reply::later(async { failed }),

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, ManualClock, MemoryStore, Micros,
     Quota, RateLimitLayer, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
@@ -192,13 +193,19 @@ fn passed(answer: &Answer) -> bool {
     }
 }
 
+/// As many cases as `PROPTEST_CASES` says, or 1,000.
 fn config() -> ProptestConfig {
-    ProptestConfig {
-        cases: 1_000,
-        // A counterexample becomes a test with a name, not a line of numbers in a file.
-        failure_persistence: None,
+    let mut config = ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/http/proptest-regressions/truth.txt"
+        )))),
         ..ProptestConfig::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 1_000;
     }
+    config
 }
 
 proptest! {

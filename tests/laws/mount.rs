@@ -1,0 +1,95 @@
+/// Mounts every law for each algorithm, as a module of its name with one module per driver.
+macro_rules! mount {
+    ($($algorithm:ident: $subject:expr;)+) => {
+        /// Every algorithm, for the laws about several policies.
+        const MOUNTED: &[fn(&case::Numbers) -> Subject] = &[$($algorithm::subject),+];
+
+        $(
+        mod $algorithm {
+            use crate::case::Numbers;
+            use crate::subject::Subject;
+
+            const SEEDS: &str = crate::property::seeds!($algorithm);
+
+            pub(super) fn subject(numbers: &Numbers) -> Subject {
+                #[allow(clippy::wildcard_imports, reason = "the line in `mount!` is written for the root")]
+                use crate::*;
+                let subject: fn(&Numbers) -> Subject = $subject;
+                subject(numbers)
+            }
+
+            mod step {
+                crate::mount::laws!(crate::support::driver::Step);
+                crate::mount::laws_of_state!();
+            }
+
+            mod memory {
+                crate::mount::laws!(crate::support::driver::Memory);
+            }
+        }
+        )+
+    };
+}
+pub(crate) use mount;
+
+/// Mounts the laws that can be seen from outside.
+macro_rules! laws {
+    ($driver:ty) => {
+        crate::mount::tests! { steadily, $driver:
+            laws::law_1_never_one_too_many
+            laws::law_2_retry_is_tight
+            laws::law_3_remaining_is_tight
+            laws::law_4_reset_is_tight
+            laws::law_5_idle_is_new
+            laws::law_6_a_denial_charges_nothing
+            laws::law_7_one_cost_one_step
+            laws::law_9_the_outcome_is_the_models
+            laws::the_longest_wait_is_reached
+        }
+        crate::mount::tests! { stepping_back, $driver:
+            stepping_back::law_8_time_never_hurts
+            stepping_back::law_8_laws_2_to_4_hold_after_a_step_back
+            stepping_back::law_8_a_step_back_admits_at_most_one_limit_more
+        }
+    };
+}
+pub(crate) use laws;
+
+/// Mounts the laws about the state itself.
+macro_rules! laws_of_state {
+    () => {
+        crate::mount::tests! { steadily:
+            state::law_6_a_denial_leaves_the_state_byte_for_byte
+        }
+        crate::mount::tests! { stepping_back:
+            state::f14_every_number_is_exact_as_a_double
+        }
+
+        #[test]
+        fn law_8_the_state_of_another_limit_is_survived() {
+            crate::property::check(super::SEEDS, crate::case::changing(), &|(case, changed)| {
+                let subjects = [&case.numbers, changed].map(super::subject);
+                crate::state::law_8_the_state_of_another_limit_is_survived(&subjects, case)
+            });
+        }
+    };
+}
+pub(crate) use laws_of_state;
+
+macro_rules! tests {
+    ($cases:ident, $driver:ty: $($room:ident::$law:ident)+) => {
+        $(crate::mount::tests! { $law, $cases, crate::$room::$law::<$driver> })+
+    };
+    ($cases:ident: $($room:ident::$law:ident)+) => {
+        $(crate::mount::tests! { $law, $cases, crate::$room::$law })+
+    };
+    ($law:ident, $cases:ident, $holds:expr) => {
+        #[test]
+        fn $law() {
+            crate::property::check(super::SEEDS, crate::case::$cases(), &|case| {
+                $holds(&super::subject(&case.numbers), case)
+            });
+        }
+    };
+}
+pub(crate) use tests;

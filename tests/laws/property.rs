@@ -1,0 +1,44 @@
+use std::env;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
+
+/// How many cases each property is tried on, unless `PROPTEST_CASES` says.
+const CASES: u32 = 10_000;
+const CASES_IN_CI: u32 = 1_000;
+
+/// Where the seeds of failures are kept; they are checked in and tried first ever after.
+macro_rules! seeds {
+    ($name:ident) => {
+        concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/laws/proptest-regressions/",
+            stringify!($name),
+            ".txt"
+        )
+    };
+}
+pub(crate) use seeds;
+
+/// Tries a law on many cases. The law is behind a pointer so that what proptest does is compiled
+/// once for each kind of case, and not for each of some hundred tests.
+pub(crate) fn check<S: Strategy>(
+    seeds: &'static str,
+    cases: S,
+    law: &dyn Fn(&S::Value) -> TestCaseResult,
+) {
+    let mut config = Config {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(seeds))),
+        ..Config::default()
+    };
+    if env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = match env::var_os("CI") {
+            Some(_) => CASES_IN_CI,
+            None => CASES,
+        };
+    }
+    let result = TestRunner::new(config).run(&cases, |case| law(&case));
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}

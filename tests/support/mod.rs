@@ -1,0 +1,12 @@
+//! What several tests stand on: drivers, which ask what is tested, and a model to hold the
+//! answers against.
+
+#![allow(
+    dead_code,
+    reason = "each test is a crate of its own and uses a part of this"
+)]
+
+pub(crate) mod buckets;
+pub(crate) mod driver;
+pub(crate) mod model;
+pub(crate) mod windows;

@@ -1,0 +1,157 @@
+//! The slow and obvious way to limit: every admitted request is kept in a list, and each number
+//! that is told is found by trying.
+
+use std::fmt::Debug;
+use std::slice;
+use std::sync::Arc;
+
+use tower_ratelimit::Micros;
+
+use super::driver::Seen;
+
+/// A request that was admitted: when, in microseconds since the epoch, and how much it took.
+///
+/// The numbers are wide enough that no sum or product of them overflows, and signed, since a
+/// window can be moved back to before the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    pub(crate) at: i128,
+    pub(crate) cost: i128,
+}
+
+/// One algorithm, as statements about the list of what was admitted, oldest first.
+pub(crate) trait Rule: Debug + Send + Sync {
+    /// The most that is admitted at one instant; 0 denies everything.
+    fn limit(&self) -> i128;
+
+    /// Whether a request of this cost, at least 1, is allowed now.
+    fn allows(&self, admitted: &[Admitted], at: i128, cost: i128) -> bool;
+
+    /// Whether nothing that was admitted counts any more.
+    fn is_new(&self, admitted: &[Admitted], at: i128) -> bool;
+
+    /// Law 8: what lies later than now is moved back to now.
+    fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128);
+
+    /// What a charge now makes the algorithm forget for good, even if the clock steps back later.
+    fn forget(&self, admitted: &mut Vec<Admitted>, at: i128);
+
+    /// Law 1: the most that is admitted in any closed span of this length.
+    fn most_within(&self, span: i128) -> i128;
+}
+
+/// One key under one rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    rule: Arc<dyn Rule>,
+    admitted: Vec<Admitted>,
+}
+
+impl Model {
+    pub(crate) fn new(rule: Arc<dyn Rule>) -> Self {
+        Self {
+            rule,
+            admitted: Vec::new(),
+        }
+    }
+
+    /// The same past under another rule.
+    pub(crate) fn under(self, rule: Arc<dyn Rule>) -> Self {
+        Self { rule, ..self }
+    }
+
+    pub(crate) fn decide(&mut self, at: u64, cost: u32) -> Seen {
+        decide_all(slice::from_mut(self), at, cost)[0]
+    }
+
+    pub(crate) fn allows(&self, at: i128, cost: i128) -> bool {
+        match cost {
+            0 => self.rule.limit() > 0,
+            _ => self.rule.allows(&self.admitted, at, cost),
+        }
+    }
+
+    fn charge(&mut self, at: i128, cost: i128) {
+        self.rule.forget(&mut self.admitted, at);
+        self.admitted.push(Admitted { at, cost });
+    }
+
+    fn tell(&self, at: i128, cost: i128, allowed: bool) -> Seen {
+        let never = !Self::new(Arc::clone(&self.rule)).allows(at, cost);
+        let retry = || shortest_wait(|wait| self.allows(at + wait, cost));
+        Seen {
+            allowed,
+            limit: u32::try_from(self.rule.limit()).unwrap(),
+            remaining: most_admitted(self.rule.limit(), |count| self.allows(at, count)),
+            reset_after: shortest_wait(|wait| self.rule.is_new(&self.admitted, at + wait)),
+            retry_after: (!allowed && !never).then(retry),
+        }
+    }
+}
+
+/// Laws 8 and 10: every model first moves to now; then all are charged, or none is.
+pub(crate) fn decide_all(models: &mut [Model], at: u64, cost: u32) -> Vec<Seen> {
+    if cost == 0 {
+        return decided(&mut models.to_vec(), at.into(), 0);
+    }
+    decided(models, at.into(), cost.into())
+}
+
+fn decided(models: &mut [Model], at: i128, cost: i128) -> Vec<Seen> {
+    for model in &mut *models {
+        model.rule.step_back(&mut model.admitted, at);
+    }
+    let verdicts: Vec<bool> = models.iter().map(|model| model.allows(at, cost)).collect();
+    if cost > 0 && !verdicts.contains(&false) {
+        for model in &mut *models {
+            model.charge(at, cost);
+        }
+    }
+    let told = models.iter().zip(verdicts);
+    told.map(|(model, allowed)| model.tell(at, cost, allowed))
+        .collect()
+}
+
+/// The first wait at which something holds that holds ever after; at most the longest wait that
+/// is ever told.
+fn shortest_wait(holds: impl Fn(i128) -> bool) -> u64 {
+    let longest = i128::from(Micros::LONGEST.get());
+    first(longest, holds).try_into().unwrap()
+}
+
+fn most_admitted(limit: i128, allows: impl Fn(i128) -> bool) -> u32 {
+    let denied = first(limit + 1, |count| count > 0 && !allows(count));
+    u32::try_from(denied - 1).unwrap()
+}
+
+/// The first number from 0 for which something holds, by halving; `last` if there is none.
+fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
+    let (mut low, mut high) = (0, last);
+    while low < high {
+        let middle = i128::midpoint(low, high);
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+pub(crate) fn sum<'a>(admitted: impl IntoIterator<Item = &'a Admitted>) -> i128 {
+    admitted.into_iter().map(|request| request.cost).sum()
+}
+
+/// Moves all requests back by the same time, if it is more than none.
+pub(crate) fn shift(admitted: &mut [Admitted], by: i128) {
+    for request in admitted {
+        request.at -= by.max(0);
+    }
+}
+
+/// Moves requests of the future to now.
+pub(crate) fn clamp(admitted: &mut [Admitted], at: i128) {
+    for request in admitted {
+        request.at = request.at.min(at);
+    }
+}
