@@ -13,6 +13,7 @@ use crate::clock::Micros;
 ///
 /// The numbers are after the charge if the request was allowed, and as they were if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a request that is denied must not go on"]
 pub struct Outcome {
     allowed: bool,
     limit: u32,
@@ -108,6 +109,7 @@ impl Outcome {
 ///
 /// This is what a [store](crate::store) answers; a [`Decision`] adds the policies' names.
 #[derive(Clone, Debug)]
+#[must_use = "a request that is denied must not go on"]
 pub struct Outcomes {
     at: Micros,
     each: SmallVec<[(usize, Outcome); 8]>,
@@ -140,6 +142,11 @@ impl Outcomes {
     /// The outcomes, each with its policy's place in the limiter's list.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> {
         self.each.iter().map(|(policy, outcome)| (*policy, outcome))
+    }
+
+    /// How many policies were asked.
+    pub(crate) fn len(&self) -> usize {
+        self.each.len()
     }
 
     /// Whether every policy lets the request pass.
@@ -200,6 +207,7 @@ impl Outcomes {
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone)]
+#[must_use = "a request that is denied must not go on"]
 pub struct Decision {
     names: Arc<[String]>,
     outcomes: Outcomes,

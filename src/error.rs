@@ -107,8 +107,9 @@ impl StoreError {
         Self { kind, source: None }
     }
 
-    /// Adds what caused it.
-    pub fn source(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    /// Adds what caused it. It is logged: leave secrets out of it, such as the password in an
+    /// address.
+    pub fn caused_by(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             source: Some(source.into()),
             ..self

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Outcomes};
-use crate::error::{ConfigError, StoreError};
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{IntoKey, Key};
 use crate::policy::{Policy, check_names};
 use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store};
@@ -79,9 +79,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
-        let reply = self.charge(&self.charges(key.into_key(), cost));
+        let charges = self.charges(key.into_key(), cost);
+        let reply = self.charge(&charges);
         let names = Arc::clone(&self.policies.names);
-        async move { Ok(Decision::new(names, reply.wait().await?)) }
+        let asked = charges.len();
+        async move {
+            let outcomes = answered(asked, reply.wait().await)?;
+            Ok(Decision::new(names, outcomes))
+        }
     }
 
     fn charges(&self, key: Key, cost: u32) -> Charges {
@@ -185,6 +190,21 @@ impl<S: Store> LimiterBuilder<S> {
         check_policies(&self.policies)?;
         let ledger = self.store.open(&self.policies)?;
         Ok(Limiter::of(&self.policies, ledger))
+    }
+}
+
+/// A store's answer to a question about so many policies. One that says nothing of a policy does
+/// not mean that it allows.
+pub(crate) fn answered(
+    asked: usize,
+    answer: Result<Outcomes, StoreError>,
+) -> Result<Outcomes, StoreError> {
+    match answer {
+        Ok(outcomes) if outcomes.len() != asked => {
+            let cause = format!("{} policies were asked, {} answered", asked, outcomes.len());
+            Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
+        }
+        answer => answer,
     }
 }
 

@@ -59,12 +59,12 @@ pub(super) trait Step {
     /// What is told of a request that is allowed, after its charge.
     fn allowed(&self, state: &State, now: Micros) -> Outcome {
         let limit = self.limit();
-        let remaining = self.remaining(state, now);
-        let outcome = Outcome::allowed(limit, remaining, self.reset_after(state, now));
         if limit == 0 {
-            return outcome;
+            return Outcome::allowed(0, 0, Micros::ZERO);
         }
-        outcome.lasting(self.effective_window(state, now))
+        let remaining = self.remaining(state, now);
+        Outcome::allowed(limit, remaining, self.reset_after(state, now))
+            .lasting(self.effective_window(state, now))
     }
 
     /// What is told of a request that is denied.

@@ -8,7 +8,7 @@ use super::{
     SlidingWindow, TokenBucket,
 };
 use crate::error::ConfigError;
-use crate::quota::Quota;
+use crate::quota::{Quota, not_a_number, whole_number};
 
 const NAMES: &str = "use one of fixed-window, anchored-window, sliding-log, sliding-window, \
     sliding-slots, token-bucket, token-bucket-interval, leaky-bucket, gcra, unlimited, \
@@ -145,14 +145,15 @@ fn unless_limit(quota: Quota, size: u32) -> Option<u32> {
 }
 
 fn with_number(text: &str, word: &'static str) -> Result<(Quota, Option<u32>), ConfigError> {
-    let Some((quota, number)) = text.split_once(word) else {
-        return Ok((text.parse()?, None));
-    };
-    let number = number.trim();
-    let parsed = number.parse().map_err(|_| {
-        ConfigError::quoting(word, number, "give a whole number from 0 to 4294967295")
-    })?;
-    Ok((quota.trim_end().parse()?, Some(parsed)))
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words.as_slice() {
+        [quota @ .., before, number] if *before == word => {
+            let number = whole_number(number).ok_or_else(|| not_a_number(word, number))?;
+            Ok((quota.join(" ").parse()?, Some(number)))
+        }
+        [.., last] if *last == word => Err(not_a_number(word, "")),
+        _ => Ok((text.parse()?, None)),
+    }
 }
 
 #[cfg(test)]
@@ -190,6 +191,9 @@ mod tests {
             ("fixed-window", "quota"),
             ("fixed-window 5/second burst 10", "period"),
             ("token-bucket 5/second burst", "burst"),
+            ("token-bucket 5/second burst +1", "burst"),
+            ("token-bucket 5/secondburst10", "period"),
+            ("token-bucket 5/second burst10", "period"),
             ("token-bucket 5/second burst -1", "burst"),
             ("token-bucket x/second burst 1", "limit"),
             ("token-bucket 5/second capacity 10", "period"),

@@ -11,6 +11,8 @@ mod micros;
 mod quanta;
 mod system;
 
+use std::sync::Arc;
+
 pub use self::manual::ManualClock;
 pub use self::micros::Micros;
 #[cfg(feature = "quanta")]
@@ -25,4 +27,10 @@ pub trait Clock: Send + Sync + 'static {
     /// Time that stands still is fine. Time that steps back is survived: state from the future
     /// moves back to now, which lets through at most one limit more for each step.
     fn now(&self) -> Micros;
+}
+
+impl<T: Clock + ?Sized> Clock for Arc<T> {
+    fn now(&self) -> Micros {
+        (**self).now()
+    }
 }

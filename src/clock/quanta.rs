@@ -71,8 +71,8 @@ impl Clock for QuantaClock {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SystemClock;
     use super::*;
+    use crate::clock::SystemClock;
 
     #[test]
     fn it_agrees_with_the_system_clock() {

@@ -32,7 +32,8 @@ impl<'a> Head<'a> {
         self.method
     }
 
-    /// The target.
+    /// The target. It has no host in most requests of HTTP/1.1; where it has one, the client has
+    /// chosen it.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }

@@ -5,7 +5,9 @@ use crate::error::Diagnostic;
 
 /// The address of the socket's other end: the client, or the last proxy before this server.
 ///
-/// IPv4 is counted by address, also when it is mapped into IPv6; IPv6 by /64 network.
+/// IPv4 is counted by address, also when it is mapped into IPv6; IPv6 by /64 network. Behind a
+/// translator (NAT64, SIIT) all of IPv4 comes from one such network, `64:ff9b::/64` as a rule, and
+/// shares one quota: there, make the key of the address yourself.
 ///
 /// The address is looked for where axum puts it (`ConnectInfo<SocketAddr>`, or
 /// `MockConnectInfo<SocketAddr>` in tests), then as a plain [`SocketAddr`] among the request's

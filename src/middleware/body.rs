@@ -42,6 +42,13 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// Layers outside that answer with an empty body of their own ask for this.
+impl<B: Default> Default for ResponseBody<B> {
+    fn default() -> Self {
+        Self::inner(B::default())
+    }
+}
+
 impl<B> Body for ResponseBody<B>
 where
     B: Body,

@@ -50,7 +50,8 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Puts the [`Decision`](crate::Decision) into the extensions of each request that goes on,
     /// for handlers to read; off unless said, since it allocates.
     ///
-    /// A request to which no policy applied has none.
+    /// A request to which no policy applied gets none; where layers are stacked, what is there is
+    /// the decision of the innermost layer that was asked.
     pub fn expose_decision(mut self) -> Self {
         self.exposes_decision = true;
         self

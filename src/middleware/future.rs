@@ -10,8 +10,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::ResponseBody;
-use super::gate::{Gate, Ruling, StoreAnswer};
-use crate::response::Fields;
+use super::gate::{Gate, Question, Ruling};
+use crate::response::{Fields, Refusal};
 
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
@@ -34,7 +34,7 @@ pin_project! {
         S: Service<Req>,
     {
         Waiting {
-            answer: StoreAnswer,
+            question: Question,
             gate: Arc<Gate>,
             // Boxed, since most futures never wait and all would be as large as this.
             held: Option<Box<(S, Req)>>,
@@ -66,14 +66,14 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
     }
 
     pub(super) fn waiting(
-        answer: StoreAnswer,
+        question: Question,
         gate: Arc<Gate>,
         ready_inner: S,
         request: Req,
     ) -> Self {
         Self {
             state: State::Waiting {
-                answer,
+                question,
                 gate,
                 held: Some(Box::new((ready_inner, request))),
             },
@@ -94,8 +94,13 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Waiting { answer, gate, held } => {
-                    let ruling = gate.rule(ready!(answer.as_mut().poll(cx)));
+                StateProj::Waiting {
+                    question,
+                    gate,
+                    held,
+                } => {
+                    let answer = ready!(question.answer.as_mut().poll(cx));
+                    let ruling = gate.rule(question.asked, answer);
                     let (mut ready_inner, mut request) = *held.take().expect(AGAIN);
                     match ruling {
                         Ruling::Pass(mut pass) => {
@@ -112,7 +117,10 @@ where
                 }
                 StateProj::Calling { future, fields } => {
                     let mut response = ready!(future.poll(cx))?;
-                    if let Some(fields) = fields.take() {
+                    // A layer inside that has refused lists what the client has violated, and
+                    // nothing else.
+                    let refused = response.extensions().get::<Refusal>().is_some();
+                    if let Some(fields) = fields.take().filter(|_| !refused) {
                         fields.add_to(response.status(), response.headers_mut());
                     }
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));

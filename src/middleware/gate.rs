@@ -7,7 +7,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{Diagnostic, StoreError};
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter};
+use crate::limiter::{Charges, Limiter, answered};
 use crate::observe::{StoreHealth, diagnose};
 use crate::policy::{Http, Policy};
 use crate::response::{Draft11, Fields, Refusals};
@@ -54,10 +54,15 @@ impl Pass {
 /// The ruling, or the store's answer that it waits for.
 pub(super) enum Asked {
     Ruled(Ruling),
-    Waiting(StoreAnswer),
+    Waiting(Question),
 }
 
-pub(super) type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+/// A question to the store that it has not answered yet.
+pub(super) struct Question {
+    /// How many policies are asked.
+    pub(super) asked: usize,
+    pub(super) answer: Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
+}
 
 impl Gate {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
@@ -95,13 +100,16 @@ impl Gate {
                 return Asked::Ruled(Ruling::Refuse(Refusals::no_key(diagnostic)));
             }
         };
+        let asked = charges.len();
         match self.limiter.charge(&charges) {
-            Reply::Now(answer) => Asked::Ruled(self.rule(answer)),
-            Reply::Later(answer) => Asked::Waiting(answer),
+            Reply::Now(answer) => Asked::Ruled(self.rule(asked, answer)),
+            Reply::Later(answer) => Asked::Waiting(Question { asked, answer }),
         }
     }
 
-    pub(super) fn rule(&self, answer: Result<Outcomes, StoreError>) -> Ruling {
+    /// Rules on the store's answer to a question about so many policies.
+    pub(super) fn rule(&self, asked: usize, answer: Result<Outcomes, StoreError>) -> Ruling {
+        let answer = answered(asked, answer);
         if answer.is_ok() {
             self.store.answered();
         }

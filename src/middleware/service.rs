@@ -65,13 +65,13 @@ where
                 self.inner = self.inner.clone();
                 ResponseFuture::refused(response)
             }
-            Asked::Waiting(answer) => {
+            Asked::Waiting(question) => {
                 // The instance that was polled ready is the one to be called; its clone is not
                 // ready, and stays behind to be polled again.
                 let not_ready_inner = self.inner.clone();
                 let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
                 let gate = Arc::clone(&self.gate);
-                ResponseFuture::waiting(answer, gate, ready_inner, request)
+                ResponseFuture::waiting(question, gate, ready_inner, request)
             }
         }
     }

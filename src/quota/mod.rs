@@ -121,9 +121,7 @@ impl FromStr for Quota {
             .split_once('/')
             .ok_or_else(|| ConfigError::quoting("quota", text, TEXT_REMEDY))?;
         let limit = limit.trim();
-        let limit = limit.parse().map_err(|_| {
-            ConfigError::quoting("limit", limit, "give a whole number from 0 to 4294967295")
-        })?;
+        let limit = whole_number(limit).ok_or_else(|| not_a_number("limit", limit))?;
         Self::new(limit, parse_period(period.trim())?)
     }
 }
@@ -132,6 +130,16 @@ impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.limit, show_period(self.period))
     }
+}
+
+/// Digits and nothing else: no sign.
+pub(crate) fn whole_number(text: &str) -> Option<u32> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+pub(crate) fn not_a_number(field: &'static str, text: &str) -> ConfigError {
+    ConfigError::quoting(field, text, "give a whole number from 0 to 4294967295")
 }
 
 struct Unit {
@@ -196,7 +204,7 @@ fn parse_period(text: &str) -> Result<Duration, ConfigError> {
         .iter()
         .find(|unit| unit.spellings.contains(&name))
         .ok_or_else(|| {
-            refuse("use one of the units us, ms, s, min, h, d, such as 10s or minute")
+            refuse("use one of the units us, ms, s, min, h, d, such as 10s or minute, and nothing behind it")
         })?;
     let count = match count {
         "" => 1,
@@ -268,6 +276,7 @@ mod tests {
             ("100", "quota"),
             ("/minute", "limit"),
             ("-1/minute", "limit"),
+            ("+1/minute", "limit"),
             ("1.5/minute", "limit"),
             ("4294967296/minute", "limit"),
             ("100/", "period"),

@@ -112,8 +112,10 @@ impl Fields {
         if redirects || status.is_informational() {
             return;
         }
-        headers.append(&RATELIMIT_POLICY, self.policies);
-        headers.append(&RATELIMIT, self.limits);
+        // A map that is full is left as it is.
+        if headers.try_append(&RATELIMIT_POLICY, self.policies).is_ok() {
+            let _ = headers.try_append(&RATELIMIT, self.limits);
+        }
     }
 }
 

@@ -27,7 +27,8 @@
 //! On success every policy that applied is listed; on a refusal, only those that denied. Fields
 //! that the inner service has sent stay, and ours stand in a line of their own. A redirect
 //! (3xx other than 304) gets no fields, since a client may wait before it follows; an
-//! informational response (1xx) gets none, since another follows it.
+//! informational response (1xx) gets none either. When a rate limiting layer inside has refused,
+//! its fields stand alone: they list what was violated.
 //!
 //! A server that does not provide what a key is made of answers `500`, a store that fails `503`
 //! with `Retry-After: 5`; neither says why, and neither is ever a `429`: it is not the client's

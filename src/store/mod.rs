@@ -34,7 +34,7 @@ pub trait Store {
 /// The state of all keys under one list of policies.
 pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// Decides on one request, in one step at one moment: if every policy allows it, each is
-    /// charged; if one denies, none is.
+    /// charged; if one denies, none is. The answer holds an outcome for every charge.
     fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>>;
 }
 

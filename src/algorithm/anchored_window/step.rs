@@ -25,7 +25,7 @@ impl AnchoredWindow {
     /// The open window, or the one that would open now.
     fn window_at(self, now: Micros, state: &State) -> Window {
         match Window::of(state) {
-            window if window.used > 0 && now.get() < self.end(window) => window,
+            window if window.used > 0 && Self::age(window, now) < self.period() => window,
             _ => Window {
                 start: now.get(),
                 used: 0,
@@ -33,15 +33,17 @@ impl AnchoredWindow {
         }
     }
 
-    fn end(self, window: Window) -> u64 {
-        window
-            .start
-            .saturating_add(self.quota.period_micros().get())
+    fn period(self) -> u64 {
+        self.quota.period_micros().get()
+    }
+
+    fn age(window: Window, now: Micros) -> u64 {
+        now.get().saturating_sub(window.start)
     }
 
     fn to_its_end(self, state: &State, now: Micros) -> Micros {
-        let end = self.end(self.window_at(now, state));
-        Micros::new(end - now.get())
+        let window = self.window_at(now, state);
+        Micros::new(self.period() - Self::age(window, now))
     }
 }
 

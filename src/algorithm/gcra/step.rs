@@ -34,7 +34,10 @@ impl Gcra {
     }
 
     fn owed(self, state: &State, now: Micros) -> u128 {
-        let Debt { at, whole, part } = Debt::of(state);
+        self.owed_of(Debt::of(state), now)
+    }
+
+    fn owed_of(self, Debt { at, whole, part }: Debt, now: Micros) -> u128 {
         let then = u128::from(whole) * u128::from(self.parts) + u128::from(part);
         let drained = u128::from(now.get().saturating_sub(at)) * u128::from(self.drain);
         then.saturating_sub(drained)
@@ -74,13 +77,19 @@ impl Step for Gcra {
 
     fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
         let debt = Debt::of(state);
-        let capacity = u64::from(self.limit());
-        let (whole, part) = match debt.whole {
-            whole if whole < capacity => (whole, debt.part.min(self.parts - 1)),
-            _ => (capacity, 0),
+        let mut possible = Debt {
+            at: debt.at.min(now.get()),
+            part: debt.part.min(self.parts - 1),
+            ..debt
         };
-        let at = debt.at.min(now.get());
-        let possible = Debt { at, whole, part };
+        // What has drained since then has drained, also of a debt from a larger capacity.
+        if self.owed_of(possible, now) > self.in_parts(self.limit()) {
+            possible = Debt {
+                at: now.get(),
+                whole: self.limit().into(),
+                part: 0,
+            };
+        }
         (possible != debt).then(|| State::from_words(&possible.words()))
     }
 

@@ -74,7 +74,8 @@ impl SlidingLog {
 
     /// How long until an entry of this time is a period old.
     fn to_its_end(self, at: u64, now: Micros) -> Micros {
-        Micros::new(at.saturating_add(self.period())).saturating_sub(now)
+        let age = now.get().saturating_sub(at);
+        Micros::new(self.period().saturating_sub(age))
     }
 }
 
@@ -120,6 +121,7 @@ impl Step for SlidingLog {
         let before = log.total(expired);
         let left = log.entries.len() - expired;
         let words = state.words_mut();
+        make_room(words);
         let [forgotten, entries @ ..] = words.as_mut_slice() else {
             words.extend_from_slice(&[0, now.get(), cost.into()]);
             return;
@@ -133,8 +135,8 @@ impl Step for SlidingLog {
             }
             None => words.extend_from_slice(&[now.get(), cost.into()]),
         }
-        // Once more is forgotten than is left: a charge then moves one entry on average.
-        if words[0] > left as u64 {
+        // Once so much is forgotten, a charge moves two entries on average.
+        if words[0] > left as u64 / 2 {
             compact(words, before);
         }
     }
@@ -171,6 +173,17 @@ impl Step for SlidingLog {
     }
 }
 
+/// Makes room for an entry, a quarter at a time: a log is large, and doubled it would be larger.
+fn make_room(words: &mut SmallVec<[u64; 3]>) {
+    // Half an entry is none.
+    if words.len().is_multiple_of(2) {
+        words.pop();
+    }
+    if words.len() + 2 > words.capacity() {
+        words.reserve_exact(2 + words.len() / 4);
+    }
+}
+
 /// Removes the entries that are forgotten, and with them what had been admitted `before`.
 fn compact(words: &mut SmallVec<[u64; 3]>, before: u64) {
     let forgotten = usize::try_from(words[0]).unwrap_or(usize::MAX);
@@ -178,5 +191,8 @@ fn compact(words: &mut SmallVec<[u64; 3]>, before: u64) {
     words[0] = 0;
     for [_, total] in words[1..].as_chunks_mut().0 {
         *total = total.saturating_sub(before);
+    }
+    if words.capacity() > 4 * words.len() {
+        words.shrink_to_fit();
     }
 }

@@ -92,22 +92,19 @@ impl SlidingSlots {
     /// When there are none or more than 128, and when the period cannot be cut into so many
     /// equal slots of whole microseconds; the error names the nearest number that can.
     pub fn cut(quota: Quota, slots: u32) -> Result<Self, ConfigError> {
-        let period = quota.period_micros().get();
-        let divides = |slots: u8| period.is_multiple_of(slots.into());
-        match u8::try_from(slots) {
-            Ok(slots @ 1..=MOST_SLOTS) if divides(slots) => Ok(Self { quota, slots }),
-            Ok(1..=MOST_SLOTS) => {
-                let nearest = (1..=MOST_SLOTS)
-                    .filter(|other| divides(*other))
-                    .min_by_key(|other| slots.abs_diff(u32::from(*other)))
-                    .unwrap_or(1);
-                let remedy = format!(
-                    "they have to divide the period of {period} µs; the nearest that do are {nearest}"
-                );
-                Err(ConfigError::new("slots", slots, remedy))
-            }
-            _ => Err(ConfigError::new("slots", slots, "give 1 to 128 slots")),
+        if let Some(cut) = Self::cuts(quota).find(|cut| cut.count() == slots) {
+            return Ok(cut);
         }
+        let nearest = Self::cuts(quota)
+            .map(|cut| cut.count())
+            .min_by_key(|other| other.abs_diff(slots))
+            .unwrap_or(1);
+        let remedy = format!(
+            "give 1 to 128 slots that divide the period of {:?} into whole microseconds; the \
+             nearest number is {nearest}",
+            quota.period()
+        );
+        Err(ConfigError::new("slots", slots, remedy))
     }
 
     /// The same quota in so many slots.
@@ -125,29 +122,26 @@ impl SlidingSlots {
     ///
     /// When the length does not divide the period, and as for [`cut`](Self::cut).
     pub fn slot(self, length: Duration) -> Result<Self, ConfigError> {
-        let period = self.quota.period();
-        let slots = period
-            .as_nanos()
-            .checked_div(length.as_nanos())
-            .unwrap_or(0);
-        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        if slots > 0 && length * slots != period {
-            let nearest = Self::cut(self.quota, slots).map_or_else(
-                |error| error.remedy().to_owned(),
-                |cut| {
-                    format!(
-                        "the nearest that divides the period is {:?}",
-                        cut.length().to_duration()
-                    )
-                },
-            );
-            return Err(ConfigError::new(
-                "slot",
-                format_args!("{length:?}"),
-                nearest,
-            ));
+        if let Some(cut) = Self::cuts(self.quota).find(|cut| cut.length().to_duration() == length) {
+            return Ok(cut);
         }
-        self.slots(slots)
+        let nearest = Self::cuts(self.quota)
+            .map(|cut| cut.length().to_duration())
+            .min_by_key(|other| other.abs_diff(length))
+            .unwrap_or(self.quota.period());
+        let remedy = format!(
+            "1 to 128 slots have to make up the period of {:?}; the nearest length is {nearest:?}",
+            self.quota.period()
+        );
+        Err(ConfigError::new("slot", format_args!("{length:?}"), remedy))
+    }
+
+    /// Every way to cut a period.
+    fn cuts(quota: Quota) -> impl Iterator<Item = Self> {
+        let period = quota.period_micros().get();
+        (1..=MOST_SLOTS)
+            .filter(move |slots| period.is_multiple_of((*slots).into()))
+            .map(move |slots| Self { quota, slots })
     }
 
     /// How much per how long.
@@ -180,47 +174,41 @@ mod tests {
 
     #[test]
     fn slots_that_do_not_divide_the_period_are_refused_with_the_nearest_that_do() {
-        let error = MINUTE.slots(7).unwrap_err();
-        assert_eq!((error.field(), error.value()), ("slots", "7"));
-        assert!(
-            error.remedy().ends_with("the nearest that do are 6"),
-            "{error}"
-        );
-
-        let error = MINUTE.slot(Duration::from_millis(700)).unwrap_err();
-        assert_eq!((error.field(), error.value()), ("slot", "700ms"));
-        assert!(
-            error.remedy().ends_with("the nearest that do are 80"),
-            "{error}"
-        );
-
+        for (slots, nearest) in [(7, 6), (0, 1), (129, 128), (u32::MAX, 128)] {
+            let error = MINUTE.slots(slots).unwrap_err();
+            assert_eq!(
+                (error.field(), error.value()),
+                ("slots", &*slots.to_string())
+            );
+            let ending = format!("the nearest number is {nearest}");
+            assert!(error.remedy().ends_with(&ending), "{error}");
+            assert!(MINUTE.slots(nearest).is_ok());
+        }
         let prime = Quota::new(1, Duration::from_micros(1_000_003)).unwrap();
         let error = SlidingSlots::of(prime).unwrap_err();
         assert!(
-            error.remedy().ends_with("the nearest that do are 1"),
+            error.remedy().ends_with("the nearest number is 1"),
             "{error}"
         );
         assert_eq!(SlidingSlots::cut(prime, 1).unwrap().count(), 1);
     }
 
     #[test]
-    fn there_are_1_to_128_slots() {
-        for slots in [0, 129, u32::MAX] {
-            assert_eq!(
-                MINUTE.slots(slots).unwrap_err().remedy(),
-                "give 1 to 128 slots"
-            );
-        }
-        for length in [
-            Duration::ZERO,
-            Duration::from_micros(1),
-            Duration::from_secs(61),
+    fn a_length_that_does_not_divide_the_period_is_refused_with_the_nearest_that_does() {
+        for (length, nearest) in [
+            (Duration::from_millis(700), Duration::from_millis(750)),
+            (Duration::ZERO, Duration::from_micros(468_750)),
+            (Duration::from_secs(61), Duration::from_secs(60)),
+            (Duration::MAX, Duration::from_secs(60)),
         ] {
+            let error = MINUTE.slot(length).unwrap_err();
             assert_eq!(
-                MINUTE.slot(length).unwrap_err().remedy(),
-                "give 1 to 128 slots"
+                (error.field(), error.value()),
+                ("slot", &*format!("{length:?}"))
             );
+            let ending = format!("the nearest length is {nearest:?}");
+            assert!(error.remedy().ends_with(&ending), "{error}");
+            assert!(MINUTE.slot(nearest).is_ok());
         }
-        assert!(MINUTE.slots(128).is_ok());
     }
 }

@@ -12,10 +12,10 @@ struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// The slots, or `None` if none was ever charged.
-    fn of(state: &'a State) -> Option<Self> {
+    /// The slots, or `None` if none was ever charged (or not in this many places).
+    fn of(state: &'a State, places: u64) -> Option<Self> {
         let (newest, counts) = state.words().split_first()?;
-        (!counts.is_empty()).then_some(Self {
+        (counts.len() as u64 == places).then_some(Self {
             newest: *newest,
             counts,
         })
@@ -23,9 +23,9 @@ impl<'a> Slots<'a> {
 
     /// Every slot that is kept, oldest first, with its count.
     fn each(self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
-        let kept = self.counts.len() as u64;
-        let oldest = self.newest.saturating_sub(kept - 1);
-        (oldest..=self.newest).map(move |slot| (slot, self.counts[place(slot, kept)]))
+        let places = self.counts.len() as u64;
+        let oldest = self.newest.saturating_sub(places - 1);
+        (oldest..=self.newest).map(move |slot| (slot, self.counts[place(slot, places)]))
     }
 }
 
@@ -39,6 +39,11 @@ fn place(slot: u64, places: u64) -> usize {
 }
 
 impl SlidingSlots {
+    /// The current slot and those before it.
+    fn places(self) -> u64 {
+        u64::from(self.slots) + 1
+    }
+
     fn slot_at(self, now: Micros) -> u64 {
         now.get() / self.length().get()
     }
@@ -46,7 +51,9 @@ impl SlidingSlots {
     /// The slots that count at `now`, oldest first, with their counts.
     fn counting(self, state: &State, now: Micros) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         let current = self.slot_at(now);
-        let slots = Slots::of(state).into_iter().flat_map(Slots::each);
+        let slots = Slots::of(state, self.places())
+            .into_iter()
+            .flat_map(Slots::each);
         slots.filter(move |(slot, _)| slot.saturating_add(self.slots.into()) >= current)
     }
 
@@ -57,17 +64,21 @@ impl SlidingSlots {
 
     /// How long until this slot does not count any more.
     fn to_its_end(self, slot: u64, now: Micros) -> Micros {
-        let gone = slot.saturating_add(u64::from(self.slots) + 1);
-        Micros::new(gone.saturating_mul(self.length().get())).saturating_sub(now)
+        let age = self.slot_at(now).saturating_sub(slot);
+        let slots = self.places().saturating_sub(age);
+        let length = self.length().get();
+        Micros::new(slots * length - now.get() % length)
     }
 
     /// A state with these counts, of slots up to `newest`.
     fn with(self, newest: u64, counts: impl Iterator<Item = (u64, u64)>) -> State {
-        let places = u64::from(self.slots) + 1;
+        let places = self.places();
         let mut state = State::NEW;
         let words = state.words_mut();
+        let len = 1 + usize::from(self.slots) + 1;
+        words.reserve_exact(len);
         words.push(newest);
-        words.resize(1 + usize::from(self.slots) + 1, 0);
+        words.resize(len, 0);
         for (slot, count) in counts {
             let kept = &mut words[1 + place(slot, places)];
             *kept = kept.saturating_add(count);
@@ -91,13 +102,11 @@ impl Step for SlidingSlots {
 
     fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
         let current = self.slot_at(now);
-        let slots = Slots::of(state).filter(|slots| slots.newest > current)?;
-        let counting = slots
-            .each()
-            .filter(|(slot, _)| slot.saturating_add(self.slots.into()) >= current);
+        let slots = Slots::of(state, self.places()).filter(|slots| slots.newest > current)?;
+        let kept = slots.each();
         Some(self.with(
             current,
-            counting.map(|(slot, count)| (slot.min(current), count)),
+            kept.map(|(slot, count)| (slot.min(current), count)),
         ))
     }
 
@@ -107,7 +116,7 @@ impl Step for SlidingSlots {
 
     fn charge(&self, state: &mut State, now: Micros, cost: u32) {
         let current = self.slot_at(now);
-        let places = u64::from(self.slots) + 1;
+        let places = self.places();
         match state.words_mut().split_first_mut() {
             Some((newest, counts)) if counts.len() as u64 == places => {
                 // The slots that begin take the places of those that have left.

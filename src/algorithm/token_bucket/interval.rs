@@ -47,7 +47,10 @@ impl ByInterval {
 
     /// What is missing at `now`, after the refills that have come since.
     fn missing_at(self, now: Micros, state: &State) -> Missing {
-        let then = Missing::of(state);
+        self.missing_of(Missing::of(state), now)
+    }
+
+    fn missing_of(self, then: Missing, now: Micros) -> Missing {
         let refills = now.get().saturating_sub(then.refilled) / self.period();
         let tokens = then
             .tokens
@@ -90,10 +93,18 @@ impl Step for ByInterval {
 
     fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
         let then = Missing::of(state);
-        let possible = Missing {
+        let mut possible = Missing {
             refilled: then.refilled.min(now.get()),
-            tokens: then.tokens.min(self.limit().into()),
+            ..then
         };
+        let capacity = u64::from(self.limit());
+        let missing = self.missing_of(possible, now);
+        if missing.tokens > capacity {
+            possible = Missing {
+                tokens: capacity,
+                ..missing
+            };
+        }
         (possible.words() != then.words()).then(|| State::from_words(&possible.words()))
     }
 

@@ -4,7 +4,7 @@ mod table;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use smallvec::SmallVec;
 
@@ -14,16 +14,17 @@ use crate::algorithm::{Algorithm, State};
 use crate::clock::{Clock, Micros, SystemClock};
 use crate::decision::{Outcome, Outcomes};
 use crate::error::{ConfigError, StoreError};
-use crate::policy::Policy;
+use crate::policy::{Policy, check_names};
 
 /// Keeps state in this process, exactly and without a server.
 ///
 /// Clones share their state: two limiters over one store that have a policy of the same name
-/// and the same algorithm count together.
+/// and the same algorithm count together. State lives as long as a limiter that uses it.
 ///
-/// Keys whose state is as good as new are forgotten as the store grows, at most a few per
-/// request on average; nothing runs in the background. The number of keys with live state has
-/// no bound of its own yet.
+/// Nothing runs in the background. When a table would have to grow, it first forgets the keys
+/// whose state is as good as new; that is a few entries per request on average, and all of a
+/// part of the table at once, which takes milliseconds when there are millions. Memory that was
+/// needed once is kept for later, and the number of keys with live state has no bound yet.
 ///
 /// # Defaults
 ///
@@ -31,7 +32,27 @@ use crate::policy::Policy;
 #[derive(Clone)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    tables: Arc<Mutex<HashMap<TableName, Arc<Table>>>>,
+    tables: Arc<Mutex<Tables>>,
+}
+
+#[derive(Default)]
+struct Tables {
+    /// A table lives as long as a ledger that uses it.
+    by_name: HashMap<TableName, Weak<Table>>,
+    made: usize,
+}
+
+impl Tables {
+    fn open(&mut self, name: TableName) -> Arc<Table> {
+        if let Some(table) = self.by_name.get(&name).and_then(Weak::upgrade) {
+            return table;
+        }
+        self.by_name.retain(|_, table| table.strong_count() > 0);
+        let table = Arc::new(Table::new(self.made));
+        self.made += 1;
+        self.by_name.insert(name, Arc::downgrade(&table));
+        table
+    }
 }
 
 /// A policy's state is of no use to another algorithm.
@@ -75,23 +96,22 @@ impl Store for MemoryStore {
     type Ledger = MemoryLedger;
 
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
+        // A table that was locked twice would wait for itself.
+        check_names(&policies.iter().map(Policy::name))?;
         Ok(self.ledger(policies))
     }
 }
 
 impl MemoryStore {
-    /// The same as [`Store::open`]: any policy can be held in memory.
+    /// The same as [`Store::open`], for names that are known to be good.
     pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let policies: Box<[_]> = policies
             .iter()
             .map(|policy| {
                 let algorithm = *policy.algorithm();
-                let number = tables.len();
-                let table = tables
-                    .entry((policy.name().to_owned(), algorithm))
-                    .or_insert_with(|| Arc::new(Table::new(number)));
-                (algorithm, Arc::clone(table))
+                let name = (policy.name().to_owned(), algorithm);
+                (algorithm, tables.open(name))
             })
             .collect();
         let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
