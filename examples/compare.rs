@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use plotters::prelude::*;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy,
-    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock, MemoryStore,
+    Micros, Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
 const LIMIT: u32 = 10;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .nth(1)
         .map_or_else(default_path, PathBuf::from);
     let window = Duration::from_millis(WINDOW_MS);
-    let algorithms: [(&str, Algorithm); 7] = [
+    let algorithms: [(&str, Algorithm); 9] = [
         ("fixed window", FixedWindow::new(LIMIT, window)?.into()),
         (
             "anchored window",
@@ -42,8 +42,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("sliding log", SlidingLog::new(LIMIT, window)?.into()),
         ("sliding slots", SlidingSlots::new(LIMIT, window)?.into()),
         ("token bucket", TokenBucket::new(LIMIT, window)?.into()),
+        ("leaky bucket", LeakyBucket::new(LIMIT, window)?.into()),
+        ("GCRA", Gcra::new(LIMIT, window)?.into()),
         (
-            "… by interval",
+            "tokens by interval",
             TokenBucket::new(LIMIT, window)?.by_interval().into(),
         ),
     ];

@@ -19,7 +19,7 @@ use std::fmt;
 ///     "`period` cannot be 1ns: give a length from 1 ms to 366 days",
 /// );
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     field: &'static str,
     value: String,
@@ -76,6 +76,13 @@ impl fmt::Display for ConfigError {
             "`{}` cannot be {}: {}",
             self.field, self.value, self.remedy
         )
+    }
+}
+
+/// The same sentence, since `unwrap` and a `main` that returns an error show this form.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

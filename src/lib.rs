@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Each address has ten requests at once and five a second in the long run. Whoever asks for
-//! more is answered with `429 Too Many Requests`, told how long to wait, and passes after
-//! exactly that wait.
+//! more is answered with `429 Too Many Requests` and told how long to wait; after that wait the
+//! same request passes, if nobody else has taken its place.
 //!
 //! The address has to be asked for where the service is started:
 //! `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())`.
@@ -46,8 +46,8 @@
 //! | `axum` | yes | finds the peer's address where axum puts it; turns on `http` |
 //! | `tracing` | yes | logs what a human should mend |
 //! | `http` | by `axum` | the layer, for any server of HTTP |
-//! | `quanta` | no | a faster clock, with a warning |
-//! | `serde` | no | quotas and algorithms in configuration files |
+//! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
+//! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //!
 //! Without any, there is the [`Limiter`] with its algorithms and its store.
 

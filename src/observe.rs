@@ -1,12 +1,6 @@
 //! What happened, told to those who run the service.
 //!
-//! With feature `tracing`, mistakes in the set-up are logged as errors with a stable code, each
-//! once per process:
-//!
-//! | code | what is wrong | what mends it |
-//! | --- | --- | --- |
-//! | `TRL001` | the server does not tell the peer's address | `app.into_make_service_with_connect_info::<SocketAddr>()` |
-//! | `TRL002` | an extension that a key is made of is not there | put the layer that provides it outside the rate limiting layer |
+//! What is said, and what mends it, stands in [`diagnostics`](crate::diagnostics).
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};

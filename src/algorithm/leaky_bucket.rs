@@ -51,9 +51,14 @@ impl LeakyBucket {
 
     /// How much the bucket holds; the quota's limit unless it is said.
     ///
-    /// A bucket that holds 0 denies everything.
+    /// A bucket that holds 0 denies everything, and so does a rate of 0.
     pub const fn capacity(self, capacity: u32) -> Self {
         Self(self.0.burst(capacity))
+    }
+
+    /// How much the bucket holds.
+    pub const fn size(&self) -> u32 {
+        self.0.size()
     }
 
     /// The rate of the leak: how much per how long.

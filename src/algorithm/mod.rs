@@ -1,7 +1,6 @@
 //! How a quota is enforced.
 //!
-//! Each algorithm has a room of its own: what it is in words, and its step, a pure function of
-//! a state, a time and a cost. Arithmetic is exact, on integers: no rounding, no drift, no
+//! An algorithm is a pure function of a state, a time and a cost: [`Algorithm::step`]. Arithmetic is exact, on integers: no rounding, no drift, no
 //! overflow, for limits, capacities and costs up to `u32::MAX` and periods from 1 ms to 366
 //! days.
 //!
@@ -14,7 +13,7 @@
 //! | [`SlidingLog`] | so many in the last minute, to the request |
 //! | [`TokenBucket`] | a rate and a burst |
 //! | [`TokenBucket::by_interval`] | a burst, and credits that arrive together |
-//! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, under the names of other fields |
+//! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, as networks and telephony call them |
 //!
 //! [Choosing](crate::choosing) goes from a need to an algorithm, with the price of each.
 
@@ -54,8 +53,7 @@ use crate::decision::Outcome;
 ///
 /// As text it is the algorithm's [name](Self::name) and its quota: `fixed-window 100/minute`,
 /// `sliding-slots 100/minute slots 60`, `token-bucket 5/second burst 10`,
-/// `leaky-bucket 5/second capacity 10`, `unlimited`. With feature `serde` it is a table under the
-/// name: `token-bucket = { limit = 5, per = "1s", burst = 10 }`.
+/// `leaky-bucket 5/second capacity 10`, `unlimited`.
 ///
 /// ```
 /// use tower_ratelimit::{Algorithm, TokenBucket};
@@ -63,6 +61,39 @@ use crate::decision::Outcome;
 /// let algorithm: Algorithm = "token-bucket 5/second burst 10".parse()?;
 /// assert_eq!(algorithm, TokenBucket::per_second(5).burst(10).into());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+///
+/// # In a file
+///
+/// With feature `serde` an algorithm is that text, or a table under its name. `limit` and `per` are
+/// required; a token bucket and GCRA may have a `burst`, a token bucket a `refill` (`continuous` or
+/// `interval`), a leaky bucket a `capacity`, sliding slots their number as `slots`, and a sliding
+/// log a raised bound as `up-to`. A field of one algorithm's own type, such as
+/// [`FixedWindow`], is the inner table alone.
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// use tower_ratelimit::{Algorithm, SlidingSlots, TokenBucket};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Limits {
+///     reads: Algorithm,
+///     writes: Algorithm,
+///     searches: Algorithm,
+/// }
+///
+/// let limits: Limits = toml::from_str(
+///     r#"
+///     reads = "token-bucket 50/second burst 100"
+///     writes.token-bucket = { limit = 5, per = "1s", burst = 10 }
+///     searches.sliding-slots = { limit = 100, per = "minute", slots = 60 }
+///     "#,
+/// )?;
+/// assert_eq!(limits.reads, TokenBucket::per_second(50).burst(100).into());
+/// assert_eq!(limits.writes, TokenBucket::per_second(5).burst(10).into());
+/// assert_eq!(limits.searches, SlidingSlots::per_minute(100).slots(60)?.into());
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -198,6 +229,14 @@ impl Algorithm {
 
 macro_rules! from_shape {
     ($($shape:ident)+) => {$(
+        impl $shape {
+            /// How long a key that has used up its limit waits for the whole of it, at most;
+            /// `None` if nothing is ever to be had.
+            pub fn longest_wait(&self) -> Option<Duration> {
+                Algorithm::from(*self).longest_wait()
+            }
+        }
+
         impl From<$shape> for Algorithm {
             fn from(shape: $shape) -> Self {
                 Self::$shape(shape)

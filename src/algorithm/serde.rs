@@ -1,10 +1,12 @@
 //! Algorithms in a file.
 //!
-//! An algorithm is a table under its name: `token-bucket = { limit = 5, per = "1s", burst = 10 }`.
 //! What a table says goes through the same constructors as code does, so that both are refused
 //! for the same reasons.
 
-use serde::de::Error;
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
@@ -114,23 +116,15 @@ struct TokenTable {
     per: Period,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u32>,
-    #[serde(default, skip_serializing_if = "Refill::is_default")]
-    refill: Refill,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refill: Option<Refill>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Refill {
-    #[default]
     Continuous,
     Interval,
-}
-
-impl Refill {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-    fn is_default(&self) -> bool {
-        matches!(self, Self::Continuous)
-    }
 }
 
 impl TokenTable {
@@ -138,8 +132,8 @@ impl TokenTable {
         let bucket = TokenBucket::of(self.per.quota(self.limit)?);
         let bucket = bucket.burst(self.burst.unwrap_or(self.limit));
         Ok(match self.refill {
-            Refill::Continuous => bucket,
-            Refill::Interval => bucket.by_interval(),
+            None | Some(Refill::Continuous) => bucket,
+            Some(Refill::Interval) => bucket.by_interval(),
         })
     }
 
@@ -148,12 +142,8 @@ impl TokenTable {
         Self {
             limit,
             per,
-            burst: Some(bucket.capacity()),
-            refill: if bucket.is_by_interval() {
-                Refill::Interval
-            } else {
-                Refill::Continuous
-            },
+            burst: Some(bucket.size()),
+            refill: bucket.is_by_interval().then_some(Refill::Interval),
         }
     }
 }
@@ -179,7 +169,7 @@ impl LeakyTable {
         Self {
             limit,
             per,
-            capacity: Some(bucket.as_gcra().capacity()),
+            capacity: Some(bucket.size()),
         }
     }
 }
@@ -205,15 +195,15 @@ impl GcraTable {
         Self {
             limit,
             per,
-            burst: Some(gcra.capacity()),
+            burst: Some(gcra.size()),
         }
     }
 }
 by_table!(Gcra, GcraTable);
 
-/// The variants of [`Algorithm`], under their names in a file.
+/// An algorithm as a table under its name.
 #[derive(Deserialize, Serialize)]
-#[serde(remote = "Algorithm", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 enum Named {
     FixedWindow(FixedWindow),
     AnchoredWindow(AnchoredWindow),
@@ -221,20 +211,68 @@ enum Named {
     SlidingWindow(SlidingWindow),
     SlidingSlots(SlidingSlots),
     TokenBucket(TokenBucket),
+    TokenBucketInterval(TokenBucket),
     LeakyBucket(LeakyBucket),
     Gcra(Gcra),
-    Unlimited,
+}
+
+impl From<Named> for Algorithm {
+    fn from(named: Named) -> Self {
+        match named {
+            Named::FixedWindow(window) => window.into(),
+            Named::AnchoredWindow(window) => window.into(),
+            Named::SlidingLog(log) => log.into(),
+            Named::SlidingWindow(window) => window.into(),
+            Named::SlidingSlots(slots) => slots.into(),
+            Named::TokenBucket(bucket) => bucket.into(),
+            Named::TokenBucketInterval(bucket) => bucket.by_interval().into(),
+            Named::LeakyBucket(bucket) => bucket.into(),
+            Named::Gcra(gcra) => gcra.into(),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Algorithm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Named::deserialize(deserializer)
+        deserializer.deserialize_any(TextOrTable)
+    }
+}
+
+struct TextOrTable;
+
+impl<'de> Visitor<'de> for TextOrTable {
+    type Value = Algorithm;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "text such as \"token-bucket 5/second burst 10\", or a table under the algorithm's \
+             name such as token-bucket = { limit = 5, per = \"1s\", burst = 10 }",
+        )
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Algorithm, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Algorithm, A::Error> {
+        Named::deserialize(MapAccessDeserializer::new(map)).map(Algorithm::from)
     }
 }
 
 impl Serialize for Algorithm {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Named::serialize(self, serializer)
+        let named = match *self {
+            Self::FixedWindow(window) => Named::FixedWindow(window),
+            Self::AnchoredWindow(window) => Named::AnchoredWindow(window),
+            Self::SlidingLog(log) => Named::SlidingLog(log),
+            Self::SlidingWindow(window) => Named::SlidingWindow(window),
+            Self::SlidingSlots(slots) => Named::SlidingSlots(slots),
+            Self::TokenBucket(bucket) => Named::TokenBucket(bucket),
+            Self::LeakyBucket(bucket) => Named::LeakyBucket(bucket),
+            Self::Gcra(gcra) => Named::Gcra(gcra),
+            Self::Unlimited => return serializer.serialize_str(self.name()),
+        };
+        named.serialize(serializer)
     }
 }
 
@@ -287,6 +325,10 @@ mod tests {
                 "token-bucket-interval 5/second",
             ),
             (
+                r#"token-bucket-interval = { limit = 5, per = "1s" }"#,
+                "token-bucket-interval 5/second",
+            ),
+            (
                 r#"leaky-bucket = { limit = 5, per = "1s", capacity = 10 }"#,
                 "leaky-bucket 5/second capacity 10",
             ),
@@ -297,6 +339,9 @@ mod tests {
             let written = toml::to_string(&File { algorithm }).unwrap();
             assert_eq!(parse(&written).unwrap(), algorithm, "{written}");
         }
+        let text = "token-bucket 5/second burst 10";
+        let as_text = parse(&format!(r#"algorithm = "{text}""#)).unwrap();
+        assert_eq!(as_text, text.parse().unwrap());
         assert_eq!(
             parse(r#"algorithm = "unlimited""#).unwrap(),
             Algorithm::Unlimited
@@ -343,6 +388,16 @@ mod tests {
                 r#"algorithm.fixed-widow = { limit = 5, per = "1d" }"#,
                 "line 1",
                 "unknown variant",
+            ),
+            (
+                r#"algorithm = "fixed-window 5/fortnight""#,
+                "line 1, column 13",
+                "use one of the units",
+            ),
+            (
+                r"algorithm = 5",
+                "line 1, column 13",
+                "or a table under the algorithm's name",
             ),
             (
                 r"algorithm.fixed-window = { limit = 5 }",

@@ -127,17 +127,17 @@ shape_as_text!(
 shape_as_text!(
     TokenBucket of quota and "burst",
     |quota: Quota, burst: Option<u32>| Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit()))),
-    |bucket: &TokenBucket| unless_limit(bucket.quota(), bucket.capacity())
+    |bucket: &TokenBucket| unless_limit(bucket.quota(), bucket.size())
 );
 shape_as_text!(
     LeakyBucket of quota and "capacity",
     |quota: Quota, size: Option<u32>| Ok(Self::of(quota).capacity(size.unwrap_or(quota.limit()))),
-    |bucket: &LeakyBucket| unless_limit(bucket.quota(), bucket.as_gcra().capacity())
+    |bucket: &LeakyBucket| unless_limit(bucket.quota(), bucket.size())
 );
 shape_as_text!(
     Gcra of quota and "burst",
     |quota: Quota, burst: Option<u32>| Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit()))),
-    |gcra: &Gcra| unless_limit(gcra.quota(), gcra.capacity())
+    |gcra: &Gcra| unless_limit(gcra.quota(), gcra.size())
 );
 
 fn unless_limit(quota: Quota, size: u32) -> Option<u32> {

@@ -8,8 +8,10 @@ use crate::error::Diagnostic;
 /// A value that a layer outside has put into the request's extensions, such as the identity
 /// that authentication has verified.
 ///
-/// If it is not there, the layers are in the wrong order: requests are answered with
-/// `500 Internal Server Error`, and the log says so once (`TRL002`).
+/// If it is not there, requests are answered with `500 Internal Server Error`, and the log says so
+/// once (`TRL002`): as a rule the layers are in the wrong order. Where some requests have it and
+/// others do not, say to which the policy applies:
+/// `.when(|head| head.extension::<UserId>().is_some())`.
 ///
 /// ```
 /// use tower_ratelimit::key::{self, IntoKey, Key};
@@ -44,7 +46,7 @@ impl<T: IntoKey + Clone + Send + Sync + 'static> Extract for Extension<T> {
                 "TRL002",
                 type_name::<T>(),
                 "the request has no extension of this type, so clients cannot be told apart",
-                "put it there in a layer outside this one, such as the one that authenticates: a router's last `.layer` is its outermost",
+                "put it there in a layer outside this one (a router's last `.layer` is its outermost), or say to which requests the policy applies with `.when(..)`",
             ))),
         }
     }

@@ -4,20 +4,25 @@ use crate::error::Diagnostic;
 /// Takes the key from a request's head.
 ///
 /// The functions of [`key`](crate::key) return extractors, and closures over [`Head`] are
-/// extractors; a closure's argument has to be annotated:
+/// extractors. A closure's argument has to be annotated, and what it returns must not borrow from
+/// the request; `IntoKey::into_key` copies without allocating:
 ///
 /// ```
-/// use tower_ratelimit::key::Head;
+/// use tower_ratelimit::key::{Head, IntoKey};
 /// use tower_ratelimit::{Policy, TokenBucket};
 ///
 /// let policy = Policy::new("tenant", TokenBucket::per_second(50))
-///     .key(|head: &Head<'_>| head.header("x-tenant").map(str::to_owned));
+///     .key(|head: &Head<'_>| head.header("x-tenant").map(IntoKey::into_key));
 /// ```
+///
+/// Without the annotation the compiler says "type annotations needed" (E0282) or
+/// "implementation of `FnOnce` is not general enough"; with a borrowed result it says "lifetime
+/// may not live long enough".
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not take a rate limit key from a request",
     label = "not a key extractor",
     note = "use one of the functions of `tower_ratelimit::key`, such as `key::client_ip()`",
-    note = "or a closure with an annotated argument: `|head: &Head<'_>| head.header(\"x-tenant\").map(str::to_owned)`"
+    note = "or a closure with an annotated argument: `|head: &Head<'_>| head.header(\"x-tenant\").map(IntoKey::into_key)`"
 )]
 pub trait Extract: Send + Sync + 'static {
     /// The key, or why there is none.

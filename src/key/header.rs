@@ -9,7 +9,9 @@ use crate::error::ConfigError;
 /// each fresh value has a fresh quota. Declare a policy on the address beside it, or use an
 /// [`extension`](super::extension()) that authentication has put there.
 ///
-/// Clients that do not send the field share one quota.
+/// Clients that do not send the field share one quota. (A closure over
+/// [`Head::header`](super::Head::header) differs: that is `None` for a value which is not visible
+/// ASCII.)
 ///
 /// # Panics
 ///

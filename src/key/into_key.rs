@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::Key;
 
-/// A value that can be a key, without allocating.
+/// A value that can be a key. To make one allocates nothing.
 ///
-/// Implemented for text, bytes, whole numbers, addresses and pairs of these. Implement it for
+/// Implemented for text, bytes, whole numbers, addresses and pairs of these (nest
+/// them for more parts). Implement it for
 /// a type of yours by way of one that has it:
 ///
 /// ```

@@ -4,13 +4,23 @@
 //! this module, or a closure over the request's [`Head`].
 //!
 //! ```
-//! use tower_ratelimit::key::{self, Head};
+//! use tower_ratelimit::key::{self, Head, IntoKey, Key};
 //! use tower_ratelimit::{Policy, TokenBucket};
 //!
-//! # #[derive(Clone)] struct User { id: u64 }
+//! /// Put into the request's extensions by the layer that authenticates, outside this one.
+//! #[derive(Clone)]
+//! struct UserId(u64);
+//!
+//! impl IntoKey for UserId {
+//!     fn into_key(self) -> Key {
+//!         self.0.into_key()
+//!     }
+//! }
+//!
 //! let by_address = Policy::new("address", TokenBucket::per_second(20)).key(key::client_ip());
-//! let by_user = Policy::new("user", TokenBucket::per_second(5))
-//!     .key(|head: &Head<'_>| head.extension::<User>().map(|user| user.id));
+//! let by_user = Policy::new("user", TokenBucket::per_second(5)).key(key::extension::<UserId>());
+//! let by_tenant = Policy::new("tenant", TokenBucket::per_second(50))
+//!     .key(|head: &Head<'_>| head.header("x-tenant").map(IntoKey::into_key));
 //! ```
 //!
 //! # What a client can choose
@@ -22,10 +32,40 @@
 //!
 //! # When there is no key
 //!
-//! If the client left it out (a header), all who do so share one quota. If the server has not
-//! provided it (the peer's address, an extension), the request is answered with
-//! `500 Internal Server Error`, and the log says once which line of code is missing. A quota is
-//! never shared by a whole site by accident.
+//! If the client left it out (a header), all who do so share one quota, and so do all for whom a
+//! closure returns `None`. If the server has not provided it (the peer's address, an
+//! [`extension`]), the request is answered with `500 Internal Server Error`, and the log says once
+//! which line of code is missing, so that a quota is not shared by a whole site by accident. A
+//! closure says the same by returning [`Missing::ByServer`].
+//!
+//! Where some requests have an identity and others have none, say to which a policy applies:
+//! `.when(|head| head.extension::<UserId>().is_some())`.
+//!
+//! # Limits for each plan
+//!
+//! A policy for each plan, and a condition:
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Head};
+//! use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
+//!
+//! #[derive(Clone, Copy, PartialEq)]
+//! enum Plan {
+//!     Free,
+//!     Paid,
+//! }
+//!
+//! let plan = |plan: Plan, name: &str, limit: u32| {
+//!     Policy::new(name, FixedWindow::per_day(limit))
+//!         .key(key::client_ip())
+//!         .when(move |head| head.extension::<Plan>() == Some(&plan))
+//! };
+//! let layer = RateLimitLayer::builder()
+//!     .policy(plan(Plan::Free, "free", 1_000))
+//!     .policy(plan(Plan::Paid, "paid", 100_000))
+//!     .build()?;
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
 
 mod into_key;
 mod value;

@@ -14,6 +14,9 @@ use crate::store::MemoryStore;
 ///
 /// Clones, and all services that they wrap, share one state. See the
 /// [module](crate::middleware) for examples.
+///
+/// The service has to be `Clone`, since a store may answer later than a request can wait; its
+/// response body may be of any type whose data can be made of `Bytes`.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
     gate: Arc<Gate>,
@@ -23,7 +26,8 @@ impl RateLimitLayer {
     /// One policy named `default`, with its state in this process.
     ///
     /// `key` says who is counted: one of the functions of [`key`](crate::key), or a closure over
-    /// the request's [`Head`](crate::key::Head).
+    /// the request's [`Head`](crate::key::Head). Where layers are stacked, take the
+    /// [`builder`](Self::builder) and give each policy a name of its own.
     pub fn new(key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
         let (policy, reader) = Policy::new("default", algorithm).key(key).split();
         let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Policy;
+use super::{Policy, Unkeyed};
 use crate::key::{Extract, Head, Key, Missing};
 
 /// How a policy reads a request of HTTP: its key, its cost, and whether it applies.
@@ -16,7 +16,8 @@ type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 
 impl Policy {
-    /// Takes the key from each request by an extractor of [`key`](crate::key), or by a closure.
+    /// Takes the key from each request by an extractor of [`key`](crate::key), or by a closure
+    /// over the request's [`Head`], whose argument has to be annotated: see [`Extract`].
     pub fn key(self, key: impl Extract) -> Policy<Http> {
         Policy {
             name: self.name,
@@ -52,7 +53,7 @@ impl Policy<Http> {
         let rule = Policy {
             name: self.name,
             algorithm: self.algorithm,
-            reads: (),
+            reads: Unkeyed,
         };
         (rule, self.reads)
     }

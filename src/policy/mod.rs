@@ -14,7 +14,8 @@ pub use self::http::Http;
 /// A policy starts with a name and an algorithm; whoever asks a [`Limiter`](crate::Limiter) then
 /// gives the key and the cost. For a [`RateLimitLayer`](crate::RateLimitLayer),
 /// [`key`](Policy::key) says how to take the key from a request, and makes it a
-/// `Policy<`[`Http`]`>`.
+/// `Policy<`[`Http`]`>`. [`key`](Policy::key) comes first, since [`cost`](Policy::cost) and
+/// [`when`](Policy::when) read the same kind of request.
 ///
 /// # Defaults
 ///
@@ -31,7 +32,7 @@ pub use self::http::Http;
 ///     .cost(|head| if head.path().starts_with("/bulk") { 10 } else { 1 });
 /// ```
 #[derive(Clone, Debug)]
-pub struct Policy<R = ()> {
+pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,
     #[cfg_attr(
@@ -40,6 +41,12 @@ pub struct Policy<R = ()> {
     )]
     reads: R,
 }
+
+/// What a policy reads of a request when whoever asks gives the key: nothing.
+///
+/// Where a `Policy<Http>` is expected, say whom it counts: `.key(key::client_ip())`.
+#[derive(Clone, Copy, Debug)]
+pub struct Unkeyed;
 
 impl Policy {
     /// A policy of this name, which appears in responses, metrics and logs.
@@ -50,7 +57,7 @@ impl Policy {
         Self {
             name: name.into(),
             algorithm: algorithm.into(),
-            reads: (),
+            reads: Unkeyed,
         }
     }
 }

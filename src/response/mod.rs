@@ -15,8 +15,8 @@
 //! ```
 //!
 //! - `RateLimit` and `RateLimit-Policy` have the syntax of
-//!   draft-ietf-httpapi-ratelimit-headers-11. `q` is the limit (of a bucket: its capacity), `w`
-//!   the time in which it comes back whole; `r` is what remains and `t` how long that has to
+//!   draft-ietf-httpapi-ratelimit-headers-11. `q` is the limit (of a bucket: its size), `w`
+//!   the period (of a bucket: the time in which it fills); `r` is what remains and `t` how long that has to
 //!   last: to the window's end, or for a bucket `r` divided by its rate. With nothing left, `t`
 //!   is the wait for the next unit; on a refusal, the wait after which the same request passes.
 //! - `Retry-After` (RFC 9110) is the longest of these waits. Waits are rounded up to whole

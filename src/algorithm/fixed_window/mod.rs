@@ -6,7 +6,8 @@ use super::quota_constructors;
 use crate::quota::Quota;
 
 /// So many in each window, where windows are aligned to the Unix epoch: "100 a minute" starts
-/// again at each full minute, on every machine alike.
+/// again at each full minute, on every machine alike. A day begins at midnight, UTC; a longer
+/// period is counted from 1970, and is no calendar month.
 ///
 /// ```text
 ///      limit 3      ● admitted   ○ denied

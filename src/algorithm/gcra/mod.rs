@@ -74,7 +74,7 @@ impl Gcra {
 
     /// How many requests may come at one instant; the quota's limit unless it is said.
     ///
-    /// A burst of 0 denies everything.
+    /// A burst of 0 denies everything, and so does a rate of 0.
     pub const fn burst(self, burst: u32) -> Self {
         Self { burst, ..self }
     }
@@ -85,7 +85,7 @@ impl Gcra {
     }
 
     /// How many requests may come at one instant.
-    pub const fn capacity(&self) -> u32 {
+    pub const fn size(&self) -> u32 {
         self.burst
     }
 

@@ -25,8 +25,8 @@ use crate::quota::Quota;
 /// - **Choose it** when the limit must hold in every span of a period, to the request: a
 ///   contract with somebody else's API, a payment, a text message.
 /// - **Keeps** 16 bytes for each instant at which requests were admitted, so up to
-///   `16 · limit` bytes for each key, and for a while twice that, since old entries are removed
-///   many at a time. A decision is a binary search in them. The limit is at most
+///   `16 · limit` bytes for each key, and at most twice that until old entries are removed, which
+///   is done many at a time. A decision is a binary search in them. The limit is at most
 ///   [65,536](Self::MOST) unless it is [raised](Self::up_to).
 /// - **Admits** never more than the limit in a span shorter than the period, and never holds
 ///   back what could pass.
@@ -53,7 +53,7 @@ impl SlidingLog {
     paved_constructors!(
         u16,
         Self::exactly,
-        "The type of `limit` keeps it within [`MOST`](Self::MOST)."
+        "The type of `limit` keeps it within [`MOST`](Self::MOST); for more see [`up_to`](Self::up_to)."
     );
 
     const fn exactly(quota: Quota) -> Self {

@@ -64,7 +64,7 @@ impl TokenBucket {
 
     /// How many tokens the bucket holds; the quota's limit unless it is said.
     ///
-    /// A bucket that holds 0 denies everything.
+    /// A bucket that holds 0 denies everything, and so does a rate of 0.
     pub const fn burst(self, burst: u32) -> Self {
         Self(match self.0 {
             Refill::Continuous(gcra) => Refill::Continuous(gcra.burst(burst)),
@@ -92,7 +92,7 @@ impl TokenBucket {
     ///   `max(B, B − 1 + min(N, B) · (⌊x / period⌋ + 1))`, for a limit `N` and a burst `B`.
     /// - **Tells** a wait to the refill that brings enough.
     pub const fn by_interval(self) -> Self {
-        let (quota, burst) = (self.quota(), self.capacity());
+        let (quota, burst) = (self.quota(), self.size());
         Self(Refill::Interval(ByInterval { quota, burst }))
     }
 
@@ -110,9 +110,9 @@ impl TokenBucket {
     }
 
     /// How many tokens the bucket holds.
-    pub const fn capacity(&self) -> u32 {
+    pub const fn size(&self) -> u32 {
         match &self.0 {
-            Refill::Continuous(gcra) => gcra.capacity(),
+            Refill::Continuous(gcra) => gcra.size(),
             Refill::Interval(bucket) => bucket.burst,
         }
     }

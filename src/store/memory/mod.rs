@@ -21,7 +21,7 @@ use crate::policy::{Policy, check_names};
 /// Clones share their state: two limiters over one store that have a policy of the same name
 /// and the same algorithm count together. State lives as long as a limiter that uses it.
 ///
-/// Nothing runs in the background. When a table would have to grow, it first forgets the keys
+/// No sweep runs in the background. When a table would have to grow, it first forgets the keys
 /// whose state is as good as new; that is a few entries per request on average, and all of a
 /// part of the table at once, which takes milliseconds when there are millions. Memory that was
 /// needed once is kept for later, and the number of keys with live state has no bound yet.
