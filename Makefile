@@ -18,6 +18,7 @@ lint: ## format and clippy, warnings denied
 docs: ## the documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --no-default-features
 
 bench: ## side by side with peers
 	cargo bench --package tower-ratelimit-benches

@@ -4,8 +4,11 @@
 //! and `WINDOW_MS` (default 10000). Clients are told apart by the header `x-api-key`, and those
 //! without one by their address.
 
+use std::env::VarError;
 use std::error::Error;
+use std::fmt::Display;
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use axum::{Extension, Json, Router, routing::get};
@@ -20,8 +23,8 @@ use tower_ratelimit::{
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
-    let limit = setting("LIMIT", "5")?.parse()?;
-    let window = Duration::from_millis(setting("WINDOW_MS", "10000")?.parse()?);
+    let limit = setting("LIMIT", 5)?;
+    let window = Duration::from_millis(setting("WINDOW_MS", 10_000)?);
 
     let mut app = Router::new();
     for algorithm in algorithms(limit, window)? {
@@ -29,7 +32,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         app = app.route(&format!("/{}", algorithm.name()), route);
     }
 
-    let listener = tokio::net::TcpListener::bind(setting("ADDR", "127.0.0.1:3000")?).await?;
+    let address = setting("ADDR", String::from("127.0.0.1:3000"))?;
+    let listener = tokio::net::TcpListener::bind(&address)
+        .await
+        .map_err(|error| format!("cannot listen on ADDR={address}: {error}"))?;
     println!("listening on http://{}", listener.local_addr()?);
     for algorithm in algorithms(limit, window)? {
         println!("  /{}", algorithm.name());
@@ -88,10 +94,12 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn setting(name: &str, default: &str) -> Result<String, Box<dyn Error>> {
+fn setting<T: FromStr<Err: Display>>(name: &str, default: T) -> Result<T, String> {
     match std::env::var(name) {
-        Ok(value) => Ok(value),
-        Err(std::env::VarError::NotPresent) => Ok(default.to_owned()),
-        Err(error) => Err(format!("{name}: {error}").into()),
+        Ok(value) => value
+            .parse()
+            .map_err(|error| format!("{name}={value} cannot be used: {error}")),
+        Err(VarError::NotPresent) => Ok(default),
+        Err(error) => Err(format!("{name}: {error}")),
     }
 }

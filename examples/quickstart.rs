@@ -17,7 +17,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .layer(limit);
 
     let address = std::env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".into());
-    let listener = tokio::net::TcpListener::bind(&address).await?;
+    let listener = tokio::net::TcpListener::bind(&address)
+        .await
+        .map_err(|error| format!("cannot listen on ADDR={address}: {error}"))?;
     let address = listener.local_addr()?;
     println!("listening on http://{address}: 5 requests a second for each address, 10 at once");
     println!();

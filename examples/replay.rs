@@ -25,9 +25,10 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use tower_ratelimit::{
@@ -39,12 +40,11 @@ use tower_ratelimit::{
 /// Runs a log of requests through a rate limit.
 #[derive(Parser)]
 struct Options {
-    /// fixed-window, anchored-window, sliding-log, sliding-window, sliding-slots, token-bucket,
-    /// token-bucket-interval, leaky-bucket or gcra
-    #[arg(long, default_value = "token-bucket")]
-    algorithm: String,
+    /// How to count
+    #[arg(long, value_enum, default_value = "token-bucket")]
+    algorithm: Name,
     /// How many requests in a window
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     limit: u32,
     /// The length of the window, in microseconds
     #[arg(long, default_value_t = 1_000_000)]
@@ -69,6 +69,19 @@ struct Options {
     jsonl: bool,
     /// The log; standard input unless said
     file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    FixedWindow,
+    AnchoredWindow,
+    SlidingLog,
+    SlidingWindow,
+    SlidingSlots,
+    TokenBucket,
+    TokenBucketInterval,
+    LeakyBucket,
+    Gcra,
 }
 
 #[derive(Deserialize)]
@@ -98,8 +111,25 @@ struct Decided<'a> {
     delay_us: u64,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::parse();
+fn main() -> ExitCode {
+    match replay(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("replay: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever reads our output has seen enough.
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let json = error.downcast_ref::<serde_json::Error>();
+    io.or(json.and_then(serde_json::Error::io_error_kind)) == Some(io::ErrorKind::BrokenPipe)
+}
+
+fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
     let mut replays = vec![Replay::new(options.algorithm()?, &clock)?];
     for other in &options.versus {
@@ -107,28 +137,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let (input, progress) = options.input()?;
+    let input = BufReader::new(progress.wrap_read(input));
     let mut output = BufWriter::new(io::stdout().lock());
-    for (index, line) in BufReader::new(progress.wrap_read(input))
-        .lines()
-        .enumerate()
-    {
-        let line = line?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let request: Request = serde_json::from_str(&line)
-            .map_err(|error| format!("line {} is not a request: {error}", index + 1))?;
-        clock.set_micros(Micros::new(request.t_us));
-        let limited = options.limits(&request);
-        for (place, replay) in replays.iter_mut().enumerate() {
-            let decision = limited.then(|| replay.ask(&request));
-            if options.jsonl && place == 0 {
-                let decided = Decided::new(&request, decision.as_ref());
-                serde_json::to_writer(&mut output, &decided)?;
-                output.write_all(b"\n")?;
-            }
-        }
-    }
+    // A line that cannot be read ends the replay, and not what is known so far.
+    let ended = run(options, input, &mut output, &clock, &mut replays);
     progress.finish_and_clear();
 
     for replay in &replays {
@@ -140,26 +152,82 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     output.flush()?;
+    ended
+}
+
+fn run(
+    options: &Options,
+    input: impl BufRead,
+    output: &mut impl Write,
+    clock: &ManualClock,
+    replays: &mut [Replay],
+) -> Result<(), Box<dyn Error>> {
+    let mut last = 0;
+    for (index, line) in input.lines().enumerate() {
+        let at = || format!("line {}", index + 1);
+        let line = line.map_err(|error| format!("{}: {error}", at()))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let request: Request = serde_json::from_str(&line).map_err(|error| {
+            // Its own "at line 1" is that of a text of one line.
+            let error = error.to_string();
+            let what = error.split(" at line ").next().unwrap_or_default().to_owned();
+            format!(
+                "{}: {what}: write a request such as {{\"t_us\":1700000000000000,\"key\":\"ann\",\"cost\":1}}",
+                at()
+            )
+        })?;
+        if request.t_us < last {
+            eprintln!(
+                "replay: {}: time steps back by {} µs",
+                at(),
+                last - request.t_us
+            );
+        }
+        last = request.t_us;
+        clock.set_micros(Micros::new(request.t_us));
+
+        let limited = options.limits(&request);
+        for (place, replay) in replays.iter_mut().enumerate() {
+            let decision = limited.then(|| replay.ask(&request));
+            if options.jsonl && place == 0 {
+                let decided = Decided::new(&request, decision.as_ref());
+                serde_json::to_writer(&mut *output, &decided)?;
+                output.write_all(b"\n")?;
+            }
+        }
+    }
     Ok(())
 }
 
 impl Options {
-    fn algorithm(&self) -> Result<Algorithm, ConfigError> {
+    fn algorithm(&self) -> Result<Algorithm, Box<dyn Error>> {
         let quota = Quota::new(self.limit, Duration::from_micros(self.window_us))?;
         let burst = self.burst.unwrap_or(self.limit);
-        Ok(match self.algorithm.as_str() {
-            "fixed-window" => FixedWindow::of(quota).into(),
-            "anchored-window" => AnchoredWindow::of(quota).into(),
-            "sliding-log" => SlidingLog::up_to(u32::MAX, quota)?.into(),
-            "sliding-window" => SlidingWindow::of(quota).into(),
-            "sliding-slots" => SlidingSlots::cut(quota, self.slots.unwrap_or(10))?.into(),
-            "token-bucket" => TokenBucket::of(quota).burst(burst).into(),
-            "token-bucket-interval" => TokenBucket::of(quota).burst(burst).by_interval().into(),
-            "leaky-bucket" => LeakyBucket::of(quota).capacity(burst).into(),
-            "gcra" => Gcra::of(quota).burst(burst).into(),
-            // The library's own error, which lists the names.
-            other => other.parse()?,
-        })
+        let algorithm = match self.algorithm {
+            Name::FixedWindow => FixedWindow::of(quota).into(),
+            Name::AnchoredWindow => AnchoredWindow::of(quota).into(),
+            Name::SlidingLog => SlidingLog::up_to(u32::MAX, quota)?.into(),
+            Name::SlidingWindow => SlidingWindow::of(quota).into(),
+            Name::SlidingSlots => SlidingSlots::cut(quota, self.slots.unwrap_or(10))?.into(),
+            Name::TokenBucket => TokenBucket::of(quota).burst(burst).into(),
+            Name::TokenBucketInterval => TokenBucket::of(quota).burst(burst).by_interval().into(),
+            Name::LeakyBucket => LeakyBucket::of(quota).capacity(burst).into(),
+            Name::Gcra => Gcra::of(quota).burst(burst).into(),
+        };
+        let is_bucket = matches!(
+            algorithm,
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Gcra(_)
+        );
+        if self.burst.is_some() && !is_bucket {
+            return Err(format!("--burst is for buckets: a {} has none", algorithm.name()).into());
+        }
+        if self.slots.is_some() && !matches!(algorithm, Algorithm::SlidingSlots(_)) {
+            let name = algorithm.name();
+            return Err(format!("--slots is for sliding-slots: a {name} has none").into());
+        }
+        Ok(algorithm)
     }
 
     fn limits(&self, request: &Request) -> bool {

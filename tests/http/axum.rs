@@ -1,13 +1,16 @@
 //! Where the layer can stand in an application, and that it counts each request once.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::routing::{any_service, get, post};
 use axum::{Json, Router};
 use http::{Request, Response, StatusCode};
-use tower::{Layer, Service, ServiceBuilder, service_fn};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower_http::cors::CorsLayer;
+use tower_http::timeout::TimeoutLayer;
 use tower_ratelimit::key::Head;
 use tower_ratelimit::middleware::{ResponseBody, ResponseFuture};
 use tower_ratelimit::{RateLimit, RateLimitLayer, TokenBucket};
@@ -111,6 +114,45 @@ fn in_a_service_builder_no_error_has_to_be_handled() {
         .layer(limit())
         .service(Router::new().route("/", get(hello)));
     assert_eq!(statuses(&service, ["/"; 3]), TWO_PASS);
+}
+
+#[tokio::test]
+async fn inside_layers_that_answer_with_an_empty_body_of_their_own() {
+    let app = Router::new().route("/", get(hello)).layer(
+        ServiceBuilder::new()
+            .layer(CorsLayer::permissive())
+            .layer(TimeoutLayer::with_status_code(
+                StatusCode::GATEWAY_TIMEOUT,
+                Duration::from_secs(60),
+            ))
+            .layer(limit()),
+    );
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let answer = app.clone().oneshot(Request::new(Body::empty())).await;
+        let answer = answer.unwrap();
+        // What a browser needs to be allowed to see the refusal.
+        let cors = answer.headers().contains_key("access-control-allow-origin");
+        told.push((answer.status().as_u16(), cors));
+    }
+    assert_eq!(told, [(200, true), (200, true), (429, true)]);
+}
+
+#[test]
+fn of_a_thousand_requests_at_once_exactly_as_many_pass_as_the_limit_says() {
+    const LIMIT: u32 = 300;
+    let layer = RateLimitLayer::new(|_: &Head<'_>| "everybody", TokenBucket::per_day(LIMIT));
+    let app = Router::new().route("/", get(hello)).layer(layer);
+    let passed = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| statuses(&app, ["/"; 125]).into_iter()))
+            .collect();
+        let answers = threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap());
+        answers.filter(|(status, _)| *status == 200).count()
+    });
+    assert_eq!(passed, LIMIT as usize);
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Stores and ledgers that are used in ways in which the layer does not use them.
+
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
+use tower_ratelimit::{
+    ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy, StoreError,
+};
+
+fn policy(name: &str) -> Policy {
+    Policy::new(name, FixedWindow::per_day(5))
+}
+
+#[test]
+fn a_list_that_names_a_policy_twice_is_refused() {
+    let error = MemoryStore::new()
+        .open(&[policy("a"), policy("A")])
+        .unwrap_err();
+    assert_eq!((error.field(), error.value()), ("policy name", "\"A\""));
+}
+
+#[test]
+fn a_store_forgets_a_policy_with_the_last_limiter_that_uses_it() {
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let limiter = || {
+        let builder = Limiter::builder().policy(policy("a"));
+        builder.store(store.clone()).build().unwrap()
+    };
+    let (one, other) = (limiter(), limiter());
+    assert!(one.check_now("ann", 5).is_allowed());
+    drop(one);
+    assert!(!other.check_now("ann", 1).is_allowed());
+    drop(other);
+    assert!(limiter().check_now("ann", 5).is_allowed());
+}
+
+/// Answers for one policy less than it is asked about.
+#[derive(Debug)]
+struct Forgetful;
+
+impl Store for Forgetful {
+    type Ledger = Self;
+
+    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+}
+
+impl Ledger for Forgetful {
+    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        let ledger = MemoryStore::new().open(&[policy("a")]).unwrap();
+        assert_eq!(charges.len(), 2);
+        Reply::Now(Ok(ledger.charge_now(&charges[..1])))
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_leaves_out_a_policy_does_not_mean_that_it_allows() {
+    let limiter = Limiter::builder()
+        .policies([policy("a"), policy("b")])
+        .store(Forgetful)
+        .build()
+        .unwrap();
+    let error = limiter.check("ann", 1).await.unwrap_err();
+    assert!(!error.is_transient());
+}
+
+#[test]
+fn a_charge_says_what_it_was_made_of() {
+    let charge = Charge::new(3, "ann".into_key(), 7);
+    assert_eq!(
+        (charge.policy(), charge.key(), charge.cost()),
+        (3, "ann".into_key(), 7)
+    );
+}
+
+#[test]
+fn windows_hold_at_the_end_of_time() {
+    for algorithm in ["anchored-window", "sliding-slots", "sliding-log", "gcra"] {
+        let clock = ManualClock::at(Micros::new(u64::MAX));
+        let algorithm: tower_ratelimit::Algorithm =
+            format!("{algorithm} 2/minute").parse().unwrap();
+        let limiter = Limiter::builder()
+            .policy(Policy::new("a", algorithm))
+            .store(MemoryStore::new().clock(clock))
+            .build()
+            .unwrap();
+        let allowed = [(); 3].map(|()| limiter.check_now("ann", 1).is_allowed());
+        assert_eq!(allowed, [true, true, false], "{algorithm}");
+    }
+}
