@@ -130,9 +130,8 @@ impl Outcomes {
     }
 
     /// Puts the outcomes into the order in which the policies were declared.
-    pub(crate) fn in_order(mut self) -> Self {
+    pub(crate) fn put_in_order(&mut self) {
         self.each.sort_unstable_by_key(|(policy, _)| *policy);
-        self
     }
 
     pub(crate) fn at(&self) -> Micros {

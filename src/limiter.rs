@@ -90,10 +90,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     fn charges(&self, key: Key, cost: u32) -> Charges {
-        let limited = self.policies.limited.iter();
-        limited
-            .map(|&policy| Charge { policy, key, cost })
-            .collect()
+        let mut charges = Charges::new();
+        for &policy in &self.policies.limited {
+            charges.push(Charge { policy, key, cost });
+        }
+        charges
     }
 
     pub(crate) fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {

@@ -21,7 +21,7 @@ pub struct Key {
 
 const CAPACITY: usize = 46;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
     Nobody,
@@ -120,8 +120,8 @@ impl Key {
 impl Hash for Key {
     /// The bytes behind the length are all zero, so equal keys hash alike without them.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.kind.hash(state);
-        self.as_bytes().hash(state);
+        state.write_u16(u16::from_be_bytes([self.kind as u8, self.len]));
+        state.write(self.as_bytes());
     }
 }
 

@@ -157,7 +157,8 @@ impl MemoryLedger {
             }
             outcomes.push(attempt.charge.policy, attempt.outcome(now));
         }
-        outcomes.in_order()
+        outcomes.put_in_order();
+        outcomes
     }
 }
 
