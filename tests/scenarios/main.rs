@@ -5,6 +5,7 @@ mod support;
 
 mod arithmetic;
 mod charging;
+mod edges;
 mod threads;
 mod time;
 
