@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use tower_ratelimit::algorithm::State;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Micros, Quota, SlidingLog,
@@ -67,8 +68,23 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
     )
 }
 
+/// As many cases as `PROPTEST_CASES` says, or 20,000.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/proptest-regressions/hostile_states.txt"
+        )))),
+        ..ProptestConfig::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 20_000;
+    }
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20_000) })]
+    #![proptest_config(config())]
 
     #[test]
     fn a_step_survives_any_state_at_any_time(
