@@ -17,6 +17,9 @@ const LARGEST_INTEGER: u64 = 999_999_999_999_999;
 #[derive(Debug)]
 pub(crate) struct Draft11 {
     items: Vec<Item>,
+    /// How many policies have a limit, and `RateLimit-Policy` when all of them are asked, as a
+    /// rule on every request.
+    all: (usize, Option<HeaderValue>),
 }
 
 /// What can be written of a policy before any request has come.
@@ -39,8 +42,13 @@ type Buffer = SmallVec<[u8; 256]>;
 
 impl Draft11 {
     pub(crate) fn new(policies: &[Policy]) -> Self {
+        let limited = policies
+            .iter()
+            .filter(|policy| policy.algorithm().limit().is_some());
+        let all: Vec<String> = limited.map(|policy| Item::new(policy).policy).collect();
         Self {
             items: policies.iter().map(Item::new).collect(),
+            all: (all.len(), HeaderValue::try_from(all.join(", ")).ok()),
         }
     }
 
@@ -67,28 +75,35 @@ impl Draft11 {
         listed: impl Fn(&Outcome) -> bool,
         window: impl Fn(&Outcome) -> Option<Micros>,
     ) -> Option<Fields> {
-        let mut policies = Buffer::new();
         let mut limits = Buffer::new();
-        for (policy, outcome) in outcomes.iter() {
-            let item = self.items.get(policy)?;
-            separate(&mut policies);
-            policies.extend_from_slice(item.policy.as_bytes());
-            if listed(outcome) {
-                separate(&mut limits);
-                limits.extend_from_slice(item.name.as_bytes());
-                write!(limits, ";r={}", outcome.remaining()).ok()?;
-                if let Some(window) = window(outcome) {
-                    write!(limits, ";t={}", whole_seconds(window)).ok()?;
-                }
+        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| listed(outcome)) {
+            separate(&mut limits);
+            limits.extend_from_slice(self.items.get(policy)?.name.as_bytes());
+            write!(limits, ";r={}", outcome.remaining()).ok()?;
+            if let Some(window) = window(outcome) {
+                write!(limits, ";t={}", whole_seconds(window)).ok()?;
             }
         }
         if limits.is_empty() {
             return None;
         }
         Some(Fields {
-            policies: HeaderValue::from_bytes(&policies).ok()?,
+            policies: self.policies(outcomes)?,
             limits: HeaderValue::from_bytes(&limits).ok()?,
         })
+    }
+
+    fn policies(&self, outcomes: &Outcomes) -> Option<HeaderValue> {
+        let (limited, all) = &self.all;
+        if outcomes.len() == *limited {
+            return all.clone();
+        }
+        let mut policies = Buffer::new();
+        for (policy, _) in outcomes.iter() {
+            separate(&mut policies);
+            policies.extend_from_slice(self.items.get(policy)?.policy.as_bytes());
+        }
+        HeaderValue::from_bytes(&policies).ok()
     }
 }
 

@@ -32,19 +32,27 @@ impl Problems {
     }
 
     pub(super) fn quota_exceeded(&self, outcomes: &Outcomes, retry_after: Option<u64>) -> Bytes {
-        let detail = match retry_after {
-            None => "Too many requests. No wait will let this one pass.".to_owned(),
-            Some(1) => "Too many requests. Retry after 1 second.".to_owned(),
-            Some(seconds) => format!("Too many requests. Retry after {seconds} seconds."),
-        };
-        let violated: Vec<&str> = outcomes
-            .iter()
-            .filter(|(_, outcome)| !outcome.is_allowed())
-            .filter_map(|(policy, _)| self.names.get(policy).map(String::as_str))
-            .collect();
-        let violated = violated.join(",");
-        Bytes::from(format!(
-            r#"{QUOTA_EXCEEDED}{detail}","violated-policies":[{violated}]}}"#
-        ))
+        let mut body = String::with_capacity(256);
+        body.push_str(QUOTA_EXCEEDED);
+        body.push_str("Too many requests. ");
+        match retry_after {
+            None => body.push_str("No wait will let this one pass."),
+            Some(1) => body.push_str("Retry after 1 second."),
+            Some(seconds) => {
+                body.push_str("Retry after ");
+                body.push_str(&seconds.to_string());
+                body.push_str(" seconds.");
+            }
+        }
+        body.push_str(r#"","violated-policies":["#);
+        let denied = outcomes.iter().filter(|(_, outcome)| !outcome.is_allowed());
+        for (place, (policy, _)) in denied.enumerate() {
+            if place > 0 {
+                body.push(',');
+            }
+            body.push_str(self.names.get(policy).map_or("\"\"", String::as_str));
+        }
+        body.push_str("]}");
+        Bytes::from(body)
     }
 }

@@ -110,6 +110,7 @@ fn refuse(status: StatusCode, reason: Refusal, body: Bytes) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
+    headers.reserve(5);
     headers.insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/problem+json"),

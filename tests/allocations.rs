@@ -1,0 +1,125 @@
+//! How often a decision and a response allocate.
+
+#![cfg(feature = "axum")]
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use allocation_counter::measure;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use http::{Request, Response, StatusCode};
+use tower::{Layer, Service, service_fn};
+use tower_ratelimit::{Algorithm, Limiter, Policy, RateLimitLayer, TokenBucket, key};
+
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+/// How often this allocates once everything is warm.
+fn allocations(mut act: impl FnMut()) -> u64 {
+    act();
+    measure(act).count_total
+}
+
+fn limiter(names: &[&str], algorithm: &str) -> Limiter {
+    let algorithm: Algorithm = algorithm.parse().unwrap();
+    let policies = names.iter().map(|name| Policy::new(*name, algorithm));
+    Limiter::builder().policies(policies).build().unwrap()
+}
+
+#[test]
+fn a_decision_on_a_known_key_allocates_nothing() {
+    for algorithm in [
+        "fixed-window 1000000/day",
+        "anchored-window 1000000/day",
+        "sliding-window 1000000/day",
+        "sliding-slots 1000000/day",
+        "token-bucket 1000000/day",
+        "token-bucket-interval 1000000/day",
+        "leaky-bucket 1000000/day",
+        "gcra 1000000/day",
+    ] {
+        let limiter = limiter(&["a"], algorithm);
+        let count = allocations(|| assert!(limiter.check_now(ADDRESS, 1).is_allowed()));
+        assert_eq!(count, 0, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_denial_allocates_nothing() {
+    for algorithm in [
+        "fixed-window 1/day",
+        "anchored-window 1/day",
+        "sliding-log 1/day",
+        "sliding-window 1/day",
+        "sliding-slots 1/day",
+        "token-bucket 1/day",
+        "token-bucket-interval 1/day",
+        "leaky-bucket 1/day",
+        "gcra 1/day",
+    ] {
+        let limiter = limiter(&["a"], algorithm);
+        assert!(limiter.check_now(ADDRESS, 1).is_allowed());
+        let count = allocations(|| assert!(!limiter.check_now(ADDRESS, 1).is_allowed()));
+        assert_eq!(count, 0, "{algorithm}");
+    }
+}
+
+#[test]
+fn eight_policies_are_decided_and_told_without_allocating() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let limiter = limiter(&names, "token-bucket 1000000/day");
+    let count = allocations(|| {
+        let decision = limiter.check_now("ann", 1);
+        assert!(decision.is_allowed());
+        assert_eq!(decision.policies().len(), 8);
+    });
+    assert_eq!(count, 0);
+}
+
+/// How often a request that is answered with this status allocates, beside what the service does.
+fn layer_allocations(layer: &RateLimitLayer, status: StatusCode) -> u64 {
+    let bare = service_fn(|_| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    let mut service = layer.layer(bare);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut send = || {
+        let mut request = Request::new(Body::empty());
+        let peer = SocketAddr::from((ADDRESS, 4711));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        assert!(service.poll_ready(&mut cx).is_ready());
+        let mut answer = None;
+        let info = measure(|| {
+            let mut future = pin!(service.call(request));
+            match future.as_mut().poll(&mut cx) {
+                Poll::Ready(Ok(response)) => answer = Some(response),
+                Poll::Ready(Err(never)) => match never {},
+                Poll::Pending => panic!("the service waits"),
+            }
+        });
+        assert_eq!(answer.map(|answer| answer.status()), Some(status));
+        info.count_total
+    };
+    send();
+    send()
+}
+
+#[test]
+fn an_allowed_request_with_its_fields_allocates_three_times() {
+    let plenty = RateLimitLayer::new(key::client_ip(), TokenBucket::per_day(1_000_000));
+    // Two values, and the map that they are the first to be in.
+    assert_eq!(layer_allocations(&plenty, StatusCode::OK), 3);
+}
+
+#[test]
+fn a_request_that_no_policy_is_about_allocates_nothing() {
+    let none = RateLimitLayer::new(key::client_ip(), Algorithm::Unlimited);
+    assert_eq!(layer_allocations(&none, StatusCode::OK), 0);
+}
+
+#[test]
+fn a_refusal_allocates_at_most_ten_times() {
+    let nothing = RateLimitLayer::new(key::client_ip(), TokenBucket::per_day(0));
+    let count = layer_allocations(&nothing, StatusCode::TOO_MANY_REQUESTS);
+    assert!(count <= 10, "{count}");
+}
