@@ -31,6 +31,7 @@ mod step;
 mod text;
 mod token_bucket;
 mod unlimited;
+mod window;
 
 use std::time::Duration;
 

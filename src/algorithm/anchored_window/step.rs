@@ -1,31 +1,19 @@
 use super::AnchoredWindow;
 use crate::algorithm::State;
 use crate::algorithm::step::Step;
+use crate::algorithm::window::Window;
 use crate::clock::Micros;
 
-/// The window that is open, or was; with nothing used, none ever was.
-#[derive(Clone, Copy)]
-struct Window {
-    start: u64,
-    used: u64,
-}
-
-impl Window {
-    fn of(state: &State) -> Self {
-        let [start, used] = state.first();
-        Self { start, used }
-    }
-
-    fn words(self) -> [u64; 2] {
-        [self.start, self.used]
-    }
-}
-
 impl AnchoredWindow {
-    /// The open window, or the one that would open now.
+    fn period(self) -> u64 {
+        self.quota.period_micros().get()
+    }
+
+    /// The open window, or the one that would open now. A window in which nothing is used was
+    /// never opened.
     fn window_at(self, now: Micros, state: &State) -> Window {
         match Window::of(state) {
-            window if window.used > 0 && Self::age(window, now) < self.period() => window,
+            window if window.used > 0 && age(window, now) < self.period() => window,
             _ => Window {
                 start: now.get(),
                 used: 0,
@@ -33,18 +21,14 @@ impl AnchoredWindow {
         }
     }
 
-    fn period(self) -> u64 {
-        self.quota.period_micros().get()
-    }
-
-    fn age(window: Window, now: Micros) -> u64 {
-        now.get().saturating_sub(window.start)
-    }
-
     fn to_its_end(self, state: &State, now: Micros) -> Micros {
         let window = self.window_at(now, state);
-        Micros::new(self.period() - Self::age(window, now))
+        Micros::new(self.period() - age(window, now))
     }
+}
+
+fn age(window: Window, now: Micros) -> u64 {
+    now.get().saturating_sub(window.start)
 }
 
 impl Step for AnchoredWindow {
@@ -61,25 +45,19 @@ impl Step for AnchoredWindow {
     }
 
     fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
-        let window = Window::of(state);
-        let start = now.get();
-        (window.start > start).then(|| State::from_words(&Window { start, ..window }.words()))
+        Window::of(state).moved_back(now.get())
     }
 
     fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        let used = self.window_at(now, state).used;
-        used.saturating_add(cost.into()) <= self.limit().into()
+        self.window_at(now, state).admits(cost, self.limit())
     }
 
     fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        let mut window = self.window_at(now, state);
-        window.used += u64::from(cost);
-        state.set(window.words());
+        self.window_at(now, state).charge(cost, state);
     }
 
     fn remaining(&self, state: &State, now: Micros) -> u32 {
-        let used = self.window_at(now, state).used;
-        u32::try_from(used).map_or(0, |used| self.limit().saturating_sub(used))
+        self.window_at(now, state).remaining(self.limit())
     }
 
     fn reset_after(&self, state: &State, now: Micros) -> Micros {

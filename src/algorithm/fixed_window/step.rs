@@ -1,25 +1,8 @@
 use super::FixedWindow;
 use crate::algorithm::State;
 use crate::algorithm::step::Step;
+use crate::algorithm::window::Window;
 use crate::clock::Micros;
-
-/// The window that was last charged.
-#[derive(Clone, Copy)]
-struct Window {
-    start: u64,
-    used: u64,
-}
-
-impl Window {
-    fn of(state: &State) -> Self {
-        let [start, used] = state.first();
-        Self { start, used }
-    }
-
-    fn words(self) -> [u64; 2] {
-        [self.start, self.used]
-    }
-}
 
 impl FixedWindow {
     fn period(self) -> u64 {
@@ -30,7 +13,7 @@ impl FixedWindow {
         now.get() - now.get() % self.period()
     }
 
-    fn end(self, now: Micros) -> Micros {
+    fn to_its_end(self, now: Micros) -> Micros {
         Micros::new(self.period() - now.get() % self.period())
     }
 
@@ -58,39 +41,33 @@ impl Step for FixedWindow {
     }
 
     fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
-        let window = Window::of(state);
-        let start = self.start(now);
-        (window.start > start).then(|| State::from_words(&Window { start, ..window }.words()))
+        Window::of(state).moved_back(self.start(now))
     }
 
     fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        let used = self.window_at(now, state).used;
-        used.saturating_add(cost.into()) <= self.limit().into()
+        self.window_at(now, state).admits(cost, self.limit())
     }
 
     fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        let mut window = self.window_at(now, state);
-        window.used += u64::from(cost);
-        state.set(window.words());
+        self.window_at(now, state).charge(cost, state);
     }
 
     fn remaining(&self, state: &State, now: Micros) -> u32 {
-        let used = self.window_at(now, state).used;
-        u32::try_from(used).map_or(0, |used| self.limit().saturating_sub(used))
+        self.window_at(now, state).remaining(self.limit())
     }
 
     fn reset_after(&self, state: &State, now: Micros) -> Micros {
         match self.window_at(now, state).used {
             0 => Micros::ZERO,
-            _ => self.end(now),
+            _ => self.to_its_end(now),
         }
     }
 
     fn retry_after(&self, _: &State, now: Micros, _: u32) -> Micros {
-        self.end(now)
+        self.to_its_end(now)
     }
 
     fn effective_window(&self, _: &State, now: Micros) -> Micros {
-        self.end(now)
+        self.to_its_end(now)
     }
 }
