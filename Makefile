@@ -1,4 +1,4 @@
-# Every target is what CI calls: see .ci/run.
+# CI calls these targets too, all but `run` and `bench`: see .ci/run.
 
 .PHONY: run test interop lint docs bench
 

@@ -139,7 +139,7 @@ impl Outcomes {
     }
 
     /// The outcomes, each with its policy's place in the limiter's list.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> + Clone {
         self.each.iter().map(|(policy, outcome)| (*policy, outcome))
     }
 
@@ -244,13 +244,14 @@ impl Decision {
         Some((self.name(*policy), outcome))
     }
 
-    /// When it was decided, by the store's clock.
+    /// When it was decided, by the store's clock; `None` where the platform cannot hold the
+    /// moment.
     pub fn at(&self) -> Option<SystemTime> {
         self.outcomes.at().to_system_time()
     }
 
     /// When the whole limit of this outcome is available again if nothing else arrives, by the
-    /// store's clock.
+    /// store's clock; `None` where the platform cannot hold the moment.
     pub fn reset_at(&self, outcome: &Outcome) -> Option<SystemTime> {
         self.outcomes
             .at()

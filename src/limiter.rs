@@ -82,9 +82,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let charges = self.charges(key.into_key(), cost);
         let reply = self.charge(&charges);
         let names = Arc::clone(&self.policies.names);
-        let asked = charges.len();
+        let asked = asked(&charges);
         async move {
-            let outcomes = answered(asked, reply.wait().await)?;
+            let outcomes = answered(&asked, reply.wait().await)?;
             Ok(Decision::new(names, outcomes))
         }
     }
@@ -194,19 +194,30 @@ impl<S: Store> LimiterBuilder<S> {
     }
 }
 
-/// A store's answer to a question about so many policies. One that says nothing of a policy does
-/// not mean that it allows.
+/// The policies that a store is asked about, in order.
+pub(crate) type Asked = SmallVec<[usize; 8]>;
+
+pub(crate) fn asked(charges: &[Charge]) -> Asked {
+    charges.iter().map(|charge| charge.policy).collect()
+}
+
+/// A store's answer about these policies. One that leaves a policy out does not mean that it
+/// allows.
 pub(crate) fn answered(
-    asked: usize,
+    asked: &Asked,
     answer: Result<Outcomes, StoreError>,
 ) -> Result<Outcomes, StoreError> {
-    match answer {
-        Ok(outcomes) if outcomes.len() != asked => {
-            let cause = format!("{} policies were asked, {} answered", asked, outcomes.len());
-            Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
-        }
-        answer => answer,
+    let mut outcomes = answer?;
+    outcomes.put_in_order();
+    if outcomes
+        .iter()
+        .map(|(policy, _)| policy)
+        .eq(asked.iter().copied())
+    {
+        return Ok(outcomes);
     }
+    let cause = "it answered about other policies than it was asked about";
+    Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
 }
 
 /// Refuses a list that is empty, and one whose policies cannot be told apart.

@@ -34,15 +34,17 @@ fn a_store_forgets_a_policy_with_the_last_limiter_that_uses_it() {
     assert!(limiter().check_now("ann", 5).is_allowed());
 }
 
-/// Answers for one policy less than it is asked about.
-#[derive(Debug)]
-struct Forgetful;
+/// Answers about its first policy alone, or twice about it.
+#[derive(Clone, Copy, Debug)]
+struct Forgetful {
+    answers: usize,
+}
 
 impl Store for Forgetful {
     type Ledger = Self;
 
     fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
-        Ok(Self)
+        Ok(*self)
     }
 }
 
@@ -50,19 +52,26 @@ impl Ledger for Forgetful {
     fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         let ledger = MemoryStore::new().open(&[policy("a")]).unwrap();
         assert_eq!(charges.len(), 2);
-        Reply::Now(Ok(ledger.charge_now(&charges[..1])))
+        let first = ledger.charge_now(&charges[..1]);
+        let mut outcomes = first.clone();
+        for (policy, outcome) in first.iter().cycle().take(self.answers - 1) {
+            outcomes.push(policy, *outcome);
+        }
+        Reply::Now(Ok(outcomes))
     }
 }
 
 #[tokio::test]
 async fn an_answer_that_leaves_out_a_policy_does_not_mean_that_it_allows() {
-    let limiter = Limiter::builder()
-        .policies([policy("a"), policy("b")])
-        .store(Forgetful)
-        .build()
-        .unwrap();
-    let error = limiter.check("ann", 1).await.unwrap_err();
-    assert!(!error.is_transient());
+    for answers in [1, 2, 3] {
+        let limiter = Limiter::builder()
+            .policies([policy("a"), policy("b")])
+            .store(Forgetful { answers })
+            .build()
+            .unwrap();
+        let error = limiter.check("ann", 1).await.unwrap_err();
+        assert!(!error.is_transient());
+    }
 }
 
 #[test]

@@ -53,8 +53,10 @@ use crate::decision::Outcome;
 /// Any algorithm, chosen while the program runs.
 ///
 /// As text it is the algorithm's [name](Self::name) and its quota: `fixed-window 100/minute`,
-/// `sliding-slots 100/minute slots 60`, `token-bucket 5/second burst 10`,
-/// `leaky-bucket 5/second capacity 10`, `unlimited`.
+/// `anchored-window 100/minute`, `sliding-window 100/minute`, `sliding-slots 100/minute slots 60`,
+/// `sliding-log 100/minute`, `token-bucket 5/second burst 10`,
+/// `token-bucket-interval 5/second burst 10`, `leaky-bucket 5/second capacity 10`,
+/// `gcra 5/second burst 10`, `unlimited`.
 ///
 /// ```
 /// use tower_ratelimit::{Algorithm, TokenBucket};
@@ -67,8 +69,8 @@ use crate::decision::Outcome;
 /// # In a file
 ///
 /// With feature `serde` an algorithm is that text, or a table under its name. `limit` and `per` are
-/// required; a token bucket and GCRA may have a `burst`, a token bucket a `refill` (`continuous` or
-/// `interval`), a leaky bucket a `capacity`, sliding slots their number as `slots`, and a sliding
+/// required; token buckets and GCRA may have a `burst`, a `token-bucket` also a `refill`
+/// (`continuous` or `interval`), a leaky bucket a `capacity`, sliding slots their number as `slots`, and a sliding
 /// log a raised bound as `up-to`. A field of one algorithm's own type, such as
 /// [`FixedWindow`], is the inner table alone.
 ///
@@ -151,7 +153,8 @@ impl Algorithm {
     /// Decides on one request: a pure function that reads no clock and keeps nothing.
     ///
     /// Returns what is to be told and the state to keep. A denial leaves the state as it was,
-    /// except that a state from the future (a clock has stepped back) is first moved to `now`.
+    /// except that a state which no request could have left by `now` (it is from the future, or
+    /// owes more than the capacity) is first replaced by the nearest one that could.
     /// A cost of 0 asks without charging; a store does not write what comes back from it.
     ///
     /// ```

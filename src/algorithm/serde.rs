@@ -177,14 +177,14 @@ by_table!(LeakyBucket, LeakyTable);
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct GcraTable {
+struct BurstTable {
     limit: u32,
     per: Period,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u32>,
 }
 
-impl GcraTable {
+impl BurstTable {
     fn shape(self) -> Result<Gcra, ConfigError> {
         let gcra = Gcra::of(self.per.quota(self.limit)?);
         Ok(gcra.burst(self.burst.unwrap_or(self.limit)))
@@ -199,7 +199,7 @@ impl GcraTable {
         }
     }
 }
-by_table!(Gcra, GcraTable);
+by_table!(Gcra, BurstTable);
 
 /// An algorithm as a table under its name.
 #[derive(Deserialize, Serialize)]
@@ -211,7 +211,8 @@ enum Named {
     SlidingWindow(SlidingWindow),
     SlidingSlots(SlidingSlots),
     TokenBucket(TokenBucket),
-    TokenBucketInterval(TokenBucket),
+    /// By its name already: it has no `refill` of its own.
+    TokenBucketInterval(Gcra),
     LeakyBucket(LeakyBucket),
     Gcra(Gcra),
 }
@@ -225,7 +226,10 @@ impl From<Named> for Algorithm {
             Named::SlidingWindow(window) => window.into(),
             Named::SlidingSlots(slots) => slots.into(),
             Named::TokenBucket(bucket) => bucket.into(),
-            Named::TokenBucketInterval(bucket) => bucket.by_interval().into(),
+            Named::TokenBucketInterval(bucket) => TokenBucket::of(bucket.quota())
+                .burst(bucket.size())
+                .by_interval()
+                .into(),
             Named::LeakyBucket(bucket) => bucket.into(),
             Named::Gcra(gcra) => gcra.into(),
         }
@@ -393,6 +397,11 @@ mod tests {
                 r#"algorithm = "fixed-window 5/fortnight""#,
                 "line 1, column 13",
                 "use one of the units",
+            ),
+            (
+                r#"algorithm.token-bucket-interval = { limit = 5, per = "1s", refill = "continuous" }"#,
+                "line 1, column 60",
+                "unknown field `refill`",
             ),
             (
                 r"algorithm = 5",

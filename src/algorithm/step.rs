@@ -19,7 +19,7 @@ pub(super) trait Step {
     fn longest_wait(&self) -> Micros;
 
     /// If no request at or before `now` could have left this state, the nearest one that could:
-    /// its counts and its debt are kept, its times become `now`.
+    /// times are no later than `now`, and a debt is no more than the capacity.
     fn moved_back(&self, state: &State, now: Micros) -> Option<State>;
 
     /// Whether a request of this cost is allowed.

@@ -46,6 +46,10 @@ impl fmt::Display for Algorithm {
             Self::SlidingLog(log) => log,
             Self::SlidingWindow(window) => window,
             Self::SlidingSlots(slots) => slots,
+            // The name says it already.
+            Self::TokenBucket(bucket) if bucket.is_by_interval() => {
+                &TokenBucket::of(bucket.quota()).burst(bucket.size())
+            }
             Self::TokenBucket(bucket) => bucket,
             Self::LeakyBucket(bucket) => bucket,
             Self::Gcra(gcra) => gcra,
@@ -114,7 +118,11 @@ macro_rules! shape_as_text {
 
 shape_as_text!(FixedWindow of quota, |quota| Ok(Self::of(quota)));
 shape_as_text!(AnchoredWindow of quota, |quota| Ok(Self::of(quota)));
-shape_as_text!(SlidingLog of quota, Self::of);
+shape_as_text!(
+    SlidingLog of quota and "up-to",
+    |quota, most: Option<u32>| Self::up_to(most.unwrap_or(Self::MOST), quota),
+    |log: &SlidingLog| Some(log.quota().limit()).filter(|limit| *limit > SlidingLog::MOST)
+);
 shape_as_text!(SlidingWindow of quota, |quota| Ok(Self::of(quota)));
 shape_as_text!(
     SlidingSlots of quota and "slots",
@@ -123,11 +131,6 @@ shape_as_text!(
         None => Self::of(quota),
     },
     |slots: &SlidingSlots| (slots.count() != 10).then(|| slots.count())
-);
-shape_as_text!(
-    TokenBucket of quota and "burst",
-    |quota: Quota, burst: Option<u32>| Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit()))),
-    |bucket: &TokenBucket| unless_limit(bucket.quota(), bucket.size())
 );
 shape_as_text!(
     LeakyBucket of quota and "capacity",
@@ -139,6 +142,40 @@ shape_as_text!(
     |quota: Quota, burst: Option<u32>| Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit()))),
     |gcra: &Gcra| unless_limit(gcra.quota(), gcra.size())
 );
+
+const BY_INTERVAL: &str = "by interval";
+
+impl FromStr for TokenBucket {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let text = text.trim_end();
+        let (text, interval) = match text.strip_suffix(BY_INTERVAL) {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
+        let (quota, burst) = with_number(text, "burst")?;
+        let bucket = Self::of(quota).burst(burst.unwrap_or(quota.limit()));
+        Ok(if interval {
+            bucket.by_interval()
+        } else {
+            bucket
+        })
+    }
+}
+
+impl fmt::Display for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.quota().fmt(f)?;
+        if let Some(burst) = unless_limit(self.quota(), self.size()) {
+            write!(f, " burst {burst}")?;
+        }
+        if self.is_by_interval() {
+            write!(f, " {BY_INTERVAL}")?;
+        }
+        Ok(())
+    }
+}
 
 fn unless_limit(quota: Quota, size: u32) -> Option<u32> {
     (size != quota.limit()).then_some(size)
@@ -166,6 +203,7 @@ mod tests {
             "fixed-window 100/minute",
             "anchored-window 100/minute",
             "sliding-log 65536/minute",
+            "sliding-log 65537/minute up-to 65537",
             "sliding-window 100/90s",
             "sliding-slots 100/minute",
             "sliding-slots 100/minute slots 60",
@@ -180,6 +218,19 @@ mod tests {
             let algorithm: Algorithm = text.parse().unwrap();
             assert_eq!(algorithm.to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_shape_that_is_shown_parses_to_the_same() {
+        let interval = TokenBucket::per_second(5).burst(7).by_interval();
+        assert_eq!(interval.to_string(), "5/second burst 7 by interval");
+        assert_eq!(interval.to_string().parse(), Ok(interval));
+        assert_eq!(
+            "5/second by interval".parse(),
+            Ok(TokenBucket::per_second(5).by_interval())
+        );
+        let log = SlidingLog::up_to(u32::MAX, Quota::per_day(1_000_000)).unwrap();
+        assert_eq!(log.to_string().parse(), Ok(log));
     }
 
     #[test]

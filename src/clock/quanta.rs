@@ -3,8 +3,8 @@ use std::sync::LazyLock;
 use super::anchor::Anchor;
 use super::{Clock, Micros};
 
-/// The processor's cycle counter, set to the Unix epoch when the process first uses it: less
-/// than half the price of [`SystemClock`](super::SystemClock), for those who know their machines.
+/// The processor's cycle counter, set to the Unix epoch when the process first uses it: cheaper to
+/// read than [`SystemClock`](super::SystemClock), for those who know their machines.
 ///
 /// # When not to use it
 ///

@@ -13,7 +13,8 @@ use super::{Clock, Micros};
 /// started, the clock works without catching up.
 ///
 /// Windows that are aligned to the epoch therefore agree between machines as well as the
-/// machines' own clocks do.
+/// machines' own clocks do. A wall clock that was wrongly ahead, at the start or later, leaves this
+/// one ahead until the process starts again.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock(());
 

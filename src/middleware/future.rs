@@ -100,7 +100,7 @@ where
                     held,
                 } => {
                     let answer = ready!(question.answer.as_mut().poll(cx));
-                    let ruling = gate.rule(question.asked, answer);
+                    let ruling = gate.rule(&question.about, answer);
                     let (mut ready_inner, mut request) = *held.take().expect(AGAIN);
                     match ruling {
                         Ruling::Pass(mut pass) => {
@@ -119,7 +119,8 @@ where
                     let mut response = ready!(future.poll(cx))?;
                     // A layer inside that has refused lists what the client has violated, and
                     // nothing else.
-                    let refused = response.extensions().get::<Refusal>().is_some();
+                    let reason = response.extensions().get::<Refusal>();
+                    let refused = matches!(reason, Some(Refusal::Denied(_)));
                     if let Some(fields) = fields.take().filter(|_| !refused) {
                         fields.add_to(response.status(), response.headers_mut());
                     }

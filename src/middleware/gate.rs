@@ -7,7 +7,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{Diagnostic, StoreError};
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter, answered};
+use crate::limiter::{self, Charges, Limiter, answered};
 use crate::observe::{StoreHealth, diagnose};
 use crate::policy::{Http, Policy};
 use crate::response::{Draft11, Fields, Refusals};
@@ -59,8 +59,7 @@ pub(super) enum Asked {
 
 /// A question to the store that it has not answered yet.
 pub(super) struct Question {
-    /// How many policies are asked.
-    pub(super) asked: usize,
+    pub(super) about: limiter::Asked,
     pub(super) answer: Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
 }
 
@@ -100,16 +99,20 @@ impl Gate {
                 return Asked::Ruled(Ruling::Refuse(Refusals::no_key(diagnostic)));
             }
         };
-        let asked = charges.len();
+        let about = limiter::asked(&charges);
         match self.limiter.charge(&charges) {
-            Reply::Now(answer) => Asked::Ruled(self.rule(asked, answer)),
-            Reply::Later(answer) => Asked::Waiting(Question { asked, answer }),
+            Reply::Now(answer) => Asked::Ruled(self.rule(&about, answer)),
+            Reply::Later(answer) => Asked::Waiting(Question { about, answer }),
         }
     }
 
-    /// Rules on the store's answer to a question about so many policies.
-    pub(super) fn rule(&self, asked: usize, answer: Result<Outcomes, StoreError>) -> Ruling {
-        let answer = answered(asked, answer);
+    /// Rules on the store's answer to a question about these policies.
+    pub(super) fn rule(
+        &self,
+        about: &limiter::Asked,
+        answer: Result<Outcomes, StoreError>,
+    ) -> Ruling {
+        let answer = answered(about, answer);
         if answer.is_ok() {
             self.store.answered();
         }

@@ -15,8 +15,8 @@ use crate::store::MemoryStore;
 /// Clones, and all services that they wrap, share one state. See the
 /// [module](crate::middleware) for examples.
 ///
-/// The service has to be `Clone`, since a store may answer later than a request can wait; its
-/// response body may be of any type whose data can be made of `Bytes`.
+/// The service has to be `Clone`, since a request that waits for its store keeps the instance that
+/// was ready for it; its response body may be of any type whose data can be made of `Bytes`.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
     gate: Arc<Gate>,

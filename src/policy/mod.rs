@@ -32,6 +32,7 @@ pub use self::http::Http;
 ///     .cost(|head| if head.path().starts_with("/bulk") { 10 } else { 1 });
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "a policy limits nothing until a limiter or a layer has it"]
 pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,
@@ -49,7 +50,7 @@ pub struct Policy<R = Unkeyed> {
 pub struct Unkeyed;
 
 impl Policy {
-    /// A policy of this name, which appears in responses, metrics and logs.
+    /// A policy of this name, which appears in decisions and in responses.
     ///
     /// The name is checked when a limiter or a layer is built: 1 to 64 printable characters of
     /// ASCII, and not the name of another policy in any case of letters.

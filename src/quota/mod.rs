@@ -19,8 +19,8 @@ pub(crate) use self::serde::{Period, RawQuota};
 /// 366 days, in whole microseconds.
 ///
 /// As text a quota is `limit/period`, where the period is a unit or a number with a unit:
-/// `us`, `ms`, `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), also in the
-/// plural. A bare `m` is refused, since some read a month in it.
+/// `us` (`µs`), `ms`, `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), the words
+/// also in the plural. A bare `m` is refused, since some read a month in it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -155,17 +155,17 @@ const UNITS: [Unit; 6] = [
     unit(
         "min",
         Some("minute"),
-        &["min", "minute", "minutes"],
+        &["min", "mins", "minute", "minutes"],
         60_000_000,
     ),
     unit(
         "s",
         Some("second"),
-        &["s", "sec", "second", "seconds"],
+        &["s", "sec", "secs", "second", "seconds"],
         1_000_000,
     ),
     unit("ms", None, &["ms"], 1_000),
-    unit("us", None, &["us", "µs"], 1),
+    unit("us", None, &["us", "\u{b5}s", "\u{3bc}s"], 1),
 ];
 
 const fn unit(
@@ -257,6 +257,10 @@ mod tests {
             ("100/min", quota(100, 60_000)),
             (" 5 / 10 s ", quota(5, 10_000)),
             ("5/10s", quota(5, 10_000)),
+            ("5/10secs", quota(5, 10_000)),
+            ("5/2mins", quota(5, 120_000)),
+            ("5/2000\u{b5}s", quota(5, 2)),
+            ("5/2000\u{3bc}s", quota(5, 2)),
             ("0/day", quota(0, 86_400_000)),
             ("7/250ms", quota(7, 250)),
             (

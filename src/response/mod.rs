@@ -15,20 +15,20 @@
 //! ```
 //!
 //! - `RateLimit` and `RateLimit-Policy` have the syntax of
-//!   draft-ietf-httpapi-ratelimit-headers-11. `q` is the limit (of a bucket: its size), `w`
-//!   the period (of a bucket: the time in which it fills); `r` is what remains and `t` how long that has to
-//!   last: to the window's end, or for a bucket `r` divided by its rate. With nothing left, `t`
-//!   is the wait for the next unit; on a refusal, the wait after which the same request passes.
+//!   draft-ietf-httpapi-ratelimit-headers-11. `q` is the limit (of a bucket: its size), `w` the
+//!   period (of a bucket: the time in which it fills); `r` is what remains and `t` how long that
+//!   has to last: to the window's end, or for a bucket `r` divided by its rate. With nothing left,
+//!   `t` is the wait for the next unit; on a refusal, the wait after which the same request passes.
 //! - `Retry-After` (RFC 9110) is the longest of these waits. Waits are rounded up to whole
 //!   seconds and are at least 1; where no wait can help, none is sent.
 //! - The body is a problem of RFC 9457 that names the policies which denied the request.
 //! - `Cache-Control: no-store`, because a stored refusal would be replayed to others.
 //!
-//! On success every policy that applied is listed; on a refusal, only those that denied. Fields
-//! that the inner service has sent stay, and ours stand in a line of their own. A redirect
-//! (3xx other than 304) gets no fields, since a client may wait before it follows; an
-//! informational response (1xx) gets none either. When a rate limiting layer inside has refused,
-//! its fields stand alone: they list what was violated.
+//! `RateLimit-Policy` lists every policy that applied. So does `RateLimit` on success; on a refusal
+//! it lists only those that denied. Fields that the inner service has sent stay, and ours stand in
+//! a line of their own. A redirect (3xx other than 304) gets no fields, since a client may wait
+//! before it follows, and an informational response (1xx) gets none either. When a rate limiting
+//! layer inside has denied a request, its fields stand alone.
 //!
 //! A server that does not provide what a key is made of answers `500`, a store that fails `503`
 //! with `Retry-After: 5`; neither says why, and neither is ever a `429`: it is not the client's

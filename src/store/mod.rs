@@ -34,7 +34,12 @@ pub trait Store {
 /// The state of all keys under one list of policies.
 pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// Decides on one request, in one step at one moment: if every policy allows it, each is
-    /// charged; if one denies, none is. The answer holds an outcome for every charge.
+    /// charged; if one denies, none is. The answer holds an outcome for every charge, made by
+    /// [`Algorithm::step`](crate::Algorithm::step). A cost of 0 is answered and never written.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide.
     fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>>;
 }
 

@@ -5,6 +5,8 @@ use std::pin::Pin;
 ///
 /// A store in this process answers [`Now`](Self::Now) and allocates nothing for it; a store
 /// behind a network answers [`Later`](Self::Later).
+#[must_use = "the answer may still have to be waited for"]
+#[non_exhaustive]
 pub enum Reply<T> {
     /// The answer.
     Now(T),

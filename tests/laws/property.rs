@@ -5,7 +5,6 @@ use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, Test
 
 /// How many cases each property is tried on, unless `PROPTEST_CASES` says.
 const CASES: u32 = 10_000;
-const CASES_IN_CI: u32 = 1_000;
 
 /// Where the seeds of failures are kept; they are checked in and tried first ever after.
 macro_rules! seeds {
@@ -32,10 +31,7 @@ pub(crate) fn check<S: Strategy>(
         ..Config::default()
     };
     if env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = match env::var_os("CI") {
-            Some(_) => CASES_IN_CI,
-            None => CASES,
-        };
+        config.cases = CASES;
     }
     let result = TestRunner::new(config).run(&cases, |case| law(&case));
     if let Err(failure) = result {

@@ -5,7 +5,7 @@ use crate::algorithm::State;
 use crate::algorithm::step::Step;
 use crate::clock::Micros;
 
-/// The log, oldest first. Entries that are a period old stay until the next charge.
+/// The log, oldest first. Entries that are a period old are forgotten by the next charge.
 #[derive(Clone, Copy)]
 struct Log<'a> {
     entries: &'a [Entry],
@@ -121,23 +121,21 @@ impl Step for SlidingLog {
         let before = log.total(expired);
         let left = log.entries.len() - expired;
         let words = state.words_mut();
-        make_room(words);
-        let [forgotten, entries @ ..] = words.as_mut_slice() else {
-            words.extend_from_slice(&[0, now.get(), cost.into()]);
-            return;
-        };
-        *forgotten = (*forgotten).min(entries.len() as u64 / 2) + expired as u64;
-        match entries.as_chunks_mut().0.last_mut() {
-            Some([at, total]) if *at == now.get() => *total = total.saturating_add(cost.into()),
-            Some([_, total]) => {
-                let total = total.saturating_add(cost.into());
-                words.extend_from_slice(&[now.get(), total]);
-            }
-            None => words.extend_from_slice(&[now.get(), cost.into()]),
+        match words.first_mut() {
+            Some(forgotten) => *forgotten = forgotten.saturating_add(expired as u64),
+            None => words.push(0),
         }
         // Once so much is forgotten, a charge moves two entries on average.
         if words[0] > left as u64 / 2 {
-            compact(words, before);
+            compact(words, left, before);
+        }
+        match words[1..].as_chunks_mut().0.last_mut() {
+            Some([at, total]) if *at == now.get() => *total = total.saturating_add(cost.into()),
+            last => {
+                let before = last.map_or(0, |[_, total]| *total);
+                make_room(words);
+                words.extend_from_slice(&[now.get(), before.saturating_add(cost.into())]);
+            }
         }
     }
 
@@ -173,6 +171,19 @@ impl Step for SlidingLog {
     }
 }
 
+/// Removes all entries but the last so many, and what had been admitted `before` them.
+fn compact(words: &mut SmallVec<[u64; 3]>, left: usize, before: u64) {
+    let gone = words.len().saturating_sub(2 * left);
+    words.drain(1..gone.max(1));
+    words[0] = 0;
+    for [_, total] in words[1..].as_chunks_mut().0 {
+        *total = total.saturating_sub(before);
+    }
+    if words.capacity() > 4 * words.len() {
+        words.shrink_to_fit();
+    }
+}
+
 /// Makes room for an entry, a quarter at a time: a log is large, and doubled it would be larger.
 fn make_room(words: &mut SmallVec<[u64; 3]>) {
     // Half an entry is none.
@@ -181,18 +192,5 @@ fn make_room(words: &mut SmallVec<[u64; 3]>) {
     }
     if words.len() + 2 > words.capacity() {
         words.reserve_exact(2 + words.len() / 4);
-    }
-}
-
-/// Removes the entries that are forgotten, and with them what had been admitted `before`.
-fn compact(words: &mut SmallVec<[u64; 3]>, before: u64) {
-    let forgotten = usize::try_from(words[0]).unwrap_or(usize::MAX);
-    words.drain(1..=2 * forgotten);
-    words[0] = 0;
-    for [_, total] in words[1..].as_chunks_mut().0 {
-        *total = total.saturating_sub(before);
-    }
-    if words.capacity() > 4 * words.len() {
-        words.shrink_to_fit();
     }
 }

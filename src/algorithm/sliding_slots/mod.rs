@@ -70,7 +70,7 @@ impl SlidingSlots {
     ///
     /// When the period is shorter than 1 ms, longer than 366 days, or not a whole number of
     /// microseconds; and when it cannot be cut into 10 equal slots of whole microseconds, as
-    /// those from a unit of time can: then use [`cut`](Self::cut).
+    /// every period of whole seconds can: then use [`cut`](Self::cut).
     pub fn new(limit: u32, period: Duration) -> Result<Self, ConfigError> {
         Self::of(Quota::new(limit, period)?)
     }

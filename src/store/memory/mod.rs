@@ -31,7 +31,9 @@ use crate::policy::{Policy, check_names};
 /// - clock: [`SystemClock`]
 #[derive(Clone)]
 pub struct MemoryStore {
-    clock: Arc<dyn Clock>,
+    /// The system's unless it is said. That one is set when a ledger first needs it, since it
+    /// starts a thread.
+    clock: Option<Arc<dyn Clock>>,
     tables: Arc<Mutex<Tables>>,
 }
 
@@ -62,7 +64,7 @@ impl MemoryStore {
     /// A new store, which shares nothing with any other.
     pub fn new() -> Self {
         Self {
-            clock: Arc::new(SystemClock::new()),
+            clock: None,
             tables: Arc::default(),
         }
     }
@@ -74,7 +76,7 @@ impl MemoryStore {
     /// clock.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self {
-            clock: Arc::new(clock),
+            clock: Some(Arc::new(clock)),
             tables: Arc::default(),
         }
     }
@@ -116,8 +118,9 @@ impl MemoryStore {
             .collect();
         let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
         order_of_locking.sort_unstable_by_key(|&policy| policies[policy].1.number());
+        let clock = self.clock.clone();
         MemoryLedger {
-            clock: Arc::clone(&self.clock),
+            clock: clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
             policies,
             order_of_locking,
         }

@@ -146,6 +146,13 @@ mod tests {
     const IDLE: u64 = 2;
 
     #[test]
+    fn a_key_takes_as_much_memory_as_the_documentation_says() {
+        assert_eq!(size_of::<Key>(), 48);
+        assert_eq!(size_of::<State>(), 32);
+        assert_eq!(size_of::<Entry>(), 80);
+    }
+
+    #[test]
     fn keys_that_are_as_good_as_new_are_forgotten_as_the_table_grows() {
         let table = Table::new(0);
         fill(&table, IDLE, 1_000_000);
