@@ -143,11 +143,6 @@ impl Outcomes {
         self.each.iter().map(|(policy, outcome)| (*policy, outcome))
     }
 
-    /// How many policies were asked.
-    pub(crate) fn len(&self) -> usize {
-        self.each.len()
-    }
-
     /// Whether every policy lets the request pass.
     pub fn is_allowed(&self) -> bool {
         self.each.iter().all(|(_, outcome)| outcome.allowed)

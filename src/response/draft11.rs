@@ -95,7 +95,7 @@ impl Draft11 {
 
     fn policies(&self, outcomes: &Outcomes) -> Option<HeaderValue> {
         let (limited, all) = &self.all;
-        if outcomes.len() == *limited {
+        if outcomes.iter().len() == *limited {
             return all.clone();
         }
         let mut policies = Buffer::new();
