@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{IntoKey, Key};
@@ -82,9 +81,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let charges = self.charges(key.into_key(), cost);
         let reply = self.charge(&charges);
         let names = Arc::clone(&self.policies.names);
-        let asked = asked(&charges);
         async move {
-            let outcomes = answered(&asked, reply.wait().await)?;
+            let outcomes = answered(&charges, reply.wait().await)?;
             Ok(Decision::new(names, outcomes))
         }
     }
@@ -109,10 +107,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
     pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
-        let limited = |(index, policy): (usize, &Policy)| match policy.algorithm() {
-            Algorithm::Unlimited => None,
-            _ => Some(index),
-        };
+        let limited = |(index, policy): (usize, &Policy)| policy.is_limited().then_some(index);
         let names = policies.iter().map(|policy| policy.name().to_owned());
         Self {
             policies: Arc::new(Policies {
@@ -194,26 +189,15 @@ impl<S: Store> LimiterBuilder<S> {
     }
 }
 
-/// The policies that a store is asked about, in order.
-pub(crate) type Asked = SmallVec<[usize; 8]>;
-
-pub(crate) fn asked(charges: &[Charge]) -> Asked {
-    charges.iter().map(|charge| charge.policy).collect()
-}
-
-/// A store's answer about these policies. One that leaves a policy out does not mean that it
-/// allows.
+/// A store's answer to these charges. One that leaves a policy out does not mean that it allows.
 pub(crate) fn answered(
-    asked: &Asked,
+    charges: &[Charge],
     answer: Result<Outcomes, StoreError>,
 ) -> Result<Outcomes, StoreError> {
     let mut outcomes = answer?;
     outcomes.put_in_order();
-    if outcomes
-        .iter()
-        .map(|(policy, _)| policy)
-        .eq(asked.iter().copied())
-    {
+    let answered = outcomes.iter().map(|(policy, _)| policy);
+    if answered.eq(charges.iter().map(|charge| charge.policy)) {
         return Ok(outcomes);
     }
     let cause = "it answered about other policies than it was asked about";

@@ -34,9 +34,9 @@ pin_project! {
         S: Service<Req>,
     {
         Waiting {
-            question: Question,
+            // Both boxed, since most futures never wait and all would be as large as this.
+            question: Box<Question>,
             gate: Arc<Gate>,
-            // Boxed, since most futures never wait and all would be as large as this.
             held: Option<Box<(S, Req)>>,
         },
         Calling {
@@ -66,7 +66,7 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
     }
 
     pub(super) fn waiting(
-        question: Question,
+        question: Box<Question>,
         gate: Arc<Gate>,
         ready_inner: S,
         request: Req,
@@ -100,7 +100,7 @@ where
                     held,
                 } => {
                     let answer = ready!(question.answer.as_mut().poll(cx));
-                    let ruling = gate.rule(&question.about, answer);
+                    let ruling = gate.rule(&question.charges, answer);
                     let (mut ready_inner, mut request) = *held.take().expect(AGAIN);
                     match ruling {
                         Ruling::Pass(mut pass) => {

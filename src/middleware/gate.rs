@@ -3,11 +3,10 @@ use std::pin::Pin;
 use bytes::Bytes;
 use http::{Request, Response};
 
-use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{Diagnostic, StoreError};
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{self, Charges, Limiter, answered};
+use crate::limiter::{Charges, Limiter, answered};
 use crate::observe::{StoreHealth, diagnose};
 use crate::policy::{Http, Policy};
 use crate::response::{Draft11, Fields, Refusals};
@@ -52,30 +51,25 @@ impl Pass {
 }
 
 /// The ruling, or the store's answer that it waits for.
-pub(super) enum Asked {
+pub(super) enum Answer {
     Ruled(Ruling),
-    Waiting(Question),
+    Waiting(Box<Question>),
 }
 
 /// A question to the store that it has not answered yet.
 pub(super) struct Question {
-    pub(super) about: limiter::Asked,
+    pub(super) charges: Charges,
     pub(super) answer: Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
 }
 
 impl Gate {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
     pub(super) fn new(policies: &[Policy], readers: Vec<Http>, ledger: impl Ledger) -> Self {
-        let limited = |(index, reader): (usize, Http)| match policies[index].algorithm() {
-            Algorithm::Unlimited => None,
-            _ => Some((index, reader)),
-        };
+        let readers = readers.into_iter().enumerate();
         Self {
             limiter: Limiter::of(policies, ledger).erased(),
             readers: readers
-                .into_iter()
-                .enumerate()
-                .filter_map(limited)
+                .filter(|(policy, _)| policies[*policy].is_limited())
                 .collect(),
             fields: Draft11::new(policies),
             refusals: Refusals::new(policies),
@@ -88,31 +82,26 @@ impl Gate {
         self.exposes_decision = true;
     }
 
-    pub(super) fn ask(&self, head: &Head<'_>) -> Asked {
+    pub(super) fn ask(&self, head: &Head<'_>) -> Answer {
         let charges = match self.charges(head) {
             Ok(charges) if charges.is_empty() => {
-                return Asked::Ruled(Ruling::Pass(Pass::default()));
+                return Answer::Ruled(Ruling::Pass(Pass::default()));
             }
             Ok(charges) => charges,
             Err(diagnostic) => {
                 diagnose(&diagnostic);
-                return Asked::Ruled(Ruling::Refuse(Refusals::no_key(diagnostic)));
+                return Answer::Ruled(Ruling::Refuse(Refusals::no_key(diagnostic)));
             }
         };
-        let about = limiter::asked(&charges);
         match self.limiter.charge(&charges) {
-            Reply::Now(answer) => Asked::Ruled(self.rule(&about, answer)),
-            Reply::Later(answer) => Asked::Waiting(Question { about, answer }),
+            Reply::Now(answer) => Answer::Ruled(self.rule(&charges, answer)),
+            Reply::Later(answer) => Answer::Waiting(Box::new(Question { charges, answer })),
         }
     }
 
-    /// Rules on the store's answer to a question about these policies.
-    pub(super) fn rule(
-        &self,
-        about: &limiter::Asked,
-        answer: Result<Outcomes, StoreError>,
-    ) -> Ruling {
-        let answer = answered(about, answer);
+    /// Rules on the store's answer to these charges.
+    pub(super) fn rule(&self, charges: &[Charge], answer: Result<Outcomes, StoreError>) -> Ruling {
+        let answer = answered(charges, answer);
         if answer.is_ok() {
             self.store.answered();
         }

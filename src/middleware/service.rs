@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::gate::{Asked, Gate, Ruling};
+use super::gate::{Answer, Gate, Ruling};
 use super::{ResponseBody, ResponseFuture};
 use crate::key::Head;
 
@@ -55,17 +55,17 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.gate.ask(&Head::of(&request)) {
-            Asked::Ruled(Ruling::Pass(mut pass)) => {
+            Answer::Ruled(Ruling::Pass(mut pass)) => {
                 pass.expose_to(&mut request);
                 ResponseFuture::calling(self.inner.call(request), pass.fields)
             }
-            Asked::Ruled(Ruling::Refuse(response)) => {
+            Answer::Ruled(Ruling::Refuse(response)) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.
                 // Dropping it gives that back to the others.
                 self.inner = self.inner.clone();
                 ResponseFuture::refused(response)
             }
-            Asked::Waiting(question) => {
+            Answer::Waiting(question) => {
                 // The instance that was polled ready is the one to be called; its clone is not
                 // ready, and stays behind to be polled again.
                 let not_ready_inner = self.inner.clone();

@@ -69,6 +69,11 @@ impl<R> Policy<R> {
         &self.name
     }
 
+    /// Whether there is anything to ask: an unlimited policy allows everything.
+    pub(crate) fn is_limited(&self) -> bool {
+        !matches!(self.algorithm, Algorithm::Unlimited)
+    }
+
     /// How it is enforced.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm

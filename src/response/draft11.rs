@@ -42,9 +42,7 @@ type Buffer = SmallVec<[u8; 256]>;
 
 impl Draft11 {
     pub(crate) fn new(policies: &[Policy]) -> Self {
-        let limited = policies
-            .iter()
-            .filter(|policy| policy.algorithm().limit().is_some());
+        let limited = policies.iter().filter(|policy| policy.is_limited());
         let all: Vec<String> = limited.map(|policy| Item::new(policy).policy).collect();
         Self {
             items: policies.iter().map(Item::new).collect(),

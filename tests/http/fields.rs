@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use tower::{Layer, service_fn};
-use tower_ratelimit::key::Head;
-use tower_ratelimit::{Algorithm, FixedWindow, LeakyBucket, RateLimitLayer, TokenBucket};
+use tower_ratelimit::error::Diagnostic;
+use tower_ratelimit::key::{Head, Key, Missing};
+use tower_ratelimit::{Algorithm, FixedWindow, LeakyBucket, Policy, RateLimitLayer, TokenBucket};
 
 use crate::exchange::{
     Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, get_with, limit, limited_hello,
@@ -303,6 +304,17 @@ fn a_response_that_is_not_ours_keeps_its_own_fields_as_they_are() {
     assert_eq!(answer.field("cache-control"), Some("max-age=60"));
     assert_eq!(answer.field("content-type"), Some("x/y"));
     assert_eq!(answer.field("retry-after"), None);
+}
+
+#[test]
+fn beside_a_failure_of_an_inner_layer_the_outer_one_still_tells_its_numbers() {
+    const NOBODY: Diagnostic = Diagnostic::new("TEST001", "a test", "no key", "none");
+    let keyless = |_: &Head<'_>| Err::<Key, _>(Missing::ByServer(NOBODY));
+    let (_, inner) = limit([Policy::new("inner", FixedWindow::per_minute(1)).key(keyless)]);
+    let (_, outer) = limit([everybody("outer", FixedWindow::per_minute(5))]);
+    let answer = ask(&outer.layer(Hello::behind(&inner)), get());
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(answer.lines("ratelimit"), [r#""outer";r=4;t=60"#]);
 }
 
 #[test]

@@ -102,6 +102,7 @@ impl Step for SlidingLog {
             .map_or(0, |before| log.until(before));
         let mut moved = State::NEW;
         let words = moved.words_mut();
+        words.reserve_exact(1 + 2 * (earlier + 1));
         words.push(0);
         for [at, then] in &log.entries[..earlier] {
             words.extend_from_slice(&[*at, then.saturating_sub(log.before)]);
