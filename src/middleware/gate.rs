@@ -6,11 +6,11 @@ use http::{Request, Response};
 use crate::decision::{Decision, Outcomes};
 use crate::error::{Diagnostic, StoreError};
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter, answered};
+use crate::limiter::{Charges, Limiter};
 use crate::observe::{StoreHealth, diagnose};
 use crate::policy::{Http, Policy};
 use crate::response::{Draft11, Fields, Refusals};
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Charge, Ledger, Reply, answered};
 
 /// Asks a limiter about requests, and turns its answers into responses.
 #[derive(Debug)]

@@ -7,11 +7,14 @@
 
 mod memory;
 mod reply;
+mod verdict;
 
 use std::fmt;
 
 pub use self::memory::{MemoryLedger, MemoryStore};
 pub use self::reply::Reply;
+pub use self::verdict::Verdict;
+pub(crate) use self::verdict::answered;
 
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
@@ -41,6 +44,22 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     ///
     /// When the store cannot decide.
     fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>>;
+
+    /// Decides as [`charge`](Self::charge) does, for those who want no numbers of a request that
+    /// is allowed. A store that saves something by not counting them out says so here.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide.
+    fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
+        match self.charge(charges) {
+            Reply::Now(answer) => Reply::Now(Verdict::of(charges, answer)),
+            Reply::Later(answer) => {
+                let charges = charges.to_vec();
+                Reply::later(async move { Verdict::of(&charges, answer.await) })
+            }
+        }
+    }
 }
 
 /// What one policy is asked about one request.

@@ -165,6 +165,13 @@ impl MemoryLedger {
     }
 }
 
+impl MemoryLedger {
+    /// Decides as [`charge_now`](Self::charge_now) does, and tells whether the request may go on.
+    pub fn admit_now(&self, charges: &[Charge]) -> bool {
+        self.charge_now(charges).is_allowed()
+    }
+}
+
 /// One policy's part of a decision that is under way.
 struct Attempt<'a> {
     charge: &'a Charge,

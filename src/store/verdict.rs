@@ -1,0 +1,43 @@
+use super::Charge;
+use crate::decision::Outcomes;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Whether a request may go on, with the numbers of one that may not.
+#[derive(Clone, Debug)]
+#[must_use = "a request that is denied must not go on"]
+#[expect(clippy::large_enum_variant, reason = "a denial must not allocate")]
+pub enum Verdict {
+    /// Every policy allows it, and has been charged.
+    Allowed,
+    /// A policy denies it, and none has been charged.
+    Denied(Outcomes),
+}
+
+impl Verdict {
+    /// What this answer to these charges means.
+    pub(super) fn of(
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let outcomes = answered(charges, answer)?;
+        if outcomes.is_allowed() {
+            return Ok(Self::Allowed);
+        }
+        Ok(Self::Denied(outcomes))
+    }
+}
+
+/// A store's answer to these charges. One that leaves a policy out does not mean that it allows.
+pub(crate) fn answered(
+    charges: &[Charge],
+    answer: Result<Outcomes, StoreError>,
+) -> Result<Outcomes, StoreError> {
+    let mut outcomes = answer?;
+    outcomes.put_in_order();
+    let answered = outcomes.iter().map(|(policy, _)| policy);
+    if answered.eq(charges.iter().map(|charge| charge.policy)) {
+        return Ok(outcomes);
+    }
+    let cause = "it answered about other policies than it was asked about";
+    Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
+}
