@@ -16,6 +16,7 @@ use crate::clock::Micros;
 #[must_use = "a request that is denied must not go on"]
 pub struct Outcome {
     allowed: bool,
+    counted_together: bool,
     limit: u32,
     remaining: u32,
     reset_after: Micros,
@@ -31,6 +32,7 @@ impl Outcome {
     pub(crate) fn allowed(limit: u32, remaining: u32, reset_after: Micros) -> Self {
         Self {
             allowed: true,
+            counted_together: false,
             limit,
             remaining,
             reset_after,
@@ -54,6 +56,13 @@ impl Outcome {
         }
     }
 
+    pub(crate) fn counted_together(self) -> Self {
+        Self {
+            counted_together: true,
+            ..self
+        }
+    }
+
     /// [`effective_window`](Self::effective_window) in microseconds.
     pub(crate) fn effective_micros(&self) -> Option<Micros> {
         self.effective_window.map(|time| Micros::new(time.get()))
@@ -67,6 +76,12 @@ impl Outcome {
     /// Whether this policy lets the request pass.
     pub fn is_allowed(&self) -> bool {
         self.allowed
+    }
+
+    /// Whether the store had no room for the key, because all that it holds are refusing, and
+    /// counted it together with every other newcomer: the numbers are those of all of them.
+    pub fn is_overflow(&self) -> bool {
+        self.counted_together
     }
 
     /// The most that can be admitted at one instant: a window's limit, a bucket's capacity.

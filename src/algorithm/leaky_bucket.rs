@@ -66,7 +66,7 @@ impl LeakyBucket {
         self.0.quota()
     }
 
-    pub(super) const fn as_gcra(&self) -> &Gcra {
-        &self.0
+    pub(super) const fn as_gcra(self) -> Gcra {
+        self.0
     }
 }

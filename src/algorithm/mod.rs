@@ -45,7 +45,8 @@ pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
 
-use self::step::Step;
+pub(crate) use self::step::{Fixed, Step};
+
 use self::unlimited::Unlimited;
 use crate::clock::Micros;
 use crate::decision::Outcome;
@@ -128,20 +129,20 @@ impl Algorithm {
     pub fn limit(&self) -> Option<u32> {
         match self {
             Self::Unlimited => None,
-            limited => Some(limited.rule().limit()),
+            limited => Some(Numbers::of(limited).limit),
         }
     }
 
     /// The time for which the limit is meant: a window's period; the time in which an empty
     /// bucket fills at its rate. `None` if nothing is ever to be had, or if unlimited.
     pub fn period(&self) -> Option<Duration> {
-        self.if_limited(self.rule().window())
+        self.if_limited(Numbers::of(self).window)
     }
 
     /// How long a key that has used up its limit waits for the whole of it, at most. `None` if
     /// nothing is ever to be had, or if unlimited.
     pub fn longest_wait(&self) -> Option<Duration> {
-        self.if_limited(self.rule().longest_wait())
+        self.if_limited(Numbers::of(self).longest_wait)
     }
 
     fn if_limited(&self, time: Micros) -> Option<Duration> {
@@ -172,61 +173,82 @@ impl Algorithm {
     /// assert_eq!(outcome.retry_after(), Some(Duration::from_secs(45)));
     /// assert_eq!(unchanged, state);
     /// ```
-    pub fn step(&self, mut state: State, now: Micros, cost: u32) -> (Outcome, State) {
-        if let Some(possible) = self.moved_back(&state, now) {
-            state = possible;
+    pub fn step(&self, state: State, now: Micros, cost: u32) -> (Outcome, State) {
+        struct Decide(State, Micros, u32);
+
+        impl WithRule for Decide {
+            type Result = (Outcome, State);
+
+            fn fixed(self, rule: impl Fixed) -> Self::Result {
+                step::step(&rule, self.0, self.1, self.2)
+            }
+
+            fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
+                step::step(&rule, self.0, self.1, self.2)
+            }
         }
-        let allowed = self.allows(&state, now, cost);
-        if allowed {
-            self.charge(&mut state, now, cost);
-        }
-        (self.outcome(&state, now, cost, allowed), state)
+
+        self.with_rule(Decide(state, now, cost))
     }
 
-    /// If no request at or before `now` could have left this state, the nearest one that could.
-    pub(crate) fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
-        self.rule().moved_back(state, now)
-    }
-
-    /// Whether a request of this cost is allowed.
-    pub(crate) fn allows(&self, state: &State, now: Micros, cost: u32) -> bool {
-        self.rule().allows(state, now, cost)
-    }
-
-    /// Charges a request that is allowed.
-    pub(crate) fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        if cost > 0 {
-            self.rule().charge(state, now, cost);
-        }
-    }
-
-    /// What is to be told of a request, once its charge is in the state or has been dropped.
-    pub(crate) fn outcome(&self, state: &State, now: Micros, cost: u32, allowed: bool) -> Outcome {
-        if allowed {
-            self.rule().allowed(state, now)
-        } else {
-            self.rule().denied(state, now, cost)
-        }
-    }
-
-    /// Whether the state is as good as that of a key which was never seen.
-    pub(crate) fn is_as_new(&self, state: &State, now: Micros) -> bool {
-        let possible = self.moved_back(state, now);
-        let state = possible.as_ref().unwrap_or(state);
-        self.rule().reset_after(state, now) == Micros::ZERO
-    }
-
-    fn rule(&self) -> &dyn Step {
+    /// Does something with the algorithm's rule, whose type is known there.
+    pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match self {
-            Self::FixedWindow(window) => window,
-            Self::AnchoredWindow(window) => window,
-            Self::SlidingLog(log) => log,
-            Self::SlidingWindow(window) => window,
-            Self::SlidingSlots(slots) => slots,
-            Self::TokenBucket(bucket) => bucket.rule(),
-            Self::LeakyBucket(bucket) => bucket.as_gcra(),
-            Self::Gcra(gcra) => gcra,
-            Self::Unlimited => &Unlimited,
+            Self::FixedWindow(window) => act.fixed(*window),
+            Self::AnchoredWindow(window) => act.fixed(*window),
+            Self::SlidingWindow(window) => act.fixed(*window),
+            Self::SlidingLog(log) => act.long(*log),
+            Self::SlidingSlots(slots) => act.long(*slots),
+            Self::TokenBucket(bucket) => bucket.with_rule(act),
+            Self::LeakyBucket(bucket) => act.fixed(bucket.as_gcra()),
+            Self::Gcra(gcra) => act.fixed(*gcra),
+            Self::Unlimited => act.long(Unlimited),
+        }
+    }
+}
+
+/// Something to be done with a rule.
+pub(crate) trait WithRule {
+    type Result;
+
+    /// With a rule that keeps a fixed number of words.
+    fn fixed(self, rule: impl Fixed) -> Self::Result;
+
+    /// With one that keeps as many as it needs.
+    fn long(self, rule: impl Step<Kept = State>) -> Self::Result;
+}
+
+/// The numbers of a rule that no key and no request has a part in.
+struct Numbers {
+    limit: u32,
+    window: Micros,
+    longest_wait: Micros,
+}
+
+impl Numbers {
+    fn of(algorithm: &Algorithm) -> Self {
+        struct Read;
+
+        impl WithRule for Read {
+            type Result = Numbers;
+
+            fn fixed(self, rule: impl Fixed) -> Numbers {
+                Numbers::of_rule(&rule)
+            }
+
+            fn long(self, rule: impl Step<Kept = State>) -> Numbers {
+                Numbers::of_rule(&rule)
+            }
+        }
+
+        algorithm.with_rule(Read)
+    }
+
+    fn of_rule(rule: &impl Step) -> Self {
+        Self {
+            limit: rule.limit(),
+            window: rule.window(),
+            longest_wait: rule.longest_wait(),
         }
     }
 }

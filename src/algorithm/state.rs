@@ -27,10 +27,12 @@ impl State {
         std::array::from_fn(|index| self.0.get(index).copied().unwrap_or(0))
     }
 
-    /// Replaces all words.
-    pub(super) fn set<const N: usize>(&mut self, words: [u64; N]) {
-        self.0.clear();
-        self.0.extend_from_slice(&words);
+    /// These words, or none if all are zero.
+    pub(super) fn unless_new<const N: usize>(words: [u64; N]) -> Self {
+        if words == [0; N] {
+            return Self::NEW;
+        }
+        Self::from_words(&words)
     }
 
     pub(super) fn words_mut(&mut self) -> &mut SmallVec<[u64; 3]> {

@@ -7,7 +7,16 @@ use crate::decision::Outcome;
 /// Asking, charging and telling are apart: a refusal only reads, and of several policies none
 /// is charged before all have been asked. A room sees costs from 1 to its limit only, and only
 /// states that [`moved_back`](Self::moved_back) has nothing to say about.
-pub(super) trait Step {
+pub(crate) trait Step: Copy + Send + Sync + 'static {
+    /// What is kept of one key; by default, of a key that was never seen.
+    type Kept: Clone + Default;
+
+    /// What a state says.
+    fn read(&self, state: State) -> Self::Kept;
+
+    /// The state that says this.
+    fn write(&self, kept: Self::Kept) -> State;
+
     /// The most that can be admitted at one instant; 0 if nothing ever can.
     fn limit(&self) -> u32;
 
@@ -18,59 +27,113 @@ pub(super) trait Step {
     /// How long a key that has used up its limit waits for the whole of it, at most.
     fn longest_wait(&self) -> Micros;
 
-    /// If no request at or before `now` could have left this state, the nearest one that could:
+    /// If no request at or before `now` could have left this, the nearest that one could:
     /// times are no later than `now`, and a debt is no more than the capacity.
-    fn moved_back(&self, state: &State, now: Micros) -> Option<State>;
+    fn moved_back(&self, kept: &Self::Kept, now: Micros) -> Option<Self::Kept>;
 
     /// Whether a request of this cost is allowed.
-    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool;
+    fn admits(&self, kept: &Self::Kept, now: Micros, cost: u32) -> bool;
 
     /// Charges a request that is allowed.
-    fn charge(&self, state: &mut State, now: Micros, cost: u32);
+    fn charge(&self, kept: &mut Self::Kept, now: Micros, cost: u32);
 
     /// How many further requests of cost 1 would be allowed at this instant.
-    fn remaining(&self, state: &State, now: Micros) -> u32;
+    fn remaining(&self, kept: &Self::Kept, now: Micros) -> u32;
+
+    /// How far from new it is: 0 if it is as good as new, else the more the further.
+    fn distance(&self, kept: &Self::Kept, now: Micros) -> u64;
 
     /// How long until the key is as good as new.
-    fn reset_after(&self, state: &State, now: Micros) -> Micros;
+    fn reset_after(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
     /// How long a request of this cost, which is denied now, has to wait.
-    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros;
+    fn retry_after(&self, kept: &Self::Kept, now: Micros, cost: u32) -> Micros;
 
     /// How long what remains has to last for a client that wants no refusal.
-    fn effective_window(&self, state: &State, now: Micros) -> Micros;
+    fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
+
+    /// How much of a store's room is taken: a key, or its entries if there are more of them.
+    fn size(&self, _: &Self::Kept) -> usize {
+        1
+    }
+
+    /// Takes less room if that is possible, by holding back longer; never by admitting more.
+    fn squeeze(&self, _: &mut Self::Kept) {}
 
     /// How long until one more unit remains than now; the window, if the limit is whole.
-    fn next_unit(&self, state: &State, now: Micros) -> Micros {
-        match self.remaining(state, now) {
-            remaining if remaining < self.limit() => self.retry_after(state, now, remaining + 1),
+    fn next_unit(&self, kept: &Self::Kept, now: Micros) -> Micros {
+        match self.remaining(kept, now) {
+            remaining if remaining < self.limit() => self.retry_after(kept, now, remaining + 1),
             _ => self.window(),
         }
     }
 
     /// Whether a request of any cost is allowed. One of cost 0 only asks.
-    fn allows(&self, state: &State, now: Micros, cost: u32) -> bool {
+    fn allows(&self, kept: &Self::Kept, now: Micros, cost: u32) -> bool {
         match cost {
             0 => self.limit() > 0,
-            cost => cost <= self.limit() && self.admits(state, now, cost),
+            cost => cost <= self.limit() && self.admits(kept, now, cost),
         }
     }
 
-    /// What is told of a request that is allowed, after its charge.
-    fn allowed(&self, state: &State, now: Micros) -> Outcome {
+    /// What is told of a request, once its charge is in what is kept, or has been dropped.
+    fn outcome(&self, kept: &Self::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.limit();
-        if limit == 0 {
-            return Outcome::allowed(0, 0, Micros::ZERO);
+        let outcome = match limit {
+            0 => Outcome::allowed(0, 0, Micros::ZERO),
+            _ => Outcome::allowed(
+                limit,
+                self.remaining(kept, now),
+                self.reset_after(kept, now),
+            )
+            .lasting(self.effective_window(kept, now)),
+        };
+        if allowed {
+            return outcome;
         }
-        let remaining = self.remaining(state, now);
-        Outcome::allowed(limit, remaining, self.reset_after(state, now))
-            .lasting(self.effective_window(state, now))
+        let can_pass = (1..=limit).contains(&cost);
+        outcome.denied(can_pass.then(|| self.retry_after(kept, now, cost)))
     }
+}
 
-    /// What is told of a request that is denied.
-    fn denied(&self, state: &State, now: Micros, cost: u32) -> Outcome {
-        let can_pass = (1..=self.limit()).contains(&cost);
-        let retry_after = can_pass.then(|| self.retry_after(state, now, cost));
-        self.allowed(state, now).denied(retry_after)
+/// A rule that keeps a fixed number of words.
+pub(crate) trait Fixed: Step<Kept: Copy> {
+    fn words(&self, kept: Self::Kept) -> [u64; 3];
+
+    fn of_words(&self, words: [u64; 3]) -> Self::Kept;
+
+    /// The last moment at which one word holds whatever this rule keeps.
+    fn packs_until(&self) -> Micros;
+
+    /// All of it in one word.
+    fn pack(&self, kept: Self::Kept) -> u64;
+
+    /// What was packed. `latest` is a moment at or after that of the charge which left it, and
+    /// no later than now: to a debt that drains it makes no difference at which of these it is
+    /// told.
+    fn unpack(&self, word: u64, latest: Micros) -> Self::Kept;
+}
+
+/// How many bits hold every number up to this one.
+pub(super) const fn bits(most: u32) -> u32 {
+    u32::BITS - most.leading_zeros()
+}
+
+/// The largest number in a word of which so many bits are taken.
+pub(super) fn largest_beside(taken: u32) -> u64 {
+    u64::MAX.checked_shr(taken).unwrap_or(0)
+}
+
+/// Decides on one request; see [`Algorithm::step`](super::Algorithm::step).
+pub(super) fn step<S: Step>(rule: &S, state: State, now: Micros, cost: u32) -> (Outcome, State) {
+    let mut kept = rule.read(state);
+    if let Some(possible) = rule.moved_back(&kept, now) {
+        kept = possible;
     }
+    let allowed = rule.allows(&kept, now, cost);
+    if allowed && cost > 0 {
+        rule.charge(&mut kept, now, cost);
+    }
+    let outcome = rule.outcome(&kept, now, cost, allowed);
+    (outcome, rule.write(kept))
 }

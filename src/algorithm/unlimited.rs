@@ -3,9 +3,20 @@ use super::step::Step;
 use crate::clock::Micros;
 
 /// The rule of a policy without a limit: everything passes and nothing is kept.
+#[derive(Clone, Copy)]
 pub(super) struct Unlimited;
 
 impl Step for Unlimited {
+    type Kept = State;
+
+    fn read(&self, state: State) -> State {
+        state
+    }
+
+    fn write(&self, kept: State) -> State {
+        kept
+    }
+
     fn limit(&self) -> u32 {
         u32::MAX
     }
@@ -30,6 +41,10 @@ impl Step for Unlimited {
 
     fn remaining(&self, _: &State, _: Micros) -> u32 {
         u32::MAX
+    }
+
+    fn distance(&self, _: &State, _: Micros) -> u64 {
+        0
     }
 
     fn reset_after(&self, _: &State, _: Micros) -> Micros {

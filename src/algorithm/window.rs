@@ -1,29 +1,58 @@
 use super::State;
 
-/// A window that counts: when it began, and what it has admitted.
-#[derive(Clone, Copy)]
-pub(super) struct Window {
-    pub(super) start: u64,
+/// A window that counts: which one it is, and what it has admitted.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Window {
+    /// When it began, or its number since the epoch.
+    pub(super) begun: u64,
     pub(super) used: u64,
 }
 
 impl Window {
-    pub(super) fn of(state: &State) -> Self {
-        let [start, used] = state.first();
-        Self { start, used }
+    pub(super) fn read(state: &State) -> Self {
+        let [begun, used] = state.first();
+        Self { begun, used }
     }
 
-    /// Begins no later than `start`, and counts the same; `None` if it does already.
-    pub(super) fn moved_back(self, start: u64) -> Option<State> {
-        (self.start > start).then(|| State::from_words(&[start, self.used]))
+    pub(super) fn write(self) -> State {
+        State::unless_new([self.begun, self.used])
+    }
+
+    pub(super) fn words(self) -> [u64; 3] {
+        [self.begun, self.used, 0]
+    }
+
+    pub(super) fn of_words([begun, used, _]: [u64; 3]) -> Self {
+        Self { begun, used }
+    }
+
+    /// Both numbers in one word, the count in its lowest bits.
+    pub(super) fn pack(self, bits_of_count: u32) -> u64 {
+        self.begun << bits_of_count | self.used
+    }
+
+    pub(super) fn unpack(word: u64, bits_of_count: u32) -> Self {
+        let begun = word >> bits_of_count;
+        Self {
+            begun,
+            used: word ^ (begun << bits_of_count),
+        }
+    }
+
+    /// Begins no later than `begun`, and counts the same; `None` if it does already.
+    pub(super) fn moved_back(self, begun: u64) -> Option<Self> {
+        (self.begun > begun).then_some(Self { begun, ..self })
     }
 
     pub(super) fn admits(self, cost: u32, limit: u32) -> bool {
         self.used.saturating_add(cost.into()) <= limit.into()
     }
 
-    pub(super) fn charge(self, cost: u32, state: &mut State) {
-        state.set([self.start, self.used + u64::from(cost)]);
+    pub(super) fn charged(self, cost: u32) -> Self {
+        Self {
+            used: self.used + u64::from(cost),
+            ..self
+        }
     }
 
     pub(super) fn remaining(self, limit: u32) -> u32 {

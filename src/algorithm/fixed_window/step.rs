@@ -1,6 +1,6 @@
 use super::FixedWindow;
 use crate::algorithm::State;
-use crate::algorithm::step::Step;
+use crate::algorithm::step::{Fixed, Step, bits, largest_beside};
 use crate::algorithm::window::Window;
 use crate::clock::Micros;
 
@@ -9,25 +9,36 @@ impl FixedWindow {
         self.quota.period_micros().get()
     }
 
-    fn start(self, now: Micros) -> u64 {
-        now.get() - now.get() % self.period()
+    /// The number of the window at `now`.
+    fn number(self, now: Micros) -> u64 {
+        now.get() / self.period()
     }
 
     fn to_its_end(self, now: Micros) -> Micros {
         Micros::new(self.period() - now.get() % self.period())
     }
 
-    /// The window at `now`, empty if the state is of an earlier one.
-    fn window_at(self, now: Micros, state: &State) -> Window {
-        let start = self.start(now);
-        match Window::of(state) {
-            window if window.start == start => window,
-            _ => Window { start, used: 0 },
+    /// The window at `now`, empty if what is kept is of an earlier one.
+    fn window_at(self, now: Micros, kept: Window) -> Window {
+        let begun = self.number(now);
+        match kept {
+            window if window.begun == begun => window,
+            _ => Window { begun, used: 0 },
         }
     }
 }
 
 impl Step for FixedWindow {
+    type Kept = Window;
+
+    fn read(&self, state: State) -> Window {
+        Window::read(&state)
+    }
+
+    fn write(&self, kept: Window) -> State {
+        kept.write()
+    }
+
     fn limit(&self) -> u32 {
         self.quota.limit()
     }
@@ -40,34 +51,61 @@ impl Step for FixedWindow {
         self.quota.period_micros()
     }
 
-    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
-        Window::of(state).moved_back(self.start(now))
+    fn moved_back(&self, kept: &Window, now: Micros) -> Option<Window> {
+        kept.moved_back(self.number(now))
     }
 
-    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        self.window_at(now, state).admits(cost, self.limit())
+    fn admits(&self, kept: &Window, now: Micros, cost: u32) -> bool {
+        self.window_at(now, *kept).admits(cost, self.limit())
     }
 
-    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        self.window_at(now, state).charge(cost, state);
+    fn charge(&self, kept: &mut Window, now: Micros, cost: u32) {
+        *kept = self.window_at(now, *kept).charged(cost);
     }
 
-    fn remaining(&self, state: &State, now: Micros) -> u32 {
-        self.window_at(now, state).remaining(self.limit())
+    fn remaining(&self, kept: &Window, now: Micros) -> u32 {
+        self.window_at(now, *kept).remaining(self.limit())
     }
 
-    fn reset_after(&self, state: &State, now: Micros) -> Micros {
-        match self.window_at(now, state).used {
+    fn distance(&self, kept: &Window, now: Micros) -> u64 {
+        self.window_at(now, *kept).used
+    }
+
+    fn reset_after(&self, kept: &Window, now: Micros) -> Micros {
+        match self.window_at(now, *kept).used {
             0 => Micros::ZERO,
             _ => self.to_its_end(now),
         }
     }
 
-    fn retry_after(&self, _: &State, now: Micros, _: u32) -> Micros {
+    fn retry_after(&self, _: &Window, now: Micros, _: u32) -> Micros {
         self.to_its_end(now)
     }
 
-    fn effective_window(&self, _: &State, now: Micros) -> Micros {
+    fn effective_window(&self, _: &Window, now: Micros) -> Micros {
         self.to_its_end(now)
+    }
+}
+
+impl Fixed for FixedWindow {
+    fn words(&self, kept: Window) -> [u64; 3] {
+        kept.words()
+    }
+
+    fn of_words(&self, words: [u64; 3]) -> Window {
+        Window::of_words(words)
+    }
+
+    fn packs_until(&self) -> Micros {
+        let windows = largest_beside(bits(self.limit()));
+        Micros::new(windows.saturating_mul(self.period()))
+    }
+
+    fn pack(&self, kept: Window) -> u64 {
+        kept.pack(bits(self.limit()))
+    }
+
+    fn unpack(&self, word: u64, _: Micros) -> Window {
+        Window::unpack(word, bits(self.limit()))
     }
 }

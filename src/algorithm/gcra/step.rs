@@ -1,28 +1,13 @@
 use super::Gcra;
 use crate::algorithm::State;
-use crate::algorithm::step::Step;
+use crate::algorithm::step::{Fixed, Step};
 use crate::clock::Micros;
 
-/// What was owed at one moment: whole requests, and a fraction in `Gcra::parts`.
-///
-/// It is kept in requests and not as the moment at which the debt is drained, so that it
-/// survives a change of the rate.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Debt {
+/// What was owed at one moment, in parts of a request: see `Gcra::parts`.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Debt {
     at: u64,
-    whole: u64,
-    part: u64,
-}
-
-impl Debt {
-    fn of(state: &State) -> Self {
-        let [at, whole, part] = state.first();
-        Self { at, whole, part }
-    }
-
-    fn words(self) -> [u64; 3] {
-        [self.at, self.whole, self.part]
-    }
+    owed: u128,
 }
 
 /// The sums below are in parts of a request. A debt is at most 2^32 requests of 2^45 parts (366
@@ -33,14 +18,9 @@ impl Gcra {
         u128::from(requests) * u128::from(self.parts)
     }
 
-    fn owed(self, state: &State, now: Micros) -> u128 {
-        self.owed_of(Debt::of(state), now)
-    }
-
-    fn owed_of(self, Debt { at, whole, part }: Debt, now: Micros) -> u128 {
-        let then = u128::from(whole) * u128::from(self.parts) + u128::from(part);
-        let drained = u128::from(now.get().saturating_sub(at)) * u128::from(self.drain);
-        then.saturating_sub(drained)
+    fn owed(self, debt: Debt, now: Micros) -> u128 {
+        let drained = u128::from(now.get().saturating_sub(debt.at)) * u128::from(self.drain);
+        debt.owed.saturating_sub(drained)
     }
 
     /// The time in which so many parts drain, rounded up. A rate of 0 has a limit of 0, whose
@@ -60,6 +40,22 @@ impl Gcra {
 }
 
 impl Step for Gcra {
+    type Kept = Debt;
+
+    /// A state is kept in requests, and not as the moment at which the debt is drained, so that
+    /// it survives a change of the rate.
+    fn read(&self, state: State) -> Debt {
+        let [at, whole, part] = state.first();
+        let part = part.min(self.parts - 1);
+        let owed = u128::from(whole) * u128::from(self.parts) + u128::from(part);
+        Debt { at, owed }
+    }
+
+    fn write(&self, Debt { at, owed }: Debt) -> State {
+        let (whole, part) = self.divided(owed);
+        State::unless_new([at, whole, part])
+    }
+
     fn limit(&self) -> u32 {
         match self.drain {
             0 => 0,
@@ -75,58 +71,92 @@ impl Step for Gcra {
         self.window()
     }
 
-    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
-        let debt = Debt::of(state);
+    fn moved_back(&self, debt: &Debt, now: Micros) -> Option<Debt> {
         let mut possible = Debt {
             at: debt.at.min(now.get()),
-            part: debt.part.min(self.parts - 1),
-            ..debt
+            ..*debt
         };
         // What has drained since then has drained, also of a debt from a larger capacity.
-        if self.owed_of(possible, now) > self.in_parts(self.limit()) {
+        let capacity = self.in_parts(self.limit());
+        if self.owed(possible, now) > capacity {
             possible = Debt {
                 at: now.get(),
-                whole: self.limit().into(),
-                part: 0,
+                owed: capacity,
             };
         }
-        (possible != debt).then(|| State::from_words(&possible.words()))
+        (possible != *debt).then_some(possible)
     }
 
-    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        self.owed(state, now) + self.in_parts(cost) <= self.in_parts(self.limit())
+    fn admits(&self, debt: &Debt, now: Micros, cost: u32) -> bool {
+        self.owed(*debt, now) + self.in_parts(cost) <= self.in_parts(self.limit())
     }
 
-    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        let (whole, part) = self.divided(self.owed(state, now) + self.in_parts(cost));
-        let at = now.get();
-        state.set(Debt { at, whole, part }.words());
+    fn charge(&self, debt: &mut Debt, now: Micros, cost: u32) {
+        *debt = Debt {
+            at: now.get(),
+            owed: self.owed(*debt, now) + self.in_parts(cost),
+        };
     }
 
-    fn remaining(&self, state: &State, now: Micros) -> u32 {
-        let free = self.in_parts(self.limit()) - self.owed(state, now);
+    fn remaining(&self, debt: &Debt, now: Micros) -> u32 {
+        let free = self.in_parts(self.limit()) - self.owed(*debt, now);
         let (whole, _) = self.divided(free);
         whole.try_into().unwrap_or(self.limit())
     }
 
-    fn reset_after(&self, state: &State, now: Micros) -> Micros {
-        self.time_to_drain(self.owed(state, now))
+    fn distance(&self, debt: &Debt, now: Micros) -> u64 {
+        narrow(self.owed(*debt, now))
     }
 
-    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
+    fn reset_after(&self, debt: &Debt, now: Micros) -> Micros {
+        self.time_to_drain(self.owed(*debt, now))
+    }
+
+    fn retry_after(&self, debt: &Debt, now: Micros, cost: u32) -> Micros {
         let room = self.in_parts(self.limit() - cost);
-        self.time_to_drain(self.owed(state, now).saturating_sub(room))
+        self.time_to_drain(self.owed(*debt, now).saturating_sub(room))
     }
 
-    fn effective_window(&self, state: &State, now: Micros) -> Micros {
-        match self.remaining(state, now) {
-            0 => self.next_unit(state, now),
+    fn effective_window(&self, debt: &Debt, now: Micros) -> Micros {
+        match self.remaining(debt, now) {
+            0 => self.next_unit(debt, now),
             remaining => self.time_to_drain(self.in_parts(remaining)),
         }
     }
 }
 
-/// Within the bounds above nothing is cut here.
+impl Fixed for Gcra {
+    #[expect(clippy::cast_possible_truncation, reason = "two halves of one number")]
+    fn words(&self, Debt { at, owed }: Debt) -> [u64; 3] {
+        [at, (owed >> u64::BITS) as u64, owed as u64]
+    }
+
+    fn of_words(&self, [at, high, low]: [u64; 3]) -> Debt {
+        let owed = u128::from(high) << u64::BITS | u128::from(low);
+        Debt { at, owed }
+    }
+
+    fn packs_until(&self) -> Micros {
+        let room = u128::from(u64::MAX).saturating_sub(self.in_parts(self.limit()));
+        Micros::new(narrow(room / u128::from(self.drain.max(1))))
+    }
+
+    /// The theoretical arrival time, the moment at which all debt is drained, in units in which
+    /// it is exact: microseconds times `drain`.
+    fn pack(&self, Debt { at, owed }: Debt) -> u64 {
+        at * self.drain + narrow(owed)
+    }
+
+    fn unpack(&self, arrival: u64, latest: Micros) -> Debt {
+        let at = latest.get();
+        Debt {
+            at,
+            owed: arrival.saturating_sub(at * self.drain).into(),
+        }
+    }
+}
+
+/// What does not fit is as much as does.
 fn narrow(number: u128) -> u64 {
     number.try_into().unwrap_or(u64::MAX)
 }

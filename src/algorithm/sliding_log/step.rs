@@ -80,6 +80,16 @@ impl SlidingLog {
 }
 
 impl Step for SlidingLog {
+    type Kept = State;
+
+    fn read(&self, state: State) -> State {
+        state
+    }
+
+    fn write(&self, kept: State) -> State {
+        kept
+    }
+
     fn limit(&self) -> u32 {
         self.quota.limit()
     }
@@ -145,6 +155,10 @@ impl Step for SlidingLog {
         u32::try_from(count).map_or(0, |count| self.limit().saturating_sub(count))
     }
 
+    fn distance(&self, state: &State, now: Micros) -> u64 {
+        self.count(Log::of(state), now)
+    }
+
     fn reset_after(&self, state: &State, now: Micros) -> Micros {
         let log = Log::of(state);
         match log.last() {
@@ -169,6 +183,24 @@ impl Step for SlidingLog {
 
     fn effective_window(&self, state: &State, now: Micros) -> Micros {
         self.next_unit(state, now)
+    }
+
+    fn size(&self, state: &State) -> usize {
+        (state.words().len() / 2).max(1)
+    }
+
+    /// Removes what is forgotten; if nothing is, counts the last two entries at the time of the
+    /// last.
+    fn squeeze(&self, state: &mut State) {
+        let log = Log::of(state);
+        let (left, before) = (log.entries.len(), log.before);
+        let words = state.words_mut();
+        if words.first().is_some_and(|forgotten| *forgotten > 0) {
+            compact(words, left, before);
+        } else if left > 1 {
+            let last = words.len() - 2;
+            words.drain(last - 2..last);
+        }
     }
 }
 

@@ -88,6 +88,16 @@ impl SlidingSlots {
 }
 
 impl Step for SlidingSlots {
+    type Kept = State;
+
+    fn read(&self, state: State) -> State {
+        state
+    }
+
+    fn write(&self, kept: State) -> State {
+        kept
+    }
+
     fn limit(&self) -> u32 {
         self.quota.limit()
     }
@@ -134,6 +144,10 @@ impl Step for SlidingSlots {
     fn remaining(&self, state: &State, now: Micros) -> u32 {
         let sum = self.sum(state, now);
         u32::try_from(sum).map_or(0, |sum| self.limit().saturating_sub(sum))
+    }
+
+    fn distance(&self, state: &State, now: Micros) -> u64 {
+        self.sum(state, now)
     }
 
     fn reset_after(&self, state: &State, now: Micros) -> Micros {

@@ -1,28 +1,28 @@
 use super::SlidingWindow;
 use crate::algorithm::State;
-use crate::algorithm::step::Step;
+use crate::algorithm::step::{Fixed, Step, bits, largest_beside};
 use crate::clock::Micros;
 
-/// The window that was last charged, and the count of the one before it.
-#[derive(Clone, Copy)]
-struct Windows {
-    start: u64,
+/// The window that was last charged, by its number since the epoch, and the count of the one
+/// before it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Windows {
+    number: u64,
     previous: u64,
     current: u64,
 }
 
 impl Windows {
-    fn of(state: &State) -> Self {
-        let [start, previous, current] = state.first();
+    fn of_words([number, previous, current]: [u64; 3]) -> Self {
         Self {
-            start,
+            number,
             previous,
             current,
         }
     }
 
     fn words(self) -> [u64; 3] {
-        [self.start, self.previous, self.current]
+        [self.number, self.previous, self.current]
     }
 }
 
@@ -32,8 +32,9 @@ impl SlidingWindow {
         self.quota.period_micros().get()
     }
 
-    fn start(self, now: Micros) -> u64 {
-        now.get() - now.get() % self.period()
+    /// The number of the window at `now`.
+    fn number(self, now: Micros) -> u64 {
+        now.get() / self.period()
     }
 
     /// The time since the current window began.
@@ -42,26 +43,29 @@ impl SlidingWindow {
     }
 
     /// The windows at `now`.
-    fn windows_at(self, now: Micros, state: &State) -> Windows {
-        let windows = Windows::of(state);
-        let start = self.start(now);
-        let (previous, current) = match start.checked_sub(windows.start) {
-            Some(0) => (windows.previous, windows.current),
-            Some(since) if since == self.period() => (windows.current, 0),
+    fn windows_at(self, now: Micros, kept: Windows) -> Windows {
+        let number = self.number(now);
+        let (previous, current) = match number.checked_sub(kept.number) {
+            Some(0) => (kept.previous, kept.current),
+            Some(1) => (kept.current, 0),
             _ => (0, 0),
         };
         Windows {
-            start,
+            number,
             previous,
             current,
         }
     }
 
+    /// How much the two windows use, weighted.
+    fn used(self, windows: Windows, now: Micros) -> u128 {
+        let weight = self.period() - self.elapsed(now);
+        product(windows.previous, weight) + product(windows.current, self.period())
+    }
+
     /// How much of the limit the two windows leave, weighted; 0 if they are above it.
     fn free(self, windows: Windows, now: Micros) -> u128 {
-        let weight = self.period() - self.elapsed(now);
-        let used = product(windows.previous, weight) + product(windows.current, self.period());
-        product(self.limit().into(), self.period()).saturating_sub(used)
+        product(self.limit().into(), self.period()).saturating_sub(self.used(windows, now))
     }
 
     /// The time into a window at which `count` of the window before it weighs no more than
@@ -77,6 +81,16 @@ impl SlidingWindow {
 }
 
 impl Step for SlidingWindow {
+    type Kept = Windows;
+
+    fn read(&self, state: State) -> Windows {
+        Windows::of_words(state.first())
+    }
+
+    fn write(&self, kept: Windows) -> State {
+        State::unless_new(kept.words())
+    }
+
     fn limit(&self) -> u32 {
         self.quota.limit()
     }
@@ -89,31 +103,35 @@ impl Step for SlidingWindow {
         Micros::new(2 * self.period())
     }
 
-    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
-        let windows = Windows::of(state);
-        let start = self.start(now);
-        (windows.start > start).then(|| State::from_words(&Windows { start, ..windows }.words()))
+    fn moved_back(&self, kept: &Windows, now: Micros) -> Option<Windows> {
+        let number = self.number(now);
+        (kept.number > number).then_some(Windows { number, ..*kept })
     }
 
-    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        let windows = self.windows_at(now, state);
+    fn admits(&self, kept: &Windows, now: Micros, cost: u32) -> bool {
+        let windows = self.windows_at(now, *kept);
         product(cost.into(), self.period()) <= self.free(windows, now)
     }
 
-    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        let mut windows = self.windows_at(now, state);
-        windows.current += u64::from(cost);
-        state.set(windows.words());
+    fn charge(&self, kept: &mut Windows, now: Micros, cost: u32) {
+        *kept = self.windows_at(now, *kept);
+        kept.current += u64::from(cost);
     }
 
-    fn remaining(&self, state: &State, now: Micros) -> u32 {
-        let free = self.free(self.windows_at(now, state), now) / u128::from(self.period());
+    fn remaining(&self, kept: &Windows, now: Micros) -> u32 {
+        let free = self.free(self.windows_at(now, *kept), now) / u128::from(self.period());
         free.try_into().unwrap_or(self.limit())
     }
 
-    fn reset_after(&self, state: &State, now: Micros) -> Micros {
+    fn distance(&self, kept: &Windows, now: Micros) -> u64 {
+        let used = self.used(self.windows_at(now, *kept), now);
+        // In whole requests, but never 0 for a part of one.
+        u64::try_from(used.div_ceil(self.period().into())).unwrap_or(u64::MAX)
+    }
+
+    fn reset_after(&self, kept: &Windows, now: Micros) -> Micros {
         let to_the_next = self.period() - self.elapsed(now);
-        let windows = self.windows_at(now, state);
+        let windows = self.windows_at(now, *kept);
         Micros::new(match (windows.previous, windows.current) {
             (0, 0) => 0,
             (_, 0) => to_the_next,
@@ -121,8 +139,8 @@ impl Step for SlidingWindow {
         })
     }
 
-    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
-        let windows = self.windows_at(now, state);
+    fn retry_after(&self, kept: &Windows, now: Micros, cost: u32) -> Micros {
+        let windows = self.windows_at(now, *kept);
         let elapsed = self.elapsed(now);
         let room = u64::from(self.limit() - cost);
         let wait = match room.checked_sub(windows.current) {
@@ -134,9 +152,47 @@ impl Step for SlidingWindow {
         Micros::new(wait)
     }
 
-    fn effective_window(&self, state: &State, now: Micros) -> Micros {
-        self.next_unit(state, now)
+    fn effective_window(&self, kept: &Windows, now: Micros) -> Micros {
+        self.next_unit(kept, now)
     }
+}
+
+impl Fixed for SlidingWindow {
+    fn words(&self, kept: Windows) -> [u64; 3] {
+        kept.words()
+    }
+
+    fn of_words(&self, words: [u64; 3]) -> Windows {
+        Windows::of_words(words)
+    }
+
+    fn packs_until(&self) -> Micros {
+        let windows = largest_beside(2 * bits(self.limit()));
+        Micros::new(windows.saturating_mul(self.period()))
+    }
+
+    /// The number, the count of the window before and that of the window itself.
+    fn pack(&self, kept: Windows) -> u64 {
+        let bits = bits(self.limit());
+        (kept.number << bits | kept.previous) << bits | kept.current
+    }
+
+    fn unpack(&self, word: u64, _: Micros) -> Windows {
+        let bits = bits(self.limit());
+        let (above, current) = split(word, bits);
+        let (number, previous) = split(above, bits);
+        Windows {
+            number,
+            previous,
+            current,
+        }
+    }
+}
+
+/// What stands above the lowest bits of a word, and these.
+fn split(word: u64, bits: u32) -> (u64, u64) {
+    let above = word >> bits;
+    (above, word ^ (above << bits))
 }
 
 fn product(a: u64, b: u64) -> u128 {

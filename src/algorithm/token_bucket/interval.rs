@@ -1,29 +1,24 @@
 use crate::algorithm::State;
-use crate::algorithm::step::Step;
+use crate::algorithm::step::{Fixed, Step, bits, largest_beside};
 use crate::clock::Micros;
 use crate::quota::Quota;
 
 /// A bucket whose tokens arrive together, once in each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ByInterval {
+pub(crate) struct ByInterval {
     pub(super) quota: Quota,
     pub(super) burst: u32,
 }
 
 /// What was missing from a full bucket after its last refill. A full bucket has no refills to
 /// come: its next request starts them.
-#[derive(Clone, Copy)]
-struct Missing {
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Missing {
     refilled: u64,
     tokens: u64,
 }
 
 impl Missing {
-    fn of(state: &State) -> Self {
-        let [refilled, tokens] = state.first();
-        Self { refilled, tokens }
-    }
-
     fn words(self) -> [u64; 2] {
         [self.refilled, self.tokens]
     }
@@ -46,11 +41,7 @@ impl ByInterval {
     }
 
     /// What is missing at `now`, after the refills that have come since.
-    fn missing_at(self, now: Micros, state: &State) -> Missing {
-        self.missing_of(Missing::of(state), now)
-    }
-
-    fn missing_of(self, then: Missing, now: Micros) -> Missing {
+    fn missing_at(self, now: Micros, then: Missing) -> Missing {
         let refills = now.get().saturating_sub(then.refilled) / self.period();
         let tokens = then
             .tokens
@@ -74,6 +65,17 @@ impl ByInterval {
 }
 
 impl Step for ByInterval {
+    type Kept = Missing;
+
+    fn read(&self, state: State) -> Missing {
+        let [refilled, tokens] = state.first();
+        Missing { refilled, tokens }
+    }
+
+    fn write(&self, kept: Missing) -> State {
+        State::unless_new(kept.words())
+    }
+
     fn limit(&self) -> u32 {
         match self.quota.limit() {
             0 => 0,
@@ -91,53 +93,83 @@ impl Step for ByInterval {
         Micros::wait(u128::from(refills) * u128::from(self.period()))
     }
 
-    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
-        let then = Missing::of(state);
+    fn moved_back(&self, then: &Missing, now: Micros) -> Option<Missing> {
         let mut possible = Missing {
             refilled: then.refilled.min(now.get()),
-            ..then
+            ..*then
         };
         let capacity = u64::from(self.limit());
-        let missing = self.missing_of(possible, now);
+        let missing = self.missing_at(now, possible);
         if missing.tokens > capacity {
             possible = Missing {
                 tokens: capacity,
                 ..missing
             };
         }
-        (possible.words() != then.words()).then(|| State::from_words(&possible.words()))
+        (possible.words() != then.words()).then_some(possible)
     }
 
-    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
-        self.missing_at(now, state).tokens + u64::from(cost) <= self.limit().into()
+    fn admits(&self, kept: &Missing, now: Micros, cost: u32) -> bool {
+        self.missing_at(now, *kept).tokens + u64::from(cost) <= self.limit().into()
     }
 
-    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        let mut missing = self.missing_at(now, state);
-        missing.tokens += u64::from(cost);
-        state.set(missing.words());
+    fn charge(&self, kept: &mut Missing, now: Micros, cost: u32) {
+        *kept = self.missing_at(now, *kept);
+        kept.tokens += u64::from(cost);
     }
 
-    fn remaining(&self, state: &State, now: Micros) -> u32 {
-        let missing = self.missing_at(now, state).tokens;
+    fn remaining(&self, kept: &Missing, now: Micros) -> u32 {
+        let missing = self.missing_at(now, *kept).tokens;
         u32::try_from(missing).map_or(0, |missing| self.limit().saturating_sub(missing))
     }
 
-    fn reset_after(&self, state: &State, now: Micros) -> Micros {
-        let missing = self.missing_at(now, state);
+    fn distance(&self, kept: &Missing, now: Micros) -> u64 {
+        self.missing_at(now, *kept).tokens
+    }
+
+    fn reset_after(&self, kept: &Missing, now: Micros) -> Micros {
+        let missing = self.missing_at(now, *kept);
         self.time_to_refill(missing, missing.tokens, now)
     }
 
-    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
-        let missing = self.missing_at(now, state);
+    fn retry_after(&self, kept: &Missing, now: Micros, cost: u32) -> Micros {
+        let missing = self.missing_at(now, *kept);
         let room = u64::from(self.limit() - cost);
         self.time_to_refill(missing, missing.tokens.saturating_sub(room), now)
     }
 
-    fn effective_window(&self, state: &State, now: Micros) -> Micros {
-        match self.remaining(state, now) {
-            0 => self.next_unit(state, now),
+    fn effective_window(&self, kept: &Missing, now: Micros) -> Micros {
+        match self.remaining(kept, now) {
+            0 => self.next_unit(kept, now),
             remaining => self.time_at_rate(remaining),
+        }
+    }
+}
+
+impl Fixed for ByInterval {
+    fn words(&self, kept: Missing) -> [u64; 3] {
+        [kept.refilled, kept.tokens, 0]
+    }
+
+    fn of_words(&self, [refilled, tokens, _]: [u64; 3]) -> Missing {
+        Missing { refilled, tokens }
+    }
+
+    fn packs_until(&self) -> Micros {
+        Micros::new(largest_beside(bits(self.limit())))
+    }
+
+    /// The time of the refill, and the tokens in the lowest bits.
+    fn pack(&self, kept: Missing) -> u64 {
+        kept.refilled << bits(self.limit()) | kept.tokens
+    }
+
+    fn unpack(&self, word: u64, _: Micros) -> Missing {
+        let bits = bits(self.limit());
+        let refilled = word >> bits;
+        Missing {
+            refilled,
+            tokens: word ^ (refilled << bits),
         }
     }
 }

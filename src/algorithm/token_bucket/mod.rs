@@ -5,8 +5,7 @@ mod interval;
 use std::time::Duration;
 
 use self::interval::ByInterval;
-use super::step::Step;
-use super::{Gcra, quota_constructors};
+use super::{Gcra, WithRule, quota_constructors};
 use crate::quota::Quota;
 
 /// A bucket of tokens, refilled continuously at the quota's rate and never fuller than the
@@ -126,10 +125,10 @@ impl TokenBucket {
         }
     }
 
-    pub(super) fn rule(&self) -> &dyn Step {
-        match &self.0 {
-            Refill::Continuous(gcra) => gcra,
-            Refill::Interval(bucket) => bucket,
+    pub(super) fn with_rule<W: WithRule>(self, act: W) -> W::Result {
+        match self.0 {
+            Refill::Continuous(gcra) => act.fixed(gcra),
+            Refill::Interval(bucket) => act.fixed(bucket),
         }
     }
 }

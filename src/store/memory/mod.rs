@@ -1,19 +1,29 @@
 //! State in this process.
 
+mod cell;
+mod counter;
+mod ledger;
+mod page;
+mod pages;
+mod seed;
+mod soonest;
 mod table;
+mod usage;
+mod version;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use smallvec::SmallVec;
+pub use self::ledger::MemoryLedger;
+pub use self::usage::Usage;
 
-use self::table::{Locked, Table};
-use super::{Charge, Ledger, Reply, Store};
-use crate::algorithm::{Algorithm, State};
-use crate::clock::{Clock, Micros, SystemClock};
-use crate::decision::{Outcome, Outcomes};
-use crate::error::{ConfigError, StoreError};
+use self::counter::{Counter, counter};
+use self::ledger::Opened;
+use super::Store;
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, SystemClock};
+use crate::error::ConfigError;
 use crate::policy::{Policy, check_names};
 
 /// Keeps state in this process, exactly and without a server.
@@ -21,16 +31,35 @@ use crate::policy::{Policy, check_names};
 /// Clones share their state: two limiters over one store that have a policy of the same name
 /// and the same algorithm count together. State lives as long as a limiter that uses it.
 ///
-/// No sweep runs in the background. When a table would have to grow, it first forgets the keys
-/// whose state is as good as new; that is a few entries per request on average, and all of a
-/// part of the table at once, which takes milliseconds when there are millions. Memory that was
-/// needed once is kept for later, and the number of keys with live state has no bound yet.
+/// # Memory
+///
+/// Each policy keeps at most [`max_keys`](Self::max_keys) keys, and takes memory as they come: 40 kB
+/// for the first, some 24 bytes for each when they are many, and 2.4 MB for the 100,000 that it
+/// keeps by default. Where a state does not fit one word of 64 bits (a limit that shares no
+/// divisor with its period, such as 999,983 a day; some windows with a limit of millions) a key
+/// takes twice that, and logs and slots take theirs besides. [`usage`](Self::usage) tells.
+///
+/// Below the bound no key that has used any of its limit is forgotten. At the bound a newcomer
+/// takes the place of a key that is as good as new. If there is none, a key goes that has used
+/// little; never one that is being refused, so that nobody frees himself by a flood of other
+/// keys. When every key is being refused, newcomers share one entry, which
+/// [`Outcome::is_overflow`](crate::Outcome::is_overflow) tells.
+///
+/// No thread and no sweep does this: each newcomer looks at a few keys beside its own place. The
+/// table grows one page of some fifty keys at a time.
+///
+/// Keys are told apart by fingerprints of 64 bits, made with random numbers that the process keeps
+/// to itself, so that nobody can choose keys that meet. Among 100,000 keys two share a fingerprint,
+/// and so a state, with a probability of 3 in ten billion; among a million, of 3 in a hundred
+/// million.
 ///
 /// # Defaults
 ///
 /// - clock: [`SystemClock`]
+/// - keys: at most 100,000 under each policy
 #[derive(Clone)]
 pub struct MemoryStore {
+    max_keys: usize,
     /// The system's unless it is said. That one is set when a ledger first needs it, since it
     /// starts a thread.
     clock: Option<Arc<dyn Clock>>,
@@ -39,23 +68,36 @@ pub struct MemoryStore {
 
 #[derive(Default)]
 struct Tables {
-    /// A table lives as long as a ledger that uses it.
-    by_name: HashMap<TableName, Weak<Table>>,
+    /// A table lives as long as a ledger that uses it. Its number is its place in the order in
+    /// which tables were made.
+    by_name: HashMap<TableName, (usize, Weak<dyn Counter>)>,
     made: usize,
 }
 
 impl Tables {
-    fn open(&mut self, name: TableName) -> Arc<Table> {
-        if let Some(table) = self.by_name.get(&name).and_then(Weak::upgrade) {
-            return table;
+    fn open(&mut self, name: TableName, max_keys: usize) -> Opened {
+        if let Some((number, table)) = self.by_name.get(&name)
+            && let Some(counter) = table.upgrade()
+        {
+            let number = *number;
+            return Opened { number, counter };
         }
-        self.by_name.retain(|_, table| table.strong_count() > 0);
-        let table = Arc::new(Table::new(self.made));
+        self.by_name
+            .retain(|_, (_, table)| table.strong_count() > 0);
+        let number = self.made;
         self.made += 1;
-        self.by_name.insert(name, Arc::downgrade(&table));
-        table
+        let counter = counter(&name.1, max_keys);
+        self.by_name
+            .insert(name, (number, Arc::downgrade(&counter)));
+        Opened { number, counter }
     }
 }
+
+/// Some two megabytes for each policy.
+const MAX_KEYS: usize = 100_000;
+
+/// More than this is a mistake: it would take two gigabytes.
+const MOST_KEYS: usize = 100_000_000;
 
 /// A policy's state is of no use to another algorithm.
 type TableName = (String, Algorithm);
@@ -64,6 +106,7 @@ impl MemoryStore {
     /// A new store, which shares nothing with any other.
     pub fn new() -> Self {
         Self {
+            max_keys: MAX_KEYS,
             clock: None,
             tables: Arc::default(),
         }
@@ -78,7 +121,35 @@ impl MemoryStore {
         Self {
             clock: Some(Arc::new(clock)),
             tables: Arc::default(),
+            ..self
         }
+    }
+
+    /// A new store that keeps at most so many keys under each policy, from 1 to 100 million; it
+    /// shares nothing with the store that it is made of.
+    ///
+    /// A number outside of that is refused when the store is [opened](Store::open).
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Self {
+            max_keys,
+            tables: Arc::default(),
+            ..self
+        }
+    }
+
+    /// What each policy takes, in the order in which they were first opened.
+    pub fn usage(&self) -> Vec<Usage> {
+        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut usage: Vec<_> = tables
+            .by_name
+            .iter()
+            .filter_map(|((policy, algorithm), (number, table))| {
+                let fill = table.upgrade()?.fill();
+                Some((*number, Usage::new(policy, *algorithm, fill)))
+            })
+            .collect();
+        usage.sort_unstable_by_key(|(number, _)| *number);
+        usage.into_iter().map(|(_, usage)| usage).collect()
     }
 }
 
@@ -100,6 +171,10 @@ impl Store for MemoryStore {
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
         // A table that was locked twice would wait for itself.
         check_names(&policies.iter().map(Policy::name))?;
+        if !(1..=MOST_KEYS).contains(&self.max_keys) {
+            let remedy = "give a number from 1 to 100,000,000";
+            return Err(ConfigError::new("max_keys", self.max_keys, remedy));
+        }
         Ok(self.ledger(policies))
     }
 }
@@ -108,132 +183,14 @@ impl MemoryStore {
     /// The same as [`Store::open`], for names that are known to be good.
     pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let policies: Box<[_]> = policies
-            .iter()
-            .map(|policy| {
-                let algorithm = *policy.algorithm();
-                let name = (policy.name().to_owned(), algorithm);
-                (algorithm, tables.open(name))
-            })
-            .collect();
-        let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
-        order_of_locking.sort_unstable_by_key(|&policy| policies[policy].1.number());
+        let opened = policies.iter().map(|policy| {
+            let name = (policy.name().to_owned(), *policy.algorithm());
+            tables.open(name, self.max_keys)
+        });
         let clock = self.clock.clone();
-        MemoryLedger {
-            clock: clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
-            policies,
-            order_of_locking,
-        }
-    }
-}
-
-/// A [`MemoryStore`] opened for a list of policies.
-pub struct MemoryLedger {
-    clock: Arc<dyn Clock>,
-    policies: Box<[(Algorithm, Arc<Table>)]>,
-    /// Every decision locks tables in the order of their numbers, or two could wait for each
-    /// other.
-    order_of_locking: Box<[usize]>,
-}
-
-impl MemoryLedger {
-    /// Decides on one request; see [`Ledger::charge`].
-    pub fn charge_now(&self, charges: &[Charge]) -> Outcomes {
-        let mut attempts: SmallVec<[Attempt<'_>; 8]> = SmallVec::new();
-        for policy in &self.order_of_locking {
-            if let Some(charge) = charges.iter().find(|charge| charge.policy == *policy) {
-                let (algorithm, table) = &self.policies[*policy];
-                attempts.push(Attempt::new(charge, algorithm, table));
-            }
-        }
-        // Under the locks, so that no state is newer than the time that it is held against.
-        let now = self.clock.now();
-
-        let mut stand = true;
-        for attempt in &mut attempts {
-            stand &= attempt.is_allowed(now);
-        }
-        let mut outcomes = Outcomes::new(now);
-        for attempt in &mut attempts {
-            if stand {
-                attempt.charge(now);
-            }
-            outcomes.push(attempt.charge.policy, attempt.outcome(now));
-        }
-        outcomes.put_in_order();
-        outcomes
-    }
-}
-
-impl MemoryLedger {
-    /// Decides as [`charge_now`](Self::charge_now) does, and tells whether the request may go on.
-    pub fn admit_now(&self, charges: &[Charge]) -> bool {
-        self.charge_now(charges).is_allowed()
-    }
-}
-
-/// One policy's part of a decision that is under way.
-struct Attempt<'a> {
-    charge: &'a Charge,
-    algorithm: &'a Algorithm,
-    entry: Locked<'a>,
-    /// For a question that must not write: the state, moved back to now.
-    seen: Option<State>,
-    allowed: bool,
-}
-
-impl<'a> Attempt<'a> {
-    fn new(charge: &'a Charge, algorithm: &'a Algorithm, table: &'a Table) -> Self {
-        Self {
-            charge,
-            algorithm,
-            entry: table.lock(&charge.key),
-            seen: None,
-            allowed: false,
-        }
-    }
-
-    fn is_allowed(&mut self, now: Micros) -> bool {
-        self.seen = self.algorithm.moved_back(self.entry.state(), now);
-        if self.charge.cost > 0
-            && let Some(possible) = self.seen.take()
-        {
-            self.entry.change(|_| false, |state| *state = possible);
-        }
-        self.allowed = self.algorithm.allows(self.state(), now, self.charge.cost);
-        self.allowed
-    }
-
-    fn charge(&mut self, now: Micros) {
-        let Self {
-            charge, algorithm, ..
-        } = *self;
-        if charge.cost > 0 {
-            self.entry.change(
-                |state| algorithm.is_as_new(state, now),
-                |state| algorithm.charge(state, now, charge.cost),
-            );
-        }
-    }
-
-    fn outcome(&self, now: Micros) -> Outcome {
-        self.algorithm
-            .outcome(self.state(), now, self.charge.cost, self.allowed)
-    }
-
-    fn state(&self) -> &State {
-        self.seen.as_ref().unwrap_or(self.entry.state())
-    }
-}
-
-impl Ledger for MemoryLedger {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        Reply::Now(Ok(self.charge_now(charges)))
-    }
-}
-
-impl fmt::Debug for MemoryLedger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryLedger").finish_non_exhaustive()
+        MemoryLedger::new(
+            clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
+            opened.collect(),
+        )
     }
 }

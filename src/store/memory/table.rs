@@ -1,172 +1,506 @@
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, TryLockError};
 
-use hashbrown::HashTable;
+use super::cell::Keeps;
+use super::counter::Fill;
+use super::page::{Page, Place};
+use super::pages::{Pages, Sight};
+use super::seed::RESERVED;
+use super::soonest::Soonest;
+use super::version::Lock;
+use crate::algorithm::Step;
+use crate::clock::Micros;
+use crate::decision::Outcome;
 
-use crate::algorithm::State;
-use crate::key::Key;
-
-/// The states of all keys under one policy, in parts that are locked apart.
+/// The states of all keys under one policy, up to a bound.
 ///
-/// Keys are hashed once for a decision, by std's keyed hash with a seed of the process's own, so that
-/// nobody can choose keys that collide.
-pub(super) struct Table {
-    number: usize,
-    seed: RandomState,
-    shards: [Mutex<Shard>; SHARDS],
+/// A key is known by its fingerprint. Below the bound, no key that has state is ever forgotten. At
+/// the bound, a newcomer takes the place of a key that is as good as new; if there is none, of the
+/// one on its own page that is the closest to that; if all of them are refusing, of one elsewhere
+/// that is not. If every key is refusing, all newcomers share one entry.
+pub(super) struct Table<S, C> {
+    rule: S,
+    /// The last moment that cells can hold; later ones are taken for it.
+    until: Micros,
+    pages: Pages<C>,
+    /// The entry that newcomers share when there is no room for them.
+    overflow: Page<C>,
+    bound: usize,
+    filled: Filled,
+    /// When a key of a page is as good as new.
+    idle: Soonest,
+    /// When a key of a page refuses no more.
+    going: Soonest,
+    /// The page that is looked through next for keys to forget, before another is added.
+    next_to_tidy: Mutex<usize>,
+    evicted: AtomicU64,
+    overflowed: AtomicU64,
 }
 
-type Shard = HashTable<Entry>;
+/// How many keys there are; a log counts as many as it has entries. Apart from what every
+/// decision reads, since every newcomer writes it.
+#[repr(align(64))]
+#[derive(Debug, Default)]
+struct Filled(AtomicUsize);
 
-struct Entry {
-    key: Key,
-    state: State,
+/// Where a key is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// By itself.
+    Apart,
+    /// Together with all others for whom there was no room.
+    Together,
 }
 
-const SHARDS: usize = 64;
+/// How many pages are looked through at most to make room for one newcomer. There are more only
+/// after thousands of keys have become exhausted since the last found.
+const SEARCHED: usize = 32;
 
-/// A shard looks for keys to forget when it would have to grow past this many.
-const WORTH_A_LOOK: usize = 16;
+/// If so many keys were forgotten on one page, the table need not grow yet.
+const WORTH_A_LOOK: usize = 4;
 
-impl Table {
-    pub(super) fn new(number: usize) -> Self {
+/// What a table is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    pub(super) fingerprint: u64,
+    pub(super) cost: u32,
+}
+
+/// A key's page as it was seen at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Glance {
+    index: usize,
+    seen: u64,
+    /// The time of the latest charge on the page.
+    pub(super) latest: Micros,
+    pub(super) counted: Counted,
+}
+
+/// What was found on a page.
+struct Found<'a, C> {
+    forgotten: usize,
+    /// Of the keys that are not refusing, the one that is the closest to new.
+    nearest: Option<Place<'a, C>>,
+}
+
+/// There is no place for a key unless room is made for it.
+pub(super) struct NoRoom;
+
+impl<S: Step, C: Keeps<S>> Table<S, C> {
+    pub(super) fn new(rule: S, until: Micros, bound: usize) -> Self {
+        let pages = Pages::new(bound);
         Self {
-            number,
-            seed: RandomState::new(),
-            shards: std::array::from_fn(|_| Mutex::default()),
+            rule,
+            until,
+            overflow: Page::new(),
+            bound,
+            filled: Filled::default(),
+            idle: Soonest::new(pages.most()),
+            going: Soonest::new(pages.most()),
+            next_to_tidy: Mutex::new(0),
+            evicted: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+            pages,
         }
     }
 
-    /// Its place in the order in which tables are locked.
-    pub(super) fn number(&self) -> usize {
-        self.number
-    }
-
-    pub(super) fn lock<'a>(&'a self, key: &'a Key) -> Locked<'a> {
-        let hash = self.seed.hash_one(key);
-        // The shard itself uses the highest and the lowest bits.
-        let shard = (hash >> 32) as usize % SHARDS;
-        // A panic (only a user's clock can) leaves states as they were: they are written last.
-        let shard = self.shards[shard]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Locked {
-            place: shard.find_bucket_index(hash, |entry| entry.key == *key),
-            table: self,
-            shard,
-            key,
-            hash,
-        }
-    }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        let len = |shard: &Mutex<Shard>| shard.lock().unwrap().len();
-        self.shards.iter().map(len).sum()
-    }
-}
-
-/// One key's state, to be read and written by nobody else meanwhile.
-pub(super) struct Locked<'a> {
-    table: &'a Table,
-    shard: MutexGuard<'a, Shard>,
-    key: &'a Key,
-    hash: u64,
-    /// Where the key stands in its shard, if it is there.
-    place: Option<usize>,
-}
-
-impl Locked<'_> {
-    pub(super) fn state(&self) -> &State {
-        const NEW: &State = &State::NEW;
-        self.place
-            .and_then(|place| self.shard.get_bucket(place))
-            .map_or(NEW, |entry| &entry.state)
-    }
-
-    /// Changes the state. A table that would have to grow for it first forgets what is as good
-    /// as new.
-    pub(super) fn change(
-        &mut self,
-        is_as_new: impl Fn(&State) -> bool,
-        change: impl FnOnce(&mut State),
-    ) {
-        let place = self
-            .place
-            .and_then(|place| self.shard.get_bucket_mut(place));
-        if let Some(entry) = place {
-            return change(&mut entry.state);
-        }
-        let mut state = State::NEW;
-        change(&mut state);
-        self.make_room(is_as_new);
-        let entry = Entry {
-            key: *self.key,
-            state,
+    pub(super) fn glance(&self, ask: Ask, counted: Counted) -> (&Page<C>, Glance) {
+        let Sight { page, index, seen } = match counted {
+            Counted::Apart => self.pages.sight(ask.fingerprint),
+            Counted::Together => Sight {
+                page: &self.overflow,
+                index: 0,
+                seen: self.overflow.version.seen(),
+            },
         };
-        let seed = &self.table.seed;
-        let entry = self
-            .shard
-            .insert_unique(self.hash, entry, |entry| seed.hash_one(entry.key));
-        self.place = Some(entry.bucket_index());
+        let latest = page.latest();
+        let glance = Glance {
+            index,
+            seen,
+            latest,
+            counted,
+        };
+        (page, glance)
     }
 
-    fn make_room(&mut self, is_as_new: impl Fn(&State) -> bool) {
-        let capacity = self.shard.capacity();
-        if self.shard.len() < capacity || capacity < WORTH_A_LOOK {
+    pub(super) fn page(&self, glance: &Glance) -> &Page<C> {
+        match glance.counted {
+            Counted::Apart => self.pages.page(glance.index),
+            Counted::Together => &self.overflow,
+        }
+    }
+
+    /// Something that is read of the key's state, if nothing has changed since the glance.
+    pub(super) fn read<R>(
+        &self,
+        (page, glance): (&Page<C>, &Glance),
+        ask: Ask,
+        now: Micros,
+        read: impl FnOnce(&S::Kept) -> R,
+    ) -> Option<R> {
+        let still_is = || page.version.still_is(glance.seen);
+        self.read_if(still_is, (page, glance), ask, now, read)
+    }
+
+    /// The same, of a page that is locked.
+    pub(super) fn read_locked<R>(
+        &self,
+        (page, glance): (&Page<C>, &Glance),
+        ask: Ask,
+        now: Micros,
+        read: impl FnOnce(&S::Kept) -> R,
+    ) -> Option<R> {
+        self.read_if(|| true, (page, glance), ask, now, read)
+    }
+
+    fn read_if<R>(
+        &self,
+        holds: impl FnOnce() -> bool,
+        (page, glance): (&Page<C>, &Glance),
+        ask: Ask,
+        now: Micros,
+        read: impl FnOnce(&S::Kept) -> R,
+    ) -> Option<R> {
+        let latest = page.latest();
+        let slot = page.find(glance.fingerprint(ask));
+        let seen = slot.map(|slot| slot.cell.see(&self.rule, latest));
+        // Before anything is made of it: what was read in the middle of a change makes no sense.
+        if !holds() {
+            return None;
+        }
+        let Some(seen) = seen else {
+            return Some(read(&S::Kept::default()));
+        };
+        let moved = if now < latest {
+            self.rule.moved_back(&seen, now)
+        } else {
+            None
+        };
+        Some(read(moved.as_ref().unwrap_or(&seen)))
+    }
+
+    pub(super) fn outcome(
+        &self,
+        kept: &S::Kept,
+        ask: Ask,
+        now: Micros,
+        allowed: bool,
+        counted: Counted,
+    ) -> Outcome {
+        let outcome = self.rule.outcome(kept, now, ask.cost, allowed);
+        match counted {
+            Counted::Apart => outcome,
+            Counted::Together => outcome.counted_together(),
+        }
+    }
+
+    /// Moves all that the page keeps back to now. The page is locked.
+    pub(super) fn step_back(&self, glance: &Glance, lock: &mut Lock<'_>, now: Micros) {
+        lock.changes();
+        let page = self.page(glance);
+        let latest = page.latest();
+        for place in page.keys() {
+            let cell = &place.slot().cell;
+            let moved = self.rule.moved_back(&cell.see(&self.rule, latest), now);
+            if let Some(moved) = moved {
+                cell.put(&self.rule, moved);
+            }
+        }
+        page.set_latest(now);
+        if glance.counted == Counted::Apart {
+            self.idle.may_be(glance.index, now);
+            self.going.may_be(glance.index, now);
+        }
+    }
+
+    /// Makes sure that there is a place for the key, and tells whether it is a newcomer's. The
+    /// page is locked.
+    pub(super) fn place(
+        &self,
+        (page, glance): (&Page<C>, &Glance),
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+    ) -> Result<bool, NoRoom> {
+        let fingerprint = glance.fingerprint(ask);
+        if page.find(fingerprint).is_some() {
+            return Ok(false);
+        }
+        lock.changes();
+        let place = match glance.counted {
+            Counted::Apart => self.room((page, glance), fingerprint, now).ok_or(NoRoom)?,
+            Counted::Together => self.pages.room(page, fingerprint),
+        };
+        place.take(fingerprint);
+        place.slot().cell.put(&self.rule, S::Kept::default());
+        Ok(true)
+    }
+
+    /// Charges a key that has a place. The page is locked.
+    pub(super) fn charge(
+        &self,
+        (page, glance): (&Page<C>, &Glance),
+        ask: Ask,
+        is_new: bool,
+        lock: &mut Lock<'_>,
+        now: Micros,
+    ) {
+        let Some(slot) = page.find(glance.fingerprint(ask)) else {
+            return;
+        };
+        lock.changes();
+        let latest = page.latest();
+        if now > latest {
+            page.set_latest(now);
+        }
+        let counted = glance.counted;
+        let (mut before, mut after) = (0, 0);
+        slot.cell.change(&self.rule, latest, |kept| {
+            before = self.rule.size(kept);
+            self.rule.charge(kept, now, ask.cost);
+            if is_new && counted == Counted::Apart {
+                let reset = now.saturating_add(self.rule.reset_after(kept, now));
+                self.idle.may_be(glance.index, reset);
+                self.going.may_be(glance.index, now);
+            }
+            after = self.rule.size(kept);
+            if after > before && !self.reserve(after - before) {
+                self.rule.squeeze(kept);
+                after = self.rule.size(kept);
+                self.take(after.saturating_sub(before));
+            }
+        });
+        self.free(before.saturating_sub(after));
+        if counted == Counted::Together {
+            self.overflowed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A newcomer that was given a place is not charged after all. The page is locked.
+    pub(super) fn abandon(&self, glance: &Glance, now: Micros) {
+        if glance.counted == Counted::Apart {
+            self.idle.may_be(glance.index, now);
+        }
+    }
+
+    /// A place for a newcomer, on its page or behind it. The page is locked.
+    fn room<'a>(
+        &self,
+        (page, glance): (&'a Page<C>, &Glance),
+        fingerprint: u64,
+        now: Micros,
+    ) -> Option<Place<'a, C>> {
+        let latest = page.latest();
+        let mut own = page.own(fingerprint);
+        if let Some(idle) = own.find(|place| self.distance(place, latest, now) == 0) {
+            self.replace(idle);
+            return Some(idle);
+        }
+        if let Some(empty) = page.empty(fingerprint)
+            && self.reserve(1)
+        {
+            return Some(empty);
+        }
+        // The page or the table is full.
+        let found = self.tidy((page, glance.index), now);
+        if self.reserve(1) {
+            return Some(self.pages.room(page, fingerprint));
+        }
+        if self.idle.due(now, glance.index).is_some() {
+            return None;
+        }
+        let victim = found.nearest?;
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.replace(victim);
+        Some(victim)
+    }
+
+    /// Makes room on whichever page has a key that can go. No page is locked.
+    pub(super) fn make_room(&self, glance: &Glance, now: Micros) -> bool {
+        let from = glance.index;
+        for _ in 0..SEARCHED {
+            let due = self
+                .idle
+                .due(now, from)
+                .or_else(|| self.going.due(now, from));
+            let Some(index) = due else { return false };
+            if self.clear_out(index, now) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Forgets what is as good as new on this page or, if the table has nothing of that kind, what
+    /// is nearest to it. Tells whether anything was forgotten.
+    fn clear_out(&self, index: usize, now: Micros) -> bool {
+        let page = self.pages.page(index);
+        let mut lock = page.version.wait_and_lock();
+        lock.changes();
+        let found = self.tidy((page, index), now);
+        if found.forgotten > 0 {
+            return true;
+        }
+        if self.idle.due(now, index).is_some() {
+            return false;
+        }
+        let Some(victim) = found.nearest else {
+            return false;
+        };
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.forget(victim);
+        true
+    }
+
+    /// Forgets every key of a page that is as good as new. The page is locked.
+    fn tidy<'a>(&self, (page, index): (&'a Page<C>, usize), now: Micros) -> Found<'a, C> {
+        let latest = page.latest();
+        let mut found = Found {
+            forgotten: 0,
+            nearest: None,
+        };
+        let mut least = u64::MAX;
+        for place in page.keys() {
+            let kept = place.slot().cell.see(&self.rule, latest);
+            let distance = self.rule.distance(&kept, now);
+            let can_go = distance < least && self.rule.allows(&kept, now, 1);
+            drop(kept);
+            if distance == 0 {
+                self.forget(place);
+                found.forgotten += 1;
+            } else if can_go {
+                least = distance;
+                found.nearest = Some(place);
+            }
+        }
+        if self.idle.is_due(index, now) {
+            let resets = |kept: &S::Kept| self.rule.reset_after(kept, now);
+            self.idle
+                .is_not_before(index, self.soonest(page, now, resets));
+        }
+        if found.nearest.is_none() && self.going.is_due(index, now) {
+            let retries = |kept: &S::Kept| self.rule.retry_after(kept, now, 1);
+            self.going
+                .is_not_before(index, self.soonest(page, now, retries));
+        }
+        found
+    }
+
+    fn soonest(
+        &self,
+        page: &Page<C>,
+        now: Micros,
+        wait: impl Fn(&S::Kept) -> Micros,
+    ) -> Option<Micros> {
+        let latest = page.latest();
+        let times = page.keys().map(|place| {
+            let kept = place.slot().cell.see(&self.rule, latest);
+            now.saturating_add(wait(&kept))
+        });
+        times.min()
+    }
+
+    /// Adds a page if there are too few for the keys, or forgets some keys. No page is locked.
+    pub(super) fn grow(&self, now: Micros) {
+        if !self.pages.are_too_few(self.filled()) {
             return;
         }
-        self.shard.retain(|entry| !is_as_new(&entry.state));
-        // With little room won the next look would come too soon: on average, a request pays for
-        // a few entries only.
-        if self.shard.len() > capacity / 2 {
-            let seed = &self.table.seed;
-            self.shard
-                .reserve(capacity, |entry| seed.hash_one(entry.key));
+        let mut next = match self.next_to_tidy.try_lock() {
+            Ok(next) => next,
+            Err(TryLockError::Poisoned(next)) => next.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        *next = (*next + 1) % self.pages.len();
+        let (index, page) = (*next, self.pages.page(*next));
+        let mut lock = page.version.wait_and_lock();
+        lock.changes();
+        let found = self.tidy((page, index), now);
+        drop(lock);
+        if found.forgotten >= WORTH_A_LOOK {
+            return;
+        }
+        self.pages.split(|page, half| {
+            for times in [&self.idle, &self.going] {
+                times.may_be(half, times.of(page));
+            }
+        });
+    }
+
+    pub(super) fn rule(&self) -> &S {
+        &self.rule
+    }
+
+    pub(super) fn until(&self) -> Micros {
+        self.until
+    }
+
+    pub(super) fn fill(&self) -> Fill {
+        Fill {
+            keys: self.filled(),
+            bound: self.bound,
+            bytes: self.pages.bytes() + self.idle.bytes() + self.going.bytes(),
+            evicted: self.evicted.load(Ordering::Relaxed),
+            overflowed: self.overflowed.load(Ordering::Relaxed),
+        }
+    }
+
+    fn filled(&self) -> usize {
+        self.filled.0.load(Ordering::Relaxed)
+    }
+
+    fn distance(&self, place: &Place<'_, C>, latest: Micros, now: Micros) -> u64 {
+        let kept = place.slot().cell.see(&self.rule, latest);
+        self.rule.distance(&kept, now)
+    }
+
+    fn forget(&self, place: Place<'_, C>) {
+        self.free(self.leave(place));
+    }
+
+    /// Forgets the key of a place that is to be another's.
+    fn replace(&self, place: Place<'_, C>) {
+        self.free(self.leave(place).saturating_sub(1));
+    }
+
+    /// Tells how much room the key had taken.
+    fn leave(&self, place: Place<'_, C>) -> usize {
+        let cell = &place.slot().cell;
+        let size = self.rule.size(&cell.see(&self.rule, Micros::ZERO));
+        cell.clear();
+        place.leave();
+        size
+    }
+
+    fn reserve(&self, size: usize) -> bool {
+        let fits = self.filled.0.fetch_add(size, Ordering::Relaxed) + size <= self.bound;
+        if !fits {
+            self.free(size);
+        }
+        fits
+    }
+
+    fn take(&self, size: usize) {
+        if size > 0 {
+            self.filled.0.fetch_add(size, Ordering::Relaxed);
+        }
+    }
+
+    fn free(&self, size: usize) {
+        if size > 0 {
+            self.filled.0.fetch_sub(size, Ordering::Relaxed);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::IntoKey;
-
-    fn fill(table: &Table, word: u64, count: u32) {
-        for key in 0..count {
-            let key = (word, key).into_key();
-            let state = State::from_words(&[word]);
-            table
-                .lock(&key)
-                .change(|state| state.words() == [IDLE], |kept| *kept = state);
-        }
+impl Glance {
+    pub(super) fn seen(&self) -> u64 {
+        self.seen
     }
 
-    const LIVE: u64 = 1;
-    const IDLE: u64 = 2;
-
-    #[test]
-    fn a_key_takes_as_much_memory_as_the_documentation_says() {
-        assert_eq!(size_of::<Key>(), 48);
-        assert_eq!(size_of::<State>(), 32);
-        assert_eq!(size_of::<Entry>(), 80);
-    }
-
-    #[test]
-    fn keys_that_are_as_good_as_new_are_forgotten_as_the_table_grows() {
-        let table = Table::new(0);
-        fill(&table, IDLE, 1_000_000);
-        assert!(table.len() < 10_000, "{} idle keys are kept", table.len());
-    }
-
-    #[test]
-    fn keys_with_state_are_never_forgotten() {
-        let table = Table::new(0);
-        fill(&table, LIVE, 10_000);
-        fill(&table, IDLE, 100_000);
-        for key in 0..10_000_u32 {
-            let key = (LIVE, key).into_key();
-            assert_eq!(table.lock(&key).state().words(), [LIVE]);
+    fn fingerprint(&self, ask: Ask) -> u64 {
+        match self.counted {
+            Counted::Apart => ask.fingerprint,
+            Counted::Together => RESERVED,
         }
     }
 }

@@ -1,0 +1,143 @@
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::algorithm::{Fixed, State, Step};
+use crate::clock::Micros;
+
+/// Where the state of one key is kept; guarded by the version of its page.
+pub(super) trait Cell: Default + Send + Sync + 'static {
+    /// Moves what is here to another cell.
+    fn move_to(&self, other: &Self);
+
+    /// Gives back what memory it holds, since its key is gone.
+    fn clear(&self) {}
+}
+
+/// A cell that keeps what this rule keeps. `latest` is the time of the page's latest charge.
+pub(super) trait Keeps<S: Step>: Cell {
+    /// What was read.
+    type Seen<'a>: Deref<Target = S::Kept>;
+
+    fn see(&self, rule: &S, latest: Micros) -> Self::Seen<'_>;
+
+    fn put(&self, rule: &S, kept: S::Kept);
+
+    fn change(&self, rule: &S, latest: Micros, change: impl FnOnce(&mut S::Kept));
+}
+
+/// A copy of what is kept.
+pub(super) struct Copied<K>(K);
+
+impl<K> Deref for Copied<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.0
+    }
+}
+
+/// One word, for rules whose numbers fit.
+#[derive(Debug, Default)]
+pub(super) struct Word(AtomicU64);
+
+impl Cell for Word {
+    fn move_to(&self, other: &Self) {
+        let word = self.0.load(Ordering::Relaxed);
+        other.0.store(word, Ordering::Relaxed);
+    }
+}
+
+impl<S: Fixed> Keeps<S> for Word {
+    type Seen<'a> = Copied<S::Kept>;
+
+    fn see(&self, rule: &S, latest: Micros) -> Copied<S::Kept> {
+        Copied(rule.unpack(self.0.load(Ordering::Relaxed), latest))
+    }
+
+    fn put(&self, rule: &S, kept: S::Kept) {
+        self.0.store(rule.pack(kept), Ordering::Relaxed);
+    }
+
+    fn change(&self, rule: &S, latest: Micros, change: impl FnOnce(&mut S::Kept)) {
+        let mut kept = rule.unpack(self.0.load(Ordering::Relaxed), latest);
+        change(&mut kept);
+        self.0.store(rule.pack(kept), Ordering::Relaxed);
+    }
+}
+
+/// As many words as a rule of a fixed number needs.
+#[derive(Debug, Default)]
+pub(super) struct Words([AtomicU64; 3]);
+
+impl Words {
+    fn load(&self) -> [u64; 3] {
+        self.0.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    fn store(&self, words: [u64; 3]) {
+        for (place, word) in self.0.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Cell for Words {
+    fn move_to(&self, other: &Self) {
+        other.store(self.load());
+    }
+}
+
+impl<S: Fixed> Keeps<S> for Words {
+    type Seen<'a> = Copied<S::Kept>;
+
+    fn see(&self, rule: &S, _: Micros) -> Copied<S::Kept> {
+        Copied(rule.of_words(self.load()))
+    }
+
+    fn put(&self, rule: &S, kept: S::Kept) {
+        self.store(rule.words(kept));
+    }
+
+    fn change(&self, rule: &S, _: Micros, change: impl FnOnce(&mut S::Kept)) {
+        let mut kept = rule.of_words(self.load());
+        change(&mut kept);
+        self.store(rule.words(kept));
+    }
+}
+
+/// A state of any length.
+#[derive(Debug, Default)]
+pub(super) struct Long(Mutex<State>);
+
+impl Long {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cell for Long {
+    fn move_to(&self, other: &Self) {
+        *other.lock() = std::mem::take(&mut *self.lock());
+    }
+
+    fn clear(&self) {
+        *self.lock() = State::NEW;
+    }
+}
+
+impl<S: Step<Kept = State>> Keeps<S> for Long {
+    type Seen<'a> = MutexGuard<'a, State>;
+
+    fn see(&self, _: &S, _: Micros) -> MutexGuard<'_, State> {
+        self.lock()
+    }
+
+    fn put(&self, _: &S, kept: State) {
+        *self.lock() = kept;
+    }
+
+    fn change(&self, _: &S, _: Micros, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+    }
+}

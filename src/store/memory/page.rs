@@ -1,0 +1,203 @@
+use std::array;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::version::Version;
+use crate::clock::Micros;
+
+/// Some tens of keys that are guarded together.
+///
+/// A key may stand in any slot. It is looked for in the four of its own, which share a line of
+/// the cache; only if it is not there are the tags, a byte for each slot, looked through.
+///
+/// All of it is read and written under its version, which also guards the pages behind it.
+#[repr(align(64))]
+#[derive(Debug)]
+pub(super) struct Page<C> {
+    pub(super) version: Version,
+    latest: AtomicU64,
+    /// Where keys go when all slots are taken: with a table as full as it gets, one page in
+    /// thirty has one.
+    next: OnceLock<Box<Self>>,
+    tags: [AtomicU64; SLOTS / TAGS_IN_A_WORD],
+    slots: [Slot<C>; SLOTS],
+}
+
+/// A key, by its fingerprint, and its state.
+#[derive(Debug, Default)]
+pub(super) struct Slot<C> {
+    fingerprint: AtomicU64,
+    pub(super) cell: C,
+}
+
+pub(super) const SLOTS: usize = 64;
+
+/// How many slots are a key's own.
+const OWN: usize = 4;
+
+const TAGS_IN_A_WORD: usize = 8;
+const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// Of a slot in which there is no key.
+const EMPTY: u64 = 0;
+
+/// Seven bits of a fingerprint, and one that says that the slot is taken.
+fn tag(fingerprint: u64) -> u64 {
+    fingerprint >> 33 & 0x7f | 0x80
+}
+
+/// The first slot of a key's own.
+fn own(fingerprint: u64) -> usize {
+    let slot = (fingerprint >> 24) as usize % SLOTS;
+    slot & !(OWN - 1)
+}
+
+impl<C: Default> Page<C> {
+    pub(super) fn new() -> Self {
+        Self {
+            version: Version::default(),
+            latest: AtomicU64::new(0),
+            next: OnceLock::new(),
+            tags: [const { AtomicU64::new(0) }; SLOTS / TAGS_IN_A_WORD],
+            slots: array::from_fn(|_| Slot::default()),
+        }
+    }
+
+    /// The page behind this one, which is made if there is none.
+    pub(super) fn next(&self, made: impl FnOnce()) -> &Self {
+        self.next.get_or_init(|| {
+            made();
+            Box::new(Self::new())
+        })
+    }
+}
+
+impl<C> Page<C> {
+    /// The time of the latest charge to any of its keys.
+    pub(super) fn latest(&self) -> Micros {
+        Micros::new(self.latest.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_latest(&self, latest: Micros) {
+        self.latest.store(latest.get(), Ordering::Relaxed);
+    }
+
+    /// The slot of this key.
+    pub(super) fn find(&self, fingerprint: u64) -> Option<&Slot<C>> {
+        let is_it = |slot: &&Slot<C>| slot.fingerprint.load(Ordering::Relaxed) == fingerprint;
+        let first = own(fingerprint);
+        let own = self.slots[first..first + OWN].iter().find(is_it);
+        own.or_else(|| {
+            let tag = tag(fingerprint) * LOWEST_BITS;
+            let mut slots = self.tags.iter().enumerate().flat_map(|(word, tags)| {
+                let differing = tags.load(Ordering::Relaxed) ^ tag;
+                // Has a bit for each byte that is zero, and a few more, which are looked at in vain.
+                let alike = differing.wrapping_sub(LOWEST_BITS) & !differing & HIGHEST_BITS;
+                bytes(alike).map(move |byte| &self.slots[word * TAGS_IN_A_WORD + byte])
+            });
+            slots.find(is_it)
+        })
+        .or_else(|| self.next.get()?.find(fingerprint))
+    }
+
+    /// The slots of a key's own in which there are other keys.
+    pub(super) fn own(&self, fingerprint: u64) -> impl Iterator<Item = Place<'_, C>> {
+        let first = own(fingerprint);
+        (first..first + OWN)
+            .map(|slot| Place { page: self, slot })
+            .filter(Place::is_taken)
+    }
+
+    /// A slot without a key, if there is one on this page; one of the key's own if possible.
+    pub(super) fn empty(&self, fingerprint: u64) -> Option<Place<'_, C>> {
+        let first = own(fingerprint);
+        let own = (first..first + OWN).map(|slot| Place { page: self, slot });
+        let mut empty = own.filter(|place| !place.is_taken());
+        empty.next().or_else(|| {
+            self.tags.iter().enumerate().find_map(|(word, tags)| {
+                let empty = !tags.load(Ordering::Relaxed) & HIGHEST_BITS;
+                let slot = word * TAGS_IN_A_WORD + bytes(empty).next()?;
+                Some(Place { page: self, slot })
+            })
+        })
+    }
+
+    /// Every key, also those on the pages behind this one.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Place<'_, C>> {
+        std::iter::successors(Some(self), |page| page.next.get().map(Box::as_ref)).flat_map(
+            |page| {
+                page.tags.iter().enumerate().flat_map(move |(word, tags)| {
+                    let taken = tags.load(Ordering::Relaxed) & HIGHEST_BITS;
+                    bytes(taken).map(move |byte| Place {
+                        page,
+                        slot: word * TAGS_IN_A_WORD + byte,
+                    })
+                })
+            },
+        )
+    }
+}
+
+/// The bytes of a word whose highest bit is set, by their places.
+fn bytes(mut highest_bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (highest_bits != 0).then(|| {
+            let byte = highest_bits.trailing_zeros() as usize / TAGS_IN_A_WORD;
+            highest_bits &= highest_bits - 1;
+            byte
+        })
+    })
+}
+
+/// A slot and the page that it is on.
+#[derive(Debug)]
+pub(super) struct Place<'a, C> {
+    page: &'a Page<C>,
+    slot: usize,
+}
+
+impl<'a, C> Place<'a, C> {
+    pub(super) fn slot(&self) -> &'a Slot<C> {
+        &self.page.slots[self.slot]
+    }
+
+    pub(super) fn is_on(&self, page: &Page<C>) -> bool {
+        std::ptr::eq(self.page, page)
+    }
+
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.slot().fingerprint.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn take(&self, fingerprint: u64) {
+        self.slot()
+            .fingerprint
+            .store(fingerprint, Ordering::Relaxed);
+        self.set_tag(tag(fingerprint));
+    }
+
+    pub(super) fn leave(&self) {
+        self.slot().fingerprint.store(EMPTY, Ordering::Relaxed);
+        self.set_tag(EMPTY);
+    }
+
+    fn is_taken(&self) -> bool {
+        self.fingerprint() != EMPTY
+    }
+
+    fn set_tag(&self, tag: u64) {
+        let word = &self.page.tags[self.slot / TAGS_IN_A_WORD];
+        let bits = self.slot % TAGS_IN_A_WORD * 8;
+        let others = word.load(Ordering::Relaxed) & !(0xff << bits);
+        word.store(others | tag << bits, Ordering::Relaxed);
+    }
+}
+
+impl<C> Clone for Place<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Place<'_, C> {}
