@@ -200,8 +200,8 @@ impl Algorithm {
             Self::SlidingLog(log) => act.long(*log),
             Self::SlidingSlots(slots) => act.long(*slots),
             Self::TokenBucket(bucket) => bucket.with_rule(act),
-            Self::LeakyBucket(bucket) => act.fixed(bucket.as_gcra()),
-            Self::Gcra(gcra) => act.fixed(*gcra),
+            Self::LeakyBucket(bucket) => bucket.as_gcra().with_rule(act),
+            Self::Gcra(gcra) => gcra.with_rule(act),
             Self::Unlimited => act.long(Unlimited),
         }
     }
@@ -213,6 +213,16 @@ pub(crate) trait WithRule {
 
     /// With a rule that keeps a fixed number of words.
     fn fixed(self, rule: impl Fixed) -> Self::Result;
+
+    /// With one that is the same in numbers of two widths: one that holds whatever it may be
+    /// given, and one, if there is such, that holds what the rule leaves itself.
+    fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Self::Result
+    where
+        Self: Sized,
+    {
+        let _ = narrow;
+        self.fixed(wide)
+    }
 
     /// With one that keeps as many as it needs.
     fn long(self, rule: impl Step<Kept = State>) -> Self::Result;

@@ -68,6 +68,8 @@ impl Micros {
 impl From<Duration> for Micros {
     /// Rounds down to whole microseconds; longer than 584,000 years becomes that.
     fn from(duration: Duration) -> Self {
-        Self(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+        let seconds = duration.as_secs().checked_mul(1_000_000);
+        let below = u64::from(duration.subsec_micros());
+        Self(seconds.map_or(u64::MAX, |micros| micros.saturating_add(below)))
     }
 }

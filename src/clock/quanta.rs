@@ -26,34 +26,45 @@ use super::{Clock, Micros};
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct QuantaClock(());
+pub struct QuantaClock(&'static Shared);
 
+#[derive(Debug)]
 struct Shared {
     anchor: Anchor,
     clock: quanta::Clock,
     zero: u64,
+    /// Microseconds in 2^64 ticks of the counter, none of which is longer than one.
+    rate: u64,
 }
 
 static SHARED: LazyLock<Shared> = LazyLock::new(|| {
-    Anchor::watch(|| &SHARED.anchor, elapsed);
+    Anchor::watch(|| &SHARED.anchor, || SHARED.elapsed());
     let clock = quanta::Clock::new();
+    let nanos = clock.delta_as_nanos(0, 1 << TICKS);
     Shared {
         anchor: Anchor::now(),
         zero: clock.raw(),
+        rate: u64::try_from((u128::from(nanos) << (u64::BITS - TICKS)) / 1_000).unwrap_or(u64::MAX),
         clock,
     }
 });
 
-fn elapsed() -> Micros {
-    let Shared { clock, zero, .. } = &*SHARED;
-    Micros::new(clock.delta_as_nanos(*zero, clock.raw()) / 1_000)
+/// So many ticks, as a power of two, take the clock's rate exactly enough: it errs by less than a
+/// second in a century.
+const TICKS: u32 = 40;
+
+impl Shared {
+    fn elapsed(&self) -> Micros {
+        let micros = |ticks: u64| ((u128::from(ticks) * u128::from(self.rate)) >> u64::BITS) as u64;
+        let ticks = self.clock.raw().saturating_sub(self.zero);
+        Micros::new(micros(ticks))
+    }
 }
 
 impl QuantaClock {
     /// The process's one clock of this kind; the first call calibrates it.
     pub fn new() -> Self {
-        LazyLock::force(&SHARED);
-        Self(())
+        Self(&SHARED)
     }
 }
 
@@ -65,7 +76,7 @@ impl Default for QuantaClock {
 
 impl Clock for QuantaClock {
     fn now(&self) -> Micros {
-        SHARED.anchor.at(elapsed())
+        self.0.anchor.at(self.0.elapsed())
     }
 }
 

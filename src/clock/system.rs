@@ -16,22 +16,32 @@ use super::{Clock, Micros};
 /// machines' own clocks do. A wall clock that was wrongly ahead, at the start or later, leaves this
 /// one ahead until the process starts again.
 #[derive(Clone, Copy, Debug)]
-pub struct SystemClock(());
+pub struct SystemClock(&'static Shared);
 
-static SHARED: LazyLock<(Anchor, Instant)> = LazyLock::new(|| {
-    Anchor::watch(|| &SHARED.0, elapsed);
-    (Anchor::now(), Instant::now())
+#[derive(Debug)]
+struct Shared {
+    anchor: Anchor,
+    zero: Instant,
+}
+
+static SHARED: LazyLock<Shared> = LazyLock::new(|| {
+    Anchor::watch(|| &SHARED.anchor, || SHARED.elapsed());
+    Shared {
+        anchor: Anchor::now(),
+        zero: Instant::now(),
+    }
 });
 
-fn elapsed() -> Micros {
-    Micros::from(SHARED.1.elapsed())
+impl Shared {
+    fn elapsed(&self) -> Micros {
+        Micros::from(self.zero.elapsed())
+    }
 }
 
 impl SystemClock {
     /// The process's one system clock; the first call sets it.
     pub fn new() -> Self {
-        LazyLock::force(&SHARED);
-        Self(())
+        Self(&SHARED)
     }
 }
 
@@ -43,7 +53,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Micros {
-        SHARED.0.at(elapsed())
+        self.0.anchor.at(self.0.elapsed())
     }
 }
 

@@ -121,6 +121,7 @@ impl IntoKey for usize {
 
 /// The address itself.
 impl IntoKey for Ipv4Addr {
+    #[inline]
     fn into_key(self) -> Key {
         Key::ipv4(self)
     }
@@ -129,6 +130,7 @@ impl IntoKey for Ipv4Addr {
 /// Its /64 network: the least that one subscriber has, who chooses the rest freely. An IPv4
 /// address mapped into IPv6 is that IPv4 address.
 impl IntoKey for Ipv6Addr {
+    #[inline]
     fn into_key(self) -> Key {
         const PREFIX: u8 = 64;
         const HOST: u128 = u128::MAX >> PREFIX;
@@ -142,6 +144,7 @@ impl IntoKey for Ipv6Addr {
 /// The address itself of IPv4, the /64 network of IPv6. For one address of IPv6 alone use its
 /// octets.
 impl IntoKey for IpAddr {
+    #[inline]
     fn into_key(self) -> Key {
         match self {
             Self::V4(address) => address.into_key(),

@@ -1,3 +1,4 @@
+use std::array;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,13 +14,15 @@ use sha2::{Digest, Sha256};
 /// Make one from a value by [`IntoKey`](super::IntoKey). Its `Debug` form shows an address or a
 /// number, and of text and bytes only the length, since they may be secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    kind: Kind,
-    len: u8,
-    bytes: [u8; CAPACITY],
-}
+pub struct Key([u64; WORDS]);
 
-const CAPACITY: usize = 46;
+/// The first byte of the words, the lowest of the first, is the kind; the second is the length;
+/// the others are the value, and zero behind it. Words, since a key is made, copied and hashed for
+/// each decision.
+const WORDS: usize = 6;
+const WORD: usize = size_of::<u64>();
+const HEAD: usize = 2;
+const CAPACITY: usize = WORDS * WORD - HEAD;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -37,15 +40,27 @@ enum Kind {
     DigestOfPair,
 }
 
+impl Kind {
+    const ALL: [Self; 11] = [
+        Self::Nobody,
+        Self::Bytes,
+        Self::Text,
+        Self::Number,
+        Self::Negative,
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::Pair,
+        Self::DigestOfBytes,
+        Self::DigestOfText,
+        Self::DigestOfPair,
+    ];
+}
+
 impl Key {
     /// All who left their key out, such as clients that do not send the header it is made of.
     ///
     /// No value that a client sends is this key.
-    pub const NOBODY: Self = Self {
-        kind: Kind::Nobody,
-        len: 0,
-        bytes: [0; CAPACITY],
-    };
+    pub const NOBODY: Self = Self([Kind::Nobody as u64, 0, 0, 0, 0, 0]);
 
     pub(super) fn text(text: &str) -> Self {
         Self::of(Kind::Text, Kind::DigestOfText, text.as_bytes())
@@ -56,38 +71,41 @@ impl Key {
     }
 
     pub(super) fn number(number: u128) -> Self {
-        Self::short(Kind::Number, &number.to_be_bytes())
+        Self::long(Kind::Number, number.to_be_bytes(), None)
     }
 
     /// A number of a signed type; equal to the same number of an unsigned one.
     pub(super) fn signed(number: i128) -> Self {
         match u128::try_from(number) {
             Ok(number) => Self::number(number),
-            Err(_) => Self::short(Kind::Negative, &number.unsigned_abs().to_be_bytes()),
+            Err(_) => Self::long(Kind::Negative, number.unsigned_abs().to_be_bytes(), None),
         }
     }
 
+    #[inline]
     pub(super) fn ipv4(address: Ipv4Addr) -> Self {
-        Self::short(Kind::Ipv4, &address.octets())
+        let octets = address.octets();
+        let address = u64::from(u32::from_le_bytes(octets));
+        let first = head(Kind::Ipv4, octets.len()) | address << (8 * HEAD);
+        Self([first, 0, 0, 0, 0, 0])
     }
 
     /// A network of IPv6, its host part cleared and its length in bits behind it.
+    #[inline]
     pub(super) fn ipv6(network: Ipv6Addr, prefix: u8) -> Self {
-        let mut bytes = [prefix; 17];
-        bytes[..16].copy_from_slice(&network.octets());
-        Self::short(Kind::Ipv6, &bytes)
+        Self::long(Kind::Ipv6, network.octets(), Some(prefix))
     }
 
     /// Two keys as one. Kind and length stand before each part, so that parts cannot run
     /// together.
     pub(super) fn pair(first: &Self, second: &Self) -> Self {
-        let mut joined = [0; 2 * (2 + CAPACITY)];
+        let mut joined = [0; 2 * WORDS * WORD];
         let mut len = 0;
         for part in [first, second] {
-            joined[len] = part.kind as u8;
-            joined[len + 1] = part.len;
-            joined[len + 2..][..part.as_bytes().len()].copy_from_slice(part.as_bytes());
-            len += 2 + part.as_bytes().len();
+            let bytes = part.to_bytes();
+            let end = HEAD + part.len();
+            joined[len..][..end].copy_from_slice(&bytes[..end]);
+            len += end;
         }
         Self::of(Kind::Pair, Kind::DigestOfPair, &joined[..len])
     }
@@ -101,47 +119,72 @@ impl Key {
     }
 
     /// `input` is at most `CAPACITY` long.
-    #[expect(clippy::cast_possible_truncation, reason = "CAPACITY fits in a byte")]
     fn short(kind: Kind, input: &[u8]) -> Self {
-        let mut bytes = [0; CAPACITY];
-        bytes[..input.len()].copy_from_slice(input);
-        Self {
-            kind,
-            len: input.len() as u8,
-            bytes,
-        }
+        let mut bytes = [0; WORDS * WORD];
+        bytes[HEAD..][..input.len()].copy_from_slice(input);
+        let mut words = array::from_fn(|word| {
+            let mut part = [0; WORD];
+            part.copy_from_slice(&bytes[word * WORD..][..WORD]);
+            u64::from_le_bytes(part)
+        });
+        words[0] |= head(kind, input.len());
+        Self(words)
     }
 
-    fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
+    /// Sixteen bytes, and perhaps one behind them.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the rest is in the next word"
+    )]
+    fn long(kind: Kind, bytes: [u8; 16], last: Option<u8>) -> Self {
+        let len = bytes.len() + usize::from(last.is_some());
+        let bytes = u128::from_le_bytes(bytes);
+        let first = head(kind, len) | (bytes << (8 * HEAD)) as u64;
+        let second = (bytes >> (8 * (WORD - HEAD))) as u64;
+        let third = (bytes >> (8 * (2 * WORD - HEAD))) as u64 | u64::from(last.unwrap_or(0)) << 16;
+        Self([first, second, third, 0, 0, 0])
     }
+
+    fn kind(&self) -> Kind {
+        let kind = usize::from(self.0[0].to_le_bytes()[0]);
+        Kind::ALL.get(kind).copied().unwrap_or(Kind::Nobody)
+    }
+
+    fn len(&self) -> usize {
+        self.0[0].to_le_bytes()[1].into()
+    }
+
+    fn to_bytes(self) -> [u8; WORDS * WORD] {
+        let mut bytes = [0; WORDS * WORD];
+        for (part, word) in bytes.chunks_exact_mut(WORD).zip(self.0) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// The lowest bits of the first word.
+#[inline]
+fn head(kind: Kind, len: usize) -> u64 {
+    kind as u64 | (len as u64) << 8
 }
 
 impl Hash for Key {
-    /// The bytes behind the length are all zero, so equal keys hash alike without most of them,
-    /// and whole words are hashed faster than single bytes.
+    /// What is behind the length is zero, so equal keys hash alike without it.
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let (head, rest) = self.bytes.split_at(WORD - 2);
-        let mut first = [0; WORD];
-        first[0] = self.kind as u8;
-        first[1] = self.len;
-        first[2..].copy_from_slice(head);
-        state.write_u64(u64::from_ne_bytes(first));
-        let words = usize::from(self.len)
-            .saturating_sub(head.len())
-            .div_ceil(WORD);
-        for word in rest.as_chunks().0.iter().take(words) {
-            state.write_u64(u64::from_ne_bytes(*word));
+        let words = (HEAD + self.len()).div_ceil(WORD);
+        for word in self.0.iter().take(words) {
+            state.write_u64(*word);
         }
     }
 }
 
-const WORD: usize = size_of::<u64>();
-
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.as_bytes();
-        match self.kind {
+        let bytes = &self.to_bytes()[HEAD..][..self.len()];
+        match self.kind() {
             Kind::Nobody => f.write_str("Key(nobody)"),
             Kind::Number => write!(f, "Key(number {})", number(bytes)),
             Kind::Negative => write!(f, "Key(number -{})", number(bytes)),
@@ -157,8 +200,8 @@ impl fmt::Debug for Key {
                 None => f.write_str("Key(address)"),
             },
             Kind::Pair => f.write_str("Key(pair)"),
-            Kind::Text => write!(f, "Key(text of {} bytes)", self.len),
-            Kind::Bytes => write!(f, "Key({} bytes)", self.len),
+            Kind::Text => write!(f, "Key(text of {} bytes)", self.len()),
+            Kind::Bytes => write!(f, "Key({} bytes)", self.len()),
             Kind::DigestOfBytes | Kind::DigestOfText | Kind::DigestOfPair => {
                 f.write_str("Key(digest)")
             }

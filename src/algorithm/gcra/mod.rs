@@ -7,7 +7,7 @@ mod step;
 
 use std::time::Duration;
 
-use super::quota_constructors;
+use super::{WithRule, quota_constructors};
 use crate::quota::Quota;
 
 /// The generic cell rate algorithm: each request is due one emission interval after the one
@@ -87,6 +87,10 @@ impl Gcra {
     /// How many requests may come at one instant.
     pub const fn size(&self) -> u32 {
         self.burst
+    }
+
+    pub(super) fn with_rule<W: WithRule>(self, act: W) -> W::Result {
+        act.of_two_widths(self.rule(), self.narrow_rule())
     }
 
     /// The time between two requests at the steady rate, rounded up to whole microseconds;

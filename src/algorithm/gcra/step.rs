@@ -3,24 +3,111 @@ use crate::algorithm::State;
 use crate::algorithm::step::{Fixed, Step};
 use crate::clock::Micros;
 
-/// What was owed at one moment, in parts of a request: see `Gcra::parts`.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Debt {
-    at: u64,
-    owed: u128,
+/// The rule of a bucket, in numbers of one width: 128 bits hold every debt, and 64 most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drain<N> {
+    gcra: Gcra,
+    capacity: N,
 }
 
-/// The sums below are in parts of a request. A debt is at most 2^32 requests of 2^45 parts (366
-/// days in microseconds), and what drains is at most 2^64 µs times 2^32 parts: 128 bits hold
-/// them all.
-impl Gcra {
-    fn in_parts(self, requests: u32) -> u128 {
-        u128::from(requests) * u128::from(self.parts)
+/// What was owed at one moment, in parts of a request: see `Gcra::parts`.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Debt<N> {
+    at: u64,
+    owed: N,
+}
+
+/// A number of parts. A debt is at most 2^32 requests of 2^45 parts (366 days in microseconds),
+/// and what drains is at most 2^64 µs times 2^32 parts: 128 bits hold them all.
+pub(crate) trait Parts: Copy + Default + Ord + Send + Sync + 'static {
+    fn product(a: u64, b: u64) -> Self;
+
+    fn plus(self, other: Self) -> Self;
+
+    fn saturating_minus(self, other: Self) -> Self;
+
+    fn widened(self) -> u128;
+
+    fn of_halves(high: u64, low: u64) -> Self;
+}
+
+impl Parts for u128 {
+    #[inline]
+    fn product(a: u64, b: u64) -> Self {
+        Self::from(a) * Self::from(b)
     }
 
-    fn owed(self, debt: Debt, now: Micros) -> u128 {
-        let drained = u128::from(now.get().saturating_sub(debt.at)) * u128::from(self.drain);
-        debt.owed.saturating_sub(drained)
+    #[inline]
+    fn plus(self, other: Self) -> Self {
+        self + other
+    }
+
+    #[inline]
+    fn saturating_minus(self, other: Self) -> Self {
+        self.saturating_sub(other)
+    }
+
+    fn widened(self) -> u128 {
+        self
+    }
+
+    fn of_halves(high: u64, low: u64) -> Self {
+        Self::from(high) << u64::BITS | Self::from(low)
+    }
+}
+
+/// For buckets of less than 2^62 parts, and for debts that they have left: what drains in a time
+/// that is too long for 64 bits is more than any of these.
+impl Parts for u64 {
+    #[inline]
+    fn product(a: u64, b: u64) -> Self {
+        a.saturating_mul(b)
+    }
+
+    #[inline]
+    fn plus(self, other: Self) -> Self {
+        self.saturating_add(other)
+    }
+
+    #[inline]
+    fn saturating_minus(self, other: Self) -> Self {
+        self.saturating_sub(other)
+    }
+
+    #[inline]
+    fn widened(self) -> u128 {
+        self.into()
+    }
+
+    #[inline]
+    fn of_halves(high: u64, low: u64) -> Self {
+        if high > 0 { Self::MAX } else { low }
+    }
+}
+
+impl Gcra {
+    /// The rule, in numbers that hold any debt, whoever has left it.
+    pub(super) fn rule(self) -> Drain<u128> {
+        Drain {
+            gcra: self,
+            capacity: u128::product(self.limit().into(), self.parts),
+        }
+    }
+
+    /// The rule in narrower numbers, if they hold what it leaves itself.
+    pub(super) fn narrow_rule(self) -> Option<Drain<u64>> {
+        let capacity = u64::try_from(self.rule().capacity).ok()?;
+        (capacity < 1 << 62).then_some(Drain {
+            gcra: self,
+            capacity,
+        })
+    }
+
+    fn limit(self) -> u32 {
+        match self.drain {
+            0 => 0,
+            _ => self.burst,
+        }
     }
 
     /// The time in which so many parts drain, rounded up. A rate of 0 has a limit of 0, whose
@@ -39,119 +126,135 @@ impl Gcra {
     }
 }
 
-impl Step for Gcra {
-    type Kept = Debt;
+impl<N: Parts> Drain<N> {
+    fn in_parts(&self, requests: u32) -> N {
+        N::product(requests.into(), self.gcra.parts)
+    }
+
+    #[inline]
+    fn owed(&self, debt: &Debt<N>, now: Micros) -> N {
+        let elapsed = now.get().saturating_sub(debt.at);
+        let drained = N::product(elapsed, self.gcra.drain);
+        debt.owed.saturating_minus(drained)
+    }
+}
+
+impl<N: Parts> Step for Drain<N> {
+    type Kept = Debt<N>;
 
     /// A state is kept in requests, and not as the moment at which the debt is drained, so that
     /// it survives a change of the rate.
-    fn read(&self, state: State) -> Debt {
+    fn read(&self, state: State) -> Debt<N> {
         let [at, whole, part] = state.first();
-        let part = part.min(self.parts - 1);
-        let owed = u128::from(whole) * u128::from(self.parts) + u128::from(part);
+        let part = N::product(part.min(self.gcra.parts - 1), 1);
+        let owed = N::product(whole, self.gcra.parts).plus(part);
         Debt { at, owed }
     }
 
-    fn write(&self, Debt { at, owed }: Debt) -> State {
-        let (whole, part) = self.divided(owed);
+    fn write(&self, Debt { at, owed }: Debt<N>) -> State {
+        let (whole, part) = self.gcra.divided(owed.widened());
         State::unless_new([at, whole, part])
     }
 
     fn limit(&self) -> u32 {
-        match self.drain {
-            0 => 0,
-            _ => self.burst,
-        }
+        self.gcra.limit()
     }
 
     fn window(&self) -> Micros {
-        self.time_to_drain(self.in_parts(self.limit()))
+        self.gcra.time_to_drain(self.capacity.widened())
     }
 
     fn longest_wait(&self) -> Micros {
         self.window()
     }
 
-    fn moved_back(&self, debt: &Debt, now: Micros) -> Option<Debt> {
+    fn moved_back(&self, debt: &Debt<N>, now: Micros) -> Option<Debt<N>> {
         let mut possible = Debt {
             at: debt.at.min(now.get()),
             ..*debt
         };
         // What has drained since then has drained, also of a debt from a larger capacity.
-        let capacity = self.in_parts(self.limit());
-        if self.owed(possible, now) > capacity {
+        if self.owed(&possible, now) > self.capacity {
             possible = Debt {
                 at: now.get(),
-                owed: capacity,
+                owed: self.capacity,
             };
         }
         (possible != *debt).then_some(possible)
     }
 
-    fn admits(&self, debt: &Debt, now: Micros, cost: u32) -> bool {
-        self.owed(*debt, now) + self.in_parts(cost) <= self.in_parts(self.limit())
+    #[inline]
+    fn admits(&self, debt: &Debt<N>, now: Micros, cost: u32) -> bool {
+        self.owed(debt, now).plus(self.in_parts(cost)) <= self.capacity
     }
 
-    fn charge(&self, debt: &mut Debt, now: Micros, cost: u32) {
+    #[inline]
+    fn charge(&self, debt: &mut Debt<N>, now: Micros, cost: u32) {
         *debt = Debt {
             at: now.get(),
-            owed: self.owed(*debt, now) + self.in_parts(cost),
+            owed: self.owed(debt, now).plus(self.in_parts(cost)),
         };
     }
 
-    fn remaining(&self, debt: &Debt, now: Micros) -> u32 {
-        let free = self.in_parts(self.limit()) - self.owed(*debt, now);
-        let (whole, _) = self.divided(free);
+    fn remaining(&self, debt: &Debt<N>, now: Micros) -> u32 {
+        let free = self.capacity.saturating_minus(self.owed(debt, now));
+        let (whole, _) = self.gcra.divided(free.widened());
         whole.try_into().unwrap_or(self.limit())
     }
 
-    fn distance(&self, debt: &Debt, now: Micros) -> u64 {
-        narrow(self.owed(*debt, now))
+    fn distance(&self, debt: &Debt<N>, now: Micros) -> u64 {
+        narrow(self.owed(debt, now).widened())
     }
 
-    fn reset_after(&self, debt: &Debt, now: Micros) -> Micros {
-        self.time_to_drain(self.owed(*debt, now))
+    fn reset_after(&self, debt: &Debt<N>, now: Micros) -> Micros {
+        self.gcra.time_to_drain(self.owed(debt, now).widened())
     }
 
-    fn retry_after(&self, debt: &Debt, now: Micros, cost: u32) -> Micros {
+    fn retry_after(&self, debt: &Debt<N>, now: Micros, cost: u32) -> Micros {
         let room = self.in_parts(self.limit() - cost);
-        self.time_to_drain(self.owed(*debt, now).saturating_sub(room))
+        let excess = self.owed(debt, now).saturating_minus(room);
+        self.gcra.time_to_drain(excess.widened())
     }
 
-    fn effective_window(&self, debt: &Debt, now: Micros) -> Micros {
+    fn effective_window(&self, debt: &Debt<N>, now: Micros) -> Micros {
         match self.remaining(debt, now) {
             0 => self.next_unit(debt, now),
-            remaining => self.time_to_drain(self.in_parts(remaining)),
+            remaining => self.gcra.time_to_drain(self.in_parts(remaining).widened()),
         }
     }
 }
 
-impl Fixed for Gcra {
+impl<N: Parts> Fixed for Drain<N> {
     #[expect(clippy::cast_possible_truncation, reason = "two halves of one number")]
-    fn words(&self, Debt { at, owed }: Debt) -> [u64; 3] {
+    fn words(&self, Debt { at, owed }: Debt<N>) -> [u64; 3] {
+        let owed = owed.widened();
         [at, (owed >> u64::BITS) as u64, owed as u64]
     }
 
-    fn of_words(&self, [at, high, low]: [u64; 3]) -> Debt {
-        let owed = u128::from(high) << u64::BITS | u128::from(low);
+    fn of_words(&self, [at, high, low]: [u64; 3]) -> Debt<N> {
+        let owed = N::of_halves(high, low);
         Debt { at, owed }
     }
 
     fn packs_until(&self) -> Micros {
-        let room = u128::from(u64::MAX).saturating_sub(self.in_parts(self.limit()));
-        Micros::new(narrow(room / u128::from(self.drain.max(1))))
+        let room = u128::from(u64::MAX).saturating_sub(self.capacity.widened());
+        Micros::new(narrow(room / u128::from(self.gcra.drain.max(1))))
     }
 
     /// The theoretical arrival time, the moment at which all debt is drained, in units in which
     /// it is exact: microseconds times `drain`.
-    fn pack(&self, Debt { at, owed }: Debt) -> u64 {
-        at * self.drain + narrow(owed)
+    #[inline]
+    fn pack(&self, Debt { at, owed }: Debt<N>) -> u64 {
+        at * self.gcra.drain + narrow(owed.widened())
     }
 
-    fn unpack(&self, arrival: u64, latest: Micros) -> Debt {
+    #[inline]
+    fn unpack(&self, arrival: u64, latest: Micros) -> Debt<N> {
         let at = latest.get();
+        let owed = arrival.saturating_sub(at * self.gcra.drain);
         Debt {
             at,
-            owed: arrival.saturating_sub(at * self.drain).into(),
+            owed: N::of_halves(0, owed),
         }
     }
 }

@@ -127,7 +127,7 @@ impl TokenBucket {
 
     pub(super) fn with_rule<W: WithRule>(self, act: W) -> W::Result {
         match self.0 {
-            Refill::Continuous(gcra) => act.fixed(gcra),
+            Refill::Continuous(gcra) => gcra.with_rule(act),
             Refill::Interval(bucket) => act.fixed(bucket),
         }
     }

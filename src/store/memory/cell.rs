@@ -23,7 +23,13 @@ pub(super) trait Keeps<S: Step>: Cell {
 
     fn put(&self, rule: &S, kept: S::Kept);
 
-    fn change(&self, rule: &S, latest: Micros, change: impl FnOnce(&mut S::Kept));
+    /// Changes what was seen, if nothing has changed it since.
+    fn change<R>(
+        &self,
+        rule: &S,
+        seen: Self::Seen<'_>,
+        change: impl FnOnce(&mut S::Kept) -> R,
+    ) -> R;
 }
 
 /// A copy of what is kept.
@@ -51,18 +57,26 @@ impl Cell for Word {
 impl<S: Fixed> Keeps<S> for Word {
     type Seen<'a> = Copied<S::Kept>;
 
+    #[inline]
     fn see(&self, rule: &S, latest: Micros) -> Copied<S::Kept> {
         Copied(rule.unpack(self.0.load(Ordering::Relaxed), latest))
     }
 
+    #[inline]
     fn put(&self, rule: &S, kept: S::Kept) {
         self.0.store(rule.pack(kept), Ordering::Relaxed);
     }
 
-    fn change(&self, rule: &S, latest: Micros, change: impl FnOnce(&mut S::Kept)) {
-        let mut kept = rule.unpack(self.0.load(Ordering::Relaxed), latest);
-        change(&mut kept);
+    #[inline]
+    fn change<R>(
+        &self,
+        rule: &S,
+        Copied(mut kept): Copied<S::Kept>,
+        change: impl FnOnce(&mut S::Kept) -> R,
+    ) -> R {
+        let result = change(&mut kept);
         self.0.store(rule.pack(kept), Ordering::Relaxed);
+        result
     }
 }
 
@@ -91,18 +105,26 @@ impl Cell for Words {
 impl<S: Fixed> Keeps<S> for Words {
     type Seen<'a> = Copied<S::Kept>;
 
+    #[inline]
     fn see(&self, rule: &S, _: Micros) -> Copied<S::Kept> {
         Copied(rule.of_words(self.load()))
     }
 
+    #[inline]
     fn put(&self, rule: &S, kept: S::Kept) {
         self.store(rule.words(kept));
     }
 
-    fn change(&self, rule: &S, _: Micros, change: impl FnOnce(&mut S::Kept)) {
-        let mut kept = rule.of_words(self.load());
-        change(&mut kept);
+    #[inline]
+    fn change<R>(
+        &self,
+        rule: &S,
+        Copied(mut kept): Copied<S::Kept>,
+        change: impl FnOnce(&mut S::Kept) -> R,
+    ) -> R {
+        let result = change(&mut kept);
         self.store(rule.words(kept));
+        result
     }
 }
 
@@ -129,15 +151,23 @@ impl Cell for Long {
 impl<S: Step<Kept = State>> Keeps<S> for Long {
     type Seen<'a> = MutexGuard<'a, State>;
 
+    #[inline]
     fn see(&self, _: &S, _: Micros) -> MutexGuard<'_, State> {
         self.lock()
     }
 
+    #[inline]
     fn put(&self, _: &S, kept: State) {
         *self.lock() = kept;
     }
 
-    fn change(&self, _: &S, _: Micros, change: impl FnOnce(&mut State)) {
-        change(&mut self.lock());
+    #[inline]
+    fn change<R>(
+        &self,
+        _: &S,
+        mut seen: MutexGuard<'_, State>,
+        change: impl FnOnce(&mut State) -> R,
+    ) -> R {
+        change(&mut seen)
     }
 }

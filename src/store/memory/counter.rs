@@ -2,7 +2,7 @@ use std::hint::spin_loop;
 use std::sync::Arc;
 
 use super::cell::{Keeps, Long, Word, Words};
-use super::table::{Ask, Counted, Glance, NoRoom, Table};
+use super::table::{Ask, Changed, Counted, Glance, NoRoom, Table, Undecided};
 use super::version::Lock;
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
 use crate::clock::{Clock, Micros};
@@ -11,7 +11,7 @@ use crate::decision::Outcome;
 /// One policy's table, whatever its rule and however that is kept.
 pub(super) trait Counter: Send + Sync + 'static {
     /// Decides on a request that concerns no other policy.
-    fn decide(&self, ask: Ask, clock: &dyn Clock, wanted: Wanted) -> Decided;
+    fn decide(&self, ask: Ask, clock: &dyn Clock, told: &mut Told) -> bool;
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;
@@ -19,23 +19,25 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// Looks at a key's page. What is read of it afterwards holds as of this moment.
     fn glance(&self, ask: Ask, counted: Counted) -> Glance;
 
-    /// Whether the key may be charged, if nothing has changed since the glance.
-    fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Option<bool>;
+    /// Whether the key may be charged.
+    fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Result<bool, Changed>;
 
-    /// What is told of the request, if nothing has changed since the glance.
-    fn tell(&self, glance: &Glance, ask: Ask, now: Micros, allowed: bool) -> Option<Outcome>;
-
-    /// The same, of a page that is locked.
-    fn tell_locked(&self, glance: &Glance, ask: Ask, now: Micros, allowed: bool)
-    -> Option<Outcome>;
+    /// What is told of a request that is not charged.
+    fn tell(
+        &self,
+        glance: &Glance,
+        ask: Ask,
+        now: Micros,
+        allowed: bool,
+    ) -> Result<Outcome, Changed>;
 
     /// Locks the page, if nothing has changed since the glance.
-    fn lock(&self, glance: &Glance) -> Option<Lock<'_>>;
+    fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed>;
 
     /// Moves what the page keeps back to now.
     fn step_back(&self, glance: &Glance, lock: &mut Lock<'_>, now: Micros);
 
-    /// Makes sure that there is a place for the key, and tells whether it is a newcomer's.
+    /// Makes sure that there is a place for the key, and tells whether it was made just now.
     fn place(
         &self,
         glance: &Glance,
@@ -45,7 +47,15 @@ pub(super) trait Counter: Send + Sync + 'static {
     ) -> Result<bool, NoRoom>;
 
     /// Charges a key that has a place.
-    fn charge(&self, glance: &Glance, ask: Ask, is_new: bool, lock: &mut Lock<'_>, now: Micros);
+    fn charge(
+        &self,
+        glance: &Glance,
+        ask: Ask,
+        is_new: bool,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: &mut Told,
+    );
 
     /// A newcomer that has a place is not charged after all.
     fn abandon(&self, glance: &Glance, now: Micros);
@@ -78,12 +88,22 @@ impl Wanted {
     }
 }
 
-/// What became of a request.
+/// What is told of a request; filled in where it is wanted, and moved nowhere.
 #[derive(Debug)]
-pub(super) struct Decided {
+pub(super) struct Told {
+    pub(super) wanted: Wanted,
     pub(super) at: Micros,
-    pub(super) allowed: bool,
     pub(super) outcome: Option<Outcome>,
+}
+
+impl Told {
+    pub(super) fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            at: Micros::ZERO,
+            outcome: None,
+        }
+    }
 }
 
 /// How full a table is.
@@ -118,6 +138,13 @@ pub(super) fn counter(algorithm: &Algorithm, bound: usize) -> Arc<dyn Counter> {
             }
         }
 
+        fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Arc<dyn Counter> {
+            match narrow {
+                Some(narrow) => self.fixed(narrow),
+                None => self.fixed(wide),
+            }
+        }
+
         fn long(self, rule: impl Step<Kept = State>) -> Arc<dyn Counter> {
             Arc::new(Table::<_, Long>::new(rule, END_OF_TIME, self.0))
         }
@@ -127,68 +154,35 @@ pub(super) fn counter(algorithm: &Algorithm, bound: usize) -> Arc<dyn Counter> {
 }
 
 impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
-    fn decide(&self, ask: Ask, clock: &dyn Clock, wanted: Wanted) -> Decided {
-        let mut now = clock.now().min(self.until());
+    fn decide(&self, ask: Ask, clock: &dyn Clock, told: &mut Told) -> bool {
+        let time = || clock.now().min(self.until());
+        let mut now = time();
         let mut counted = Counted::Apart;
         let mut attempts = 0;
         loop {
             let (page, glance) = self.glance(ask, counted);
             if now < glance.latest {
                 // Somebody else was here after the clock was read, or it has stepped back.
-                now = clock.now().min(self.until());
+                now = time();
             }
-            let steps_back = now < glance.latest && ask.cost > 0;
-            let read = self.read((page, &glance), ask, now, |kept| {
-                let allowed = self.rule().allows(kept, now, ask.cost);
-                let is_final = !steps_back && (!allowed || ask.cost == 0);
-                let told = is_final && wanted.includes(allowed);
-                let outcome = told.then(|| self.outcome(kept, ask, now, allowed, counted));
-                (allowed, is_final, outcome)
-            });
-            let Some((allowed, is_final, outcome)) = read else {
-                continue;
-            };
-            let at = now;
-            if is_final {
-                return Decided {
-                    at,
-                    allowed,
-                    outcome,
-                };
-            }
-            let Some(mut lock) = page.version.lock(glance.seen()) else {
-                spin_loop();
-                continue;
-            };
-            if steps_back {
-                self.step_back(&glance, &mut lock, now);
-                continue;
-            }
-            let Ok(is_new) = self.place((page, &glance), ask, &mut lock, now) else {
-                drop(lock);
-                attempts += 1;
-                if attempts > ATTEMPTS || !self.make_room(&glance, now) {
-                    counted = Counted::Together;
-                }
-                continue;
-            };
-            self.charge((page, &glance), ask, is_new, &mut lock, now);
-            let outcome = if wanted.includes(true) {
-                self.read_locked((page, &glance), ask, now, |kept| {
-                    self.outcome(kept, ask, now, true, counted)
-                })
+            let decided = if now < glance.latest && ask.cost > 0 {
+                self.step_back_now(page, &glance, now)
             } else {
-                None
+                match page.find(glance.fingerprint(ask)) {
+                    Some(slot) => self.decide_known((page, &glance), &slot.cell, ask, now, told),
+                    None => self.decide_new((page, &glance), ask, now, told),
+                }
             };
-            drop(lock);
-            if is_new {
-                self.grow(now);
+            match decided {
+                Ok(allowed) => return allowed,
+                Err(Undecided::Changed) => spin_loop(),
+                Err(Undecided::NoRoom) => {
+                    attempts += 1;
+                    if attempts > ATTEMPTS || !self.make_room(&glance, now) {
+                        counted = Counted::Together;
+                    }
+                }
             }
-            return Decided {
-                at,
-                allowed,
-                outcome,
-            };
         }
     }
 
@@ -200,36 +194,31 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         self.glance(ask, counted).1
     }
 
-    fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Option<bool> {
-        self.read((self.page(glance), glance), ask, now, |kept| {
+    fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Result<bool, Changed> {
+        self.look(glance, ask, now, |kept| {
             self.rule().allows(kept, now, ask.cost)
         })
     }
 
-    fn tell(&self, glance: &Glance, ask: Ask, now: Micros, allowed: bool) -> Option<Outcome> {
-        self.read((self.page(glance), glance), ask, now, |kept| {
-            self.outcome(kept, ask, now, allowed, glance.counted)
-        })
-    }
-
-    fn tell_locked(
+    fn tell(
         &self,
         glance: &Glance,
         ask: Ask,
         now: Micros,
         allowed: bool,
-    ) -> Option<Outcome> {
-        self.read_locked((self.page(glance), glance), ask, now, |kept| {
+    ) -> Result<Outcome, Changed> {
+        self.look(glance, ask, now, |kept| {
             self.outcome(kept, ask, now, allowed, glance.counted)
         })
     }
 
-    fn lock(&self, glance: &Glance) -> Option<Lock<'_>> {
-        self.page(glance).version.lock(glance.seen())
+    fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed> {
+        let page = self.page(glance);
+        page.version.lock(glance.seen()).ok_or(Changed)
     }
 
     fn step_back(&self, glance: &Glance, lock: &mut Lock<'_>, now: Micros) {
-        self.step_back(glance, lock, now);
+        self.step_back(self.page(glance), glance, lock, now);
     }
 
     fn place(
@@ -239,11 +228,34 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         lock: &mut Lock<'_>,
         now: Micros,
     ) -> Result<bool, NoRoom> {
-        self.place((self.page(glance), glance), ask, lock, now)
+        let page = self.page(glance);
+        if page.find(glance.fingerprint(ask)).is_some() {
+            return Ok(false);
+        }
+        self.place((page, glance), ask, lock, now)?;
+        Ok(true)
     }
 
-    fn charge(&self, glance: &Glance, ask: Ask, is_new: bool, lock: &mut Lock<'_>, now: Micros) {
-        self.charge((self.page(glance), glance), ask, is_new, lock, now);
+    fn charge(
+        &self,
+        glance: &Glance,
+        ask: Ask,
+        is_new: bool,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: &mut Told,
+    ) {
+        let page = self.page(glance);
+        let Some(slot) = page.find(glance.fingerprint(ask)) else {
+            return;
+        };
+        let cell = &slot.cell;
+        if is_new {
+            self.charge_new((page, glance), cell, ask, lock, now, told);
+        } else {
+            let seen = cell.see(self.rule(), glance.latest);
+            self.charge((page, glance), (cell, seen), ask, lock, now, told);
+        }
     }
 
     fn abandon(&self, glance: &Glance, now: Micros) {

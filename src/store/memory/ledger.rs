@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::counter::{ATTEMPTS, Counter, Wanted};
+use super::counter::{ATTEMPTS, Counter, Told, Wanted};
 use super::seed::Seed;
-use super::table::{Ask, Counted, Glance};
+use super::table::{Ask, Changed, Counted, Glance};
 use super::version::Lock;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
+use crate::key::Key;
 use crate::store::{Charge, Ledger, Reply, Verdict};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
@@ -43,35 +44,62 @@ impl MemoryLedger {
 
     /// Decides on one request; see [`Ledger::charge`].
     pub fn charge_now(&self, charges: &[Charge]) -> Outcomes {
-        self.decide(charges, Wanted::Everything).1
+        let mut told = Told::new(Wanted::Everything);
+        match self.decide_alone(charges, &mut told) {
+            Some((charge, _)) => told.outcomes(charge),
+            None => self.decide_together(charges, Wanted::Everything).1,
+        }
     }
 
     /// Decides as [`charge_now`](Self::charge_now) does, and tells whether the request may go on.
     pub fn admit_now(&self, charges: &[Charge]) -> bool {
-        self.decide(charges, Wanted::Verdict).0
+        let mut told = Told::new(Wanted::Verdict);
+        match self.decide_alone(charges, &mut told) {
+            Some((_, allowed)) => allowed,
+            None => self.decide_together(charges, Wanted::Verdict).0,
+        }
     }
 
-    fn decide(&self, charges: &[Charge], wanted: Wanted) -> (bool, Outcomes) {
-        if let [charge] = charges
-            && let Some(policy) = self.policies.get(charge.policy)
-        {
-            let decided = policy
-                .counter
-                .decide(self.ask(charge), &*self.clock, wanted);
-            let mut outcomes = Outcomes::new(decided.at);
-            if let Some(outcome) = decided.outcome {
-                outcomes.push(charge.policy, outcome);
-            }
-            return (decided.allowed, outcomes);
-        }
+    /// Decides on a request that concerns one policy alone.
+    fn decide_alone<'a>(
+        &self,
+        charges: &'a [Charge],
+        told: &mut Told,
+    ) -> Option<(&'a Charge, bool)> {
+        let [charge] = charges else { return None };
+        let policy = self.policies.get(charge.policy)?;
+        let ask = self.ask(&charge.key, charge.cost);
+        Some((charge, policy.counter.decide(ask, &*self.clock, told)))
+    }
+
+    /// Decides on one request under one policy, which has to be one of those that were opened.
+    #[inline]
+    pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
+        let ask = self.ask(key, cost);
+        let counter = &self.policies[policy].counter;
+        counter.decide(ask, &*self.clock, &mut Told::new(Wanted::Verdict))
+    }
+
+    fn decide_together(&self, charges: &[Charge], wanted: Wanted) -> (bool, Outcomes) {
         Decision::of(self, charges).decide(&*self.clock, wanted)
     }
 
-    fn ask(&self, charge: &Charge) -> Ask {
+    #[inline]
+    fn ask(&self, key: &Key, cost: u32) -> Ask {
         Ask {
-            fingerprint: self.seed.fingerprint(&charge.key),
-            cost: charge.cost,
+            fingerprint: self.seed.fingerprint(key),
+            cost,
         }
+    }
+}
+
+impl Told {
+    fn outcomes(self, charge: &Charge) -> Outcomes {
+        let mut outcomes = Outcomes::new(self.at);
+        if let Some(outcome) = self.outcome {
+            outcomes.push(charge.policy, outcome);
+        }
+        outcomes
     }
 }
 
@@ -90,9 +118,6 @@ struct Part<'a> {
     attempts: usize,
 }
 
-/// Something has changed while the decision was made.
-struct Changed;
-
 /// The pages of all parts, locked.
 struct Locked<'a> {
     glances: SmallVec<[Glance; 8]>,
@@ -106,7 +131,7 @@ impl<'a> Decision<'a> {
             Some(Part {
                 policy: *policy,
                 counter: &*ledger.policies[*policy].counter,
-                ask: ledger.ask(charge),
+                ask: ledger.ask(&charge.key, charge.cost),
                 counted: Counted::Apart,
                 attempts: 0,
             })
@@ -150,27 +175,16 @@ impl<'a> Decision<'a> {
 
         let mut verdicts: SmallVec<[bool; 8]> = SmallVec::new();
         for (part, glance) in self.parts.iter().zip(&glances) {
-            let allowed = part.counter.allows(glance, part.ask, now);
-            verdicts.push(allowed.ok_or(Changed)?);
+            verdicts.push(part.counter.allows(glance, part.ask, now)?);
         }
         let allowed = !verdicts.contains(&false);
         let mut outcomes = Outcomes::new(now);
-        let told = wanted.includes(allowed);
-
         if allowed && writes {
-            let locked = self.charge(glances, now)?;
-            for (part, glance) in self.parts.iter().zip(&locked.glances).filter(|_| told) {
-                let outcome = part.counter.tell_locked(glance, part.ask, now, true);
-                outcomes.push(part.policy, outcome.ok_or(Changed)?);
-            }
-            drop(locked);
-            for part in &self.parts {
-                part.counter.grow(now);
-            }
-        } else if told {
+            self.charge(glances, now, wanted, &mut outcomes)?;
+        } else if wanted.includes(allowed) {
             for ((part, glance), allowed) in self.parts.iter().zip(&glances).zip(verdicts) {
-                let outcome = part.counter.tell(glance, part.ask, now, allowed);
-                outcomes.push(part.policy, outcome.ok_or(Changed)?);
+                let outcome = part.counter.tell(glance, part.ask, now, allowed)?;
+                outcomes.push(part.policy, outcome);
             }
         }
         outcomes.put_in_order();
@@ -181,7 +195,7 @@ impl<'a> Decision<'a> {
     fn lock(&self, glances: SmallVec<[Glance; 8]>) -> Result<Locked<'a>, Changed> {
         let mut locks = SmallVec::new();
         for (part, glance) in self.parts.iter().zip(&glances) {
-            locks.push(part.counter.lock(glance).ok_or(Changed)?);
+            locks.push(part.counter.lock(glance)?);
         }
         Ok(Locked { glances, locks })
     }
@@ -201,16 +215,25 @@ impl<'a> Decision<'a> {
         &mut self,
         glances: SmallVec<[Glance; 8]>,
         now: Micros,
-    ) -> Result<Locked<'a>, Changed> {
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), Changed> {
+        // Those that only ask can be told before the others are charged, and while nothing is locked.
+        for (part, glance) in self.parts.iter().zip(&glances) {
+            if part.ask.cost == 0 && wanted.includes(true) {
+                let outcome = part.counter.tell(glance, part.ask, now, true)?;
+                outcomes.push(part.policy, outcome);
+            }
+        }
         let mut locked = self.lock(glances)?;
         let mut newcomers: SmallVec<[bool; 8]> = SmallVec::new();
         for (place, part) in self.parts.iter().enumerate() {
-            if part.ask.cost == 0 {
-                newcomers.push(false);
-                continue;
-            }
             let (glance, lock) = (&locked.glances[place], &mut locked.locks[place]);
-            let Ok(is_new) = part.counter.place(glance, part.ask, lock, now) else {
+            let is_new = match part.ask.cost {
+                0 => Ok(false),
+                _ => part.counter.place(glance, part.ask, lock, now),
+            };
+            let Ok(is_new) = is_new else {
                 self.give_up(locked, &newcomers, place, now);
                 return Err(Changed);
             };
@@ -219,11 +242,25 @@ impl<'a> Decision<'a> {
         for (place, part) in self.parts.iter().enumerate() {
             if part.ask.cost > 0 {
                 let (glance, lock) = (&locked.glances[place], &mut locked.locks[place]);
+                let mut told = Told::new(wanted);
+                let is_new = newcomers[place];
                 part.counter
-                    .charge(glance, part.ask, newcomers[place], lock, now);
+                    .charge(glance, part.ask, is_new, lock, now, &mut told);
+                if let Some(outcome) = told.outcome {
+                    outcomes.push(part.policy, outcome);
+                }
             }
         }
-        Ok(locked)
+        drop(locked);
+        for (part, _) in self
+            .parts
+            .iter()
+            .zip(newcomers)
+            .filter(|(_, is_new)| *is_new)
+        {
+            part.counter.grow(now);
+        }
+        Ok(())
     }
 
     /// Gives the newcomers' places back, and makes room for the one who has none.
@@ -255,7 +292,12 @@ impl Ledger for MemoryLedger {
     }
 
     fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
-        let (allowed, outcomes) = self.decide(charges, Wanted::Refusals);
+        let mut told = Told::new(Wanted::Refusals);
+        let (allowed, outcomes) = match self.decide_alone(charges, &mut told) {
+            Some((_, true)) => return Reply::Now(Ok(Verdict::Allowed)),
+            Some((charge, _)) => (false, told.outcomes(charge)),
+            None => self.decide_together(charges, Wanted::Refusals),
+        };
         Reply::Now(Ok(if allowed {
             Verdict::Allowed
         } else {

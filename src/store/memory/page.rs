@@ -75,30 +75,49 @@ impl<C: Default> Page<C> {
 
 impl<C> Page<C> {
     /// The time of the latest charge to any of its keys.
+    #[inline]
     pub(super) fn latest(&self) -> Micros {
         Micros::new(self.latest.load(Ordering::Relaxed))
     }
 
+    #[inline]
     pub(super) fn set_latest(&self, latest: Micros) {
         self.latest.store(latest.get(), Ordering::Relaxed);
     }
 
     /// The slot of this key.
+    #[inline]
     pub(super) fn find(&self, fingerprint: u64) -> Option<&Slot<C>> {
-        let is_it = |slot: &&Slot<C>| slot.fingerprint.load(Ordering::Relaxed) == fingerprint;
+        let is_it = |slot: &Slot<C>| slot.fingerprint.load(Ordering::Relaxed) == fingerprint;
         let first = own(fingerprint);
-        let own = self.slots[first..first + OWN].iter().find(is_it);
-        own.or_else(|| {
-            let tag = tag(fingerprint) * LOWEST_BITS;
-            let mut slots = self.tags.iter().enumerate().flat_map(|(word, tags)| {
-                let differing = tags.load(Ordering::Relaxed) ^ tag;
-                // Has a bit for each byte that is zero, and a few more, which are looked at in vain.
-                let alike = differing.wrapping_sub(LOWEST_BITS) & !differing & HIGHEST_BITS;
-                bytes(alike).map(move |byte| &self.slots[word * TAGS_IN_A_WORD + byte])
-            });
-            slots.find(is_it)
-        })
-        .or_else(|| self.next.get()?.find(fingerprint))
+        // All four are compared before anything is decided: which of them it is, nobody can guess.
+        let own = &self.slots[first..first + OWN];
+        let found = own
+            .iter()
+            .rev()
+            .fold(0, |found, slot| found << 1 | u32::from(is_it(slot)));
+        if found != 0 {
+            return own.get(found.trailing_zeros() as usize);
+        }
+        self.find_elsewhere(fingerprint, is_it)
+    }
+
+    #[inline(never)]
+    fn find_elsewhere(
+        &self,
+        fingerprint: u64,
+        is_it: impl Fn(&Slot<C>) -> bool,
+    ) -> Option<&Slot<C>> {
+        let tag = tag(fingerprint) * LOWEST_BITS;
+        let mut slots = self.tags.iter().enumerate().flat_map(|(word, tags)| {
+            let differing = tags.load(Ordering::Relaxed) ^ tag;
+            // Has a bit for each byte that is zero, and a few more, which are looked at in vain.
+            let alike = differing.wrapping_sub(LOWEST_BITS) & !differing & HIGHEST_BITS;
+            bytes(alike).map(move |byte| &self.slots[word * TAGS_IN_A_WORD + byte])
+        });
+        slots
+            .find(|slot| is_it(slot))
+            .or_else(|| self.next.get()?.find(fingerprint))
     }
 
     /// The slots of a key's own in which there are other keys.

@@ -1,3 +1,4 @@
+use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -19,7 +20,7 @@ pub(super) struct Pages<C> {
     behind: AtomicUsize,
 }
 
-type Chunk<C> = Box<[Page<C>]>;
+type Chunk<C> = Box<[Page<C>; CHUNK]>;
 
 /// Pages are allocated so many at a time.
 const CHUNK: usize = 16;
@@ -28,12 +29,12 @@ const CHUNK: usize = 16;
 const LEAST_FIRST: u64 = 16;
 
 /// A table that is as full as it gets has this share of its slots taken.
-const FULL: (u64, u64) = (4, 5);
+const FULL: (u64, u64) = (7, 10);
 
 /// How many times the first pages have doubled, and how many there are now.
 #[derive(Clone, Copy)]
 struct Size {
-    level: u32,
+    level: u64,
     pages: u64,
 }
 
@@ -41,15 +42,14 @@ const BITS_OF_PAGES: u32 = 48;
 
 impl Size {
     fn of_word(word: u64) -> Self {
-        let level = word >> BITS_OF_PAGES;
         Self {
-            level: u32::try_from(level).unwrap_or(0),
-            pages: word ^ (level << BITS_OF_PAGES),
+            level: word >> BITS_OF_PAGES,
+            pages: word & !(u64::MAX << BITS_OF_PAGES),
         }
     }
 
     fn word(self) -> u64 {
-        u64::from(self.level) << BITS_OF_PAGES | self.pages
+        self.level << BITS_OF_PAGES | self.pages
     }
 }
 
@@ -99,9 +99,10 @@ impl<C: Cell> Pages<C> {
         self.size().pages as usize
     }
 
+    #[inline]
     pub(super) fn page(&self, index: usize) -> &Page<C> {
-        let chunk =
-            self.chunks[index / CHUNK].get_or_init(|| (0..CHUNK).map(|_| Page::new()).collect());
+        let chunk = || Box::new(array::from_fn(|_| Page::new()));
+        let chunk = self.chunks[index / CHUNK].get_or_init(chunk);
         &chunk[index % CHUNK]
     }
 
@@ -113,13 +114,15 @@ impl<C: Cell> Pages<C> {
     }
 
     /// The page of this key.
+    #[inline]
     pub(super) fn sight(&self, fingerprint: u64) -> Sight<'_, C> {
         loop {
-            let index = self.index(fingerprint, self.size());
+            let size = self.size.load(Ordering::Acquire);
+            let index = self.index(fingerprint, Size::of_word(size));
             let page = self.page(index);
             let seen = page.version.seen();
             // If the page was split meanwhile, the key may have moved.
-            if self.index(fingerprint, self.size()) == index {
+            if self.size.load(Ordering::Acquire) == size {
                 return Sight { page, index, seen };
             }
         }
@@ -147,7 +150,7 @@ impl<C: Cell> Pages<C> {
         other.set_latest(page.latest());
         let pages = size.pages + 1;
         let next = Size {
-            level: size.level + u32::from(pages == half * 2),
+            level: size.level + u64::from(pages == half * 2),
             pages,
         };
         for place in page.keys() {
@@ -188,21 +191,23 @@ impl<C: Cell> Pages<C> {
         size_of_val(&*self.chunks) + pages * size_of::<Page<C>>()
     }
 
+    #[inline]
     fn size(&self) -> Size {
         Size::of_word(self.size.load(Ordering::Acquire))
     }
 
     /// The highest bits of a fingerprint choose among the first pages, the lowest among those
     /// that have been split off from each of them.
+    #[inline]
     fn index(&self, fingerprint: u64, size: Size) -> usize {
         let (high, low) = (fingerprint >> 32, fingerprint & 0xffff_ffff);
         let first = (high * self.first) >> 32;
-        let of_level = |level: u32| first + self.first * (low & ((1 << level) - 1));
-        let index = match of_level(size.level + 1) {
-            index if index < size.pages => index,
-            _ => of_level(size.level),
-        };
-        position(index)
+        let mask = !(u64::MAX << size.level);
+        let of_next_level = first + self.first * (low & (mask << 1 | 1));
+        if of_next_level < size.pages {
+            return position(of_next_level);
+        }
+        position(first + self.first * (low & mask))
     }
 }
 

@@ -20,6 +20,7 @@ impl Seed {
         Self(SEED.clone())
     }
 
+    #[inline]
     pub(super) fn fingerprint(&self, key: &Key) -> u64 {
         match self.0.hash_one(key) {
             reserved if reserved <= RESERVED => !reserved,

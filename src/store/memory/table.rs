@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use super::cell::Keeps;
-use super::counter::Fill;
+use super::counter::{Fill, Told};
 use super::page::{Page, Place};
 use super::pages::{Pages, Sight};
 use super::seed::RESERVED;
@@ -83,6 +83,15 @@ struct Found<'a, C> {
     nearest: Option<Place<'a, C>>,
 }
 
+/// Something has changed since it was looked at.
+pub(super) struct Changed;
+
+/// Why there is no decision yet.
+pub(super) enum Undecided {
+    Changed,
+    NoRoom,
+}
+
 /// There is no place for a key unless room is made for it.
 pub(super) struct NoRoom;
 
@@ -104,6 +113,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
+    #[inline]
     pub(super) fn glance(&self, ask: Ask, counted: Counted) -> (&Page<C>, Glance) {
         let Sight { page, index, seen } = match counted {
             Counted::Apart => self.pages.sight(ask.fingerprint),
@@ -130,55 +140,128 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
-    /// Something that is read of the key's state, if nothing has changed since the glance.
-    pub(super) fn read<R>(
+    /// Decides about a key that has a place.
+    #[inline]
+    pub(super) fn decide_known(
         &self,
         (page, glance): (&Page<C>, &Glance),
+        cell: &C,
         ask: Ask,
         now: Micros,
-        read: impl FnOnce(&S::Kept) -> R,
-    ) -> Option<R> {
-        let still_is = || page.version.still_is(glance.seen);
-        self.read_if(still_is, (page, glance), ask, now, read)
-    }
-
-    /// The same, of a page that is locked.
-    pub(super) fn read_locked<R>(
-        &self,
-        (page, glance): (&Page<C>, &Glance),
-        ask: Ask,
-        now: Micros,
-        read: impl FnOnce(&S::Kept) -> R,
-    ) -> Option<R> {
-        self.read_if(|| true, (page, glance), ask, now, read)
-    }
-
-    fn read_if<R>(
-        &self,
-        holds: impl FnOnce() -> bool,
-        (page, glance): (&Page<C>, &Glance),
-        ask: Ask,
-        now: Micros,
-        read: impl FnOnce(&S::Kept) -> R,
-    ) -> Option<R> {
-        let latest = page.latest();
-        let slot = page.find(glance.fingerprint(ask));
-        let seen = slot.map(|slot| slot.cell.see(&self.rule, latest));
+        told: &mut Told,
+    ) -> Result<bool, Undecided> {
+        let seen = cell.see(&self.rule, glance.latest);
         // Before anything is made of it: what was read in the middle of a change makes no sense.
-        if !holds() {
-            return None;
+        if !page.version.still_is(glance.seen) {
+            return Err(Undecided::Changed);
         }
-        let Some(seen) = seen else {
-            return Some(read(&S::Kept::default()));
-        };
-        let moved = if now < latest {
+        let moved = if now < glance.latest {
             self.rule.moved_back(&seen, now)
         } else {
             None
         };
-        Some(read(moved.as_ref().unwrap_or(&seen)))
+        let kept = moved.as_ref().unwrap_or(&seen);
+        let allowed = self.rule.allows(kept, now, ask.cost);
+        if !allowed || ask.cost == 0 {
+            self.tell(kept, ask, now, allowed, glance.counted, told);
+            return Ok(allowed);
+        }
+        let Some(mut lock) = page.version.lock(glance.seen) else {
+            return Err(Undecided::Changed);
+        };
+        self.charge((page, glance), (cell, seen), ask, &mut lock, now, told);
+        Ok(true)
     }
 
+    /// Decides about a key that has no place.
+    #[inline(never)]
+    pub(super) fn decide_new(
+        &self,
+        (page, glance): (&Page<C>, &Glance),
+        ask: Ask,
+        now: Micros,
+        told: &mut Told,
+    ) -> Result<bool, Undecided> {
+        if !page.version.still_is(glance.seen) {
+            return Err(Undecided::Changed);
+        }
+        let kept = S::Kept::default();
+        let allowed = self.rule.allows(&kept, now, ask.cost);
+        if !allowed || ask.cost == 0 {
+            self.tell(&kept, ask, now, allowed, glance.counted, told);
+            return Ok(allowed);
+        }
+        let Some(mut lock) = page.version.lock(glance.seen) else {
+            return Err(Undecided::Changed);
+        };
+        let cell = match self.place((page, glance), ask, &mut lock, now) {
+            Ok(cell) => cell,
+            Err(NoRoom) => return Err(Undecided::NoRoom),
+        };
+        self.charge_new((page, glance), cell, ask, &mut lock, now, told);
+        drop(lock);
+        self.grow(now);
+        Ok(true)
+    }
+
+    /// Moves what a page keeps back to now, if nothing has changed since the glance; the decision
+    /// is then to be made anew.
+    #[inline(never)]
+    pub(super) fn step_back_now(
+        &self,
+        page: &Page<C>,
+        glance: &Glance,
+        now: Micros,
+    ) -> Result<bool, Undecided> {
+        if let Some(mut lock) = page.version.lock(glance.seen) {
+            self.step_back(page, glance, &mut lock, now);
+        }
+        Err(Undecided::Changed)
+    }
+
+    /// Reads something of a key's state, if nothing has changed since the glance.
+    pub(super) fn look<R>(
+        &self,
+        glance: &Glance,
+        ask: Ask,
+        now: Micros,
+        read: impl FnOnce(&S::Kept) -> R,
+    ) -> Result<R, Changed> {
+        let page = self.page(glance);
+        let slot = page.find(glance.fingerprint(ask));
+        let seen = slot.map(|slot| slot.cell.see(&self.rule, glance.latest));
+        if !page.version.still_is(glance.seen) {
+            return Err(Changed);
+        }
+        let Some(seen) = seen else {
+            return Ok(read(&S::Kept::default()));
+        };
+        let moved = if now < glance.latest {
+            self.rule.moved_back(&seen, now)
+        } else {
+            None
+        };
+        Ok(read(moved.as_ref().unwrap_or(&seen)))
+    }
+
+    #[inline]
+    fn tell(
+        &self,
+        kept: &S::Kept,
+        ask: Ask,
+        now: Micros,
+        allowed: bool,
+        counted: Counted,
+        told: &mut Told,
+    ) {
+        if told.wanted.includes(allowed) {
+            told.at = now;
+            told.outcome = Some(self.outcome(kept, ask, now, allowed, counted));
+        }
+    }
+
+    /// Apart from the decision, so that those who want no numbers do not carry them along.
+    #[inline(never)]
     pub(super) fn outcome(
         &self,
         kept: &S::Kept,
@@ -195,9 +278,15 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Moves all that the page keeps back to now. The page is locked.
-    pub(super) fn step_back(&self, glance: &Glance, lock: &mut Lock<'_>, now: Micros) {
+    #[inline(never)]
+    pub(super) fn step_back(
+        &self,
+        page: &Page<C>,
+        glance: &Glance,
+        lock: &mut Lock<'_>,
+        now: Micros,
+    ) {
         lock.changes();
-        let page = self.page(glance);
         let latest = page.latest();
         for place in page.keys() {
             let cell = &place.slot().cell;
@@ -213,67 +302,87 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
-    /// Makes sure that there is a place for the key, and tells whether it is a newcomer's. The
-    /// page is locked.
-    pub(super) fn place(
-        &self,
-        (page, glance): (&Page<C>, &Glance),
+    /// Makes a place for a newcomer. The page is locked.
+    pub(super) fn place<'a>(
+        &'a self,
+        (page, glance): (&'a Page<C>, &Glance),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-    ) -> Result<bool, NoRoom> {
-        let fingerprint = glance.fingerprint(ask);
-        if page.find(fingerprint).is_some() {
-            return Ok(false);
-        }
+    ) -> Result<&'a C, NoRoom> {
         lock.changes();
+        let fingerprint = glance.fingerprint(ask);
         let place = match glance.counted {
             Counted::Apart => self.room((page, glance), fingerprint, now).ok_or(NoRoom)?,
             Counted::Together => self.pages.room(page, fingerprint),
         };
         place.take(fingerprint);
-        place.slot().cell.put(&self.rule, S::Kept::default());
-        Ok(true)
+        let cell = &place.slot().cell;
+        cell.put(&self.rule, S::Kept::default());
+        Ok(cell)
     }
 
-    /// Charges a key that has a place. The page is locked.
+    /// Charges a key whose state was seen. The page is locked.
+    #[inline]
     pub(super) fn charge(
         &self,
         (page, glance): (&Page<C>, &Glance),
+        (cell, seen): (&C, C::Seen<'_>),
         ask: Ask,
-        is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
+        told: &mut Told,
     ) {
-        let Some(slot) = page.find(glance.fingerprint(ask)) else {
-            return;
-        };
         lock.changes();
-        let latest = page.latest();
-        if now > latest {
+        if now > glance.latest {
             page.set_latest(now);
         }
-        let counted = glance.counted;
-        let (mut before, mut after) = (0, 0);
-        slot.cell.change(&self.rule, latest, |kept| {
-            before = self.rule.size(kept);
-            self.rule.charge(kept, now, ask.cost);
-            if is_new && counted == Counted::Apart {
-                let reset = now.saturating_add(self.rule.reset_after(kept, now));
-                self.idle.may_be(glance.index, reset);
-                self.going.may_be(glance.index, now);
-            }
-            after = self.rule.size(kept);
-            if after > before && !self.reserve(after - before) {
-                self.rule.squeeze(kept);
-                after = self.rule.size(kept);
-                self.take(after.saturating_sub(before));
-            }
-        });
-        self.free(before.saturating_sub(after));
-        if counted == Counted::Together {
+        if glance.counted == Counted::Together {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
+        cell.change(&self.rule, seen, |kept| {
+            let before = self.rule.size(kept);
+            self.rule.charge(kept, now, ask.cost);
+            self.resize(kept, before);
+            self.tell(kept, ask, now, true, glance.counted, told);
+        });
+    }
+
+    /// Charges a newcomer that was given a place. The page is locked.
+    pub(super) fn charge_new(
+        &self,
+        (page, glance): (&Page<C>, &Glance),
+        cell: &C,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: &mut Told,
+    ) {
+        let seen = cell.see(&self.rule, glance.latest);
+        self.charge((page, glance), (cell, seen), ask, lock, now, told);
+        if glance.counted == Counted::Apart {
+            let kept = cell.see(&self.rule, page.latest());
+            self.welcome(&kept, glance.index, now);
+        }
+    }
+
+    /// Takes note of when a newcomer can go again.
+    fn welcome(&self, kept: &S::Kept, index: usize, now: Micros) {
+        let reset = now.saturating_add(self.rule.reset_after(kept, now));
+        self.idle.may_be(index, reset);
+        self.going.may_be(index, now);
+    }
+
+    /// Accounts for what a charge has added or removed.
+    #[inline]
+    fn resize(&self, kept: &mut S::Kept, before: usize) {
+        let mut after = self.rule.size(kept);
+        if after > before && !self.reserve(after - before) {
+            self.rule.squeeze(kept);
+            after = self.rule.size(kept);
+            self.take(after.saturating_sub(before));
+        }
+        self.free(before.saturating_sub(after));
     }
 
     /// A newcomer that was given a place is not charged after all. The page is locked.
@@ -497,7 +606,8 @@ impl Glance {
         self.seen
     }
 
-    fn fingerprint(&self, ask: Ask) -> u64 {
+    #[inline]
+    pub(super) fn fingerprint(&self, ask: Ask) -> u64 {
         match self.counted {
             Counted::Apart => ask.fingerprint,
             Counted::Together => RESERVED,

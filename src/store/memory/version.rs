@@ -34,6 +34,7 @@ impl Default for Version {
 impl Version {
     /// The version now, once no change is under way. What is read after this is of this version,
     /// if [`still_is`](Self::still_is) says so.
+    #[inline]
     pub(super) fn seen(&self) -> u64 {
         let mut looks = 0;
         loop {
@@ -51,6 +52,7 @@ impl Version {
     }
 
     /// Whether nothing has changed since this version was seen.
+    #[inline]
     pub(super) fn still_is(&self, seen: u64) -> bool {
         // What was read stays before this look.
         fence(Ordering::Acquire);
@@ -58,6 +60,7 @@ impl Version {
     }
 
     /// Begins a change, if nothing has changed since this version was seen.
+    #[inline]
     pub(super) fn lock(&self, seen: u64) -> Option<Lock<'_>> {
         let locked = seen | UNDER_WAY;
         self.0
@@ -90,12 +93,14 @@ pub(super) struct Lock<'a> {
 
 impl Lock<'_> {
     /// Says that something is changed, so that those who have read before must read again.
+    #[inline]
     pub(super) fn changes(&mut self) {
         self.next = self.next.wrapping_add(ONE_CHANGE) & !UNDER_WAY;
     }
 }
 
 impl Drop for Lock<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.version.0.store(self.next, Ordering::Release);
     }
