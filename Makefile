@@ -1,6 +1,6 @@
 # CI calls these targets too, all but those that start a server or measure time: see .ci/run.
 
-.PHONY: run test interop lint docs bench bench-quick bench-once
+.PHONY: run test interop lint docs bench bench-quick bench-once instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -37,3 +37,9 @@ bench-once: ## tests of the tables, and every benchmark once, unmeasured
 	cargo test --quiet --release --package tower-ratelimit-benches --lib
 	cargo bench --quiet --package tower-ratelimit-benches --no-run
 	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer -- --test
+
+instructions: ## counts instructions of the core paths, and fails if one has grown
+	benches/count-instructions
+
+instructions-accept: ## makes today's counts the reference
+	benches/count-instructions --accept

@@ -1,6 +1,7 @@
 //! What the benchmarks share. `make bench` runs them all and ends with one table.
 
 pub mod figures;
+pub mod growth;
 pub mod keys;
 pub mod ours;
 pub mod peers;
