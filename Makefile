@@ -1,12 +1,14 @@
-# CI calls these targets too, all but `run` and `bench`: see .ci/run.
+# CI calls these targets too, all but those that start a server or measure time: see .ci/run.
 
-.PHONY: run test interop lint docs bench
+.PHONY: run test interop lint docs bench bench-quick bench-once instructions instructions-accept
+
+FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
 run: ## a rate limited service on 127.0.0.1:3000
 	cargo run --example quickstart
 
 test: ## all tests, those of the documentation too
-	cargo test --workspace --all-features
+	cargo test --workspace --exclude tower-ratelimit-benches --all-features
 
 interop: ## clients that are not ours, against the examples
 	tests/interop/run
@@ -20,5 +22,24 @@ docs: ## the documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --no-default-features
 
-bench: ## side by side with peers
-	cargo bench --package tower-ratelimit-benches
+# What a run measures goes into a folder of its own: the table shows nothing older.
+bench bench-quick: export CRITERION_HOME := $(FIGURES)
+bench-quick: SAMPLING := --warm-up-time 0.3 --measurement-time 1 --sample-size 10
+
+bench: ## side by side with peers, in seven minutes; ends with a table
+bench-quick: ## the same in three minutes
+bench bench-quick:
+	rm -rf "$(FIGURES)"
+	cargo bench --package tower-ratelimit-benches --bench decision --bench layer --bench memory -- --noplot $(SAMPLING)
+	cargo run --release --quiet --package tower-ratelimit-benches --bin table
+
+bench-once: ## tests of the tables, and every benchmark once, unmeasured
+	cargo test --quiet --release --package tower-ratelimit-benches --lib
+	cargo bench --quiet --package tower-ratelimit-benches --no-run
+	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer -- --test
+
+instructions: ## counts instructions of the core paths, and fails if one has grown
+	benches/count-instructions
+
+instructions-accept: ## makes today's counts the reference
+	benches/count-instructions --accept

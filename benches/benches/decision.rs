@@ -1,114 +1,306 @@
-//! One decision in process: ours beside governor's keyed limiter, in one run.
+//! One decision in process: ours beside its peers, in one run.
 //!
-//! Absolute times depend on the machine; compare the rows of one group with each other.
+//! Absolute times depend on the machine; compare the rows of one cell with each other. Both
+//! sides read `quanta`'s clock unless a row says `std`, and tell a verdict alone unless it says
+//! `all numbers`. With two threads a row is the time that one thread needs for one decision.
 
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroU32;
-use std::time::Instant;
+use std::net::IpAddr;
+use std::time::Duration;
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use governor::clock::MonotonicClock;
-use governor::middleware::NoOpMiddleware;
-use governor::state::keyed::DashMapStateStore;
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main};
+use governor::clock::ReasonablyRealtime;
+use tower_ratelimit::clock::QuantaClock;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, Limiter, Policy, SlidingLog, SlidingSlots,
-    SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock, MemoryStore,
+    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
+use tower_ratelimit_benches::keys::{Walk, address};
+use tower_ratelimit_benches::ours::{self, DEFAULT_BOUND, bounded, by_quanta, by_std};
+use tower_ratelimit_benches::peers::{
+    self, Governor, Throttlecrab, a_day, an_hour, governor_by_quanta, governor_by_std,
+};
+use tower_ratelimit_benches::threads::Crew;
+use tower_ratelimit_benches::{PLENTY, a_day_among};
 
-type Governor = governor::RateLimiter<
-    IpAddr,
-    DashMapStateStore<IpAddr>,
-    MonotonicClock,
-    NoOpMiddleware<Instant>,
->;
-
-/// A limit that is never reached, and one that always is.
-const PLENTY: u32 = 4_000_000_000;
+/// A limit of which nothing is left after the first request, for longer than any run takes.
 const NOTHING_LEFT: u32 = 1;
 
-fn ours(algorithm: impl Into<Algorithm>) -> Limiter {
-    Limiter::builder()
-        .policy(Policy::new("bench", algorithm))
-        .build()
-        .expect("one policy with a good name")
+type Group<'a> = BenchmarkGroup<'a, WallTime>;
+
+fn admits(limiter: &Limiter, key: IpAddr) -> bool {
+    limiter.admit_now(key, 1)
 }
 
-fn governor(limit: u32) -> Governor {
-    let limit = NonZeroU32::new(limit).expect("not zero");
-    // The clock that std has, as for ours.
-    Governor::new(
-        governor::Quota::per_hour(limit),
-        DashMapStateStore::default(),
-        MonotonicClock,
-    )
+fn check(limiter: &Limiter, key: IpAddr) -> bool {
+    limiter.check_now(key, 1).is_allowed()
 }
 
-fn address(n: u32) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::from_bits(n))
+fn governor_admits<C: ReasonablyRealtime>(limiter: &Governor<C>, key: IpAddr) -> bool {
+    limiter.check_key(&key).is_ok()
 }
 
-/// The same order of keys for both: a walk that visits each of a power of two once.
-fn walk(keys: u32) -> impl FnMut() -> IpAddr {
-    let mut n = 0_u32;
-    move || {
-        n = n.wrapping_mul(5).wrapping_add(12_345) % keys;
-        address(n)
-    }
+/// One key, one thread, and the same answer to each request. If that is no, what is left is used
+/// up before.
+fn one_key(
+    group: &mut Group<'_>,
+    name: &str,
+    expected: bool,
+    mut admits: impl FnMut(IpAddr) -> bool,
+) {
+    let key = address(0);
+    assert!(admits(key), "{name}");
+    while !expected && admits(key) {}
+    group.bench_function(name, |b| b.iter(|| admits(black_box(key))));
+    assert_eq!(admits(key), expected, "{name}");
+}
+
+/// Threads that decide, each about its own keys, on the same limiter or not.
+fn threads<L: Sync>(
+    group: &mut Group<'_>,
+    name: &str,
+    workers: Vec<(&L, Walk)>,
+    admits: impl Fn(&L, IpAddr) -> bool + Sync,
+) {
+    let admits = &admits;
+    let work = |(limiter, mut walk): (_, Walk)| {
+        move |times| {
+            for _ in 0..times {
+                black_box(admits(limiter, black_box(walk.next_address())));
+            }
+        }
+    };
+    Crew::of(workers.into_iter().map(work).collect(), |crew| {
+        // Every sample is as long as the others, so that starting the threads weighs the same.
+        group.sampling_mode(SamplingMode::Flat);
+        group.bench_function(name, |b| b.iter_custom(|times| crew.run(times)));
+        group.sampling_mode(SamplingMode::Auto);
+    });
 }
 
 fn one_hot_key(c: &mut Criterion) {
-    let mut group = c.benchmark_group("decision/one hot key");
-    for (name, limit) in [("allowed", PLENTY), ("refused", NOTHING_LEFT)] {
-        let limiter = ours(Gcra::per_hour(limit));
-        group.bench_function(BenchmarkId::new("ours", name), |b| {
-            b.iter(|| limiter.check_now(black_box(address(1)), 1).is_allowed());
+    let group = &mut c.benchmark_group("decision");
+    for (cell, limit) in [("hot key", PLENTY), ("hot key refused", NOTHING_LEFT)] {
+        let name = |who| format!("{cell}/{who}");
+        let more = limit == PLENTY;
+        let limiter = by_quanta(Gcra::per_hour(limit));
+        one_key(group, &name("ours"), more, |key| admits(&limiter, key));
+        let limiter = governor_by_quanta(an_hour(limit));
+        one_key(group, &name("governor"), more, |key| {
+            governor_admits(&limiter, key)
         });
-        let limiter = governor(limit);
-        group.bench_function(BenchmarkId::new("governor", name), |b| {
-            b.iter(|| limiter.check_key(black_box(&address(1))).is_ok());
+        let limiter = by_quanta(Gcra::per_hour(limit));
+        one_key(group, &name("ours, all numbers"), more, |key| {
+            check(&limiter, key)
+        });
+
+        let limiter = by_std(Gcra::per_hour(limit));
+        one_key(group, &name("ours, std"), more, |key| admits(&limiter, key));
+        let limiter = governor_by_std(an_hour(limit));
+        one_key(group, &name("governor, std"), more, |key| {
+            governor_admits(&limiter, key)
+        });
+        let limiter = peers::ratelimit(limit);
+        one_key(group, &name("ratelimit, std"), more, |_| {
+            limiter.try_wait().is_ok()
+        });
+        let mut limiter = Throttlecrab::new(limit);
+        one_key(group, &name("throttlecrab, std"), more, |_| {
+            limiter.admits(black_box("10.0.0.0"))
         });
     }
-    group.finish();
+}
+
+fn one_hot_key_two_threads(c: &mut Criterion) {
+    let group = &mut c.benchmark_group("decision");
+    for (cell, limit) in [
+        ("hot key, 2 threads", PLENTY),
+        ("hot key refused, 2 threads", NOTHING_LEFT),
+    ] {
+        let limiter = by_quanta(Gcra::per_hour(limit));
+        threads(group, &format!("{cell}/ours"), two(&limiter, 1), admits);
+        let limiter = governor_by_quanta(an_hour(limit));
+        let workers = two(&limiter, 1);
+        threads(group, &format!("{cell}/governor"), workers, governor_admits);
+    }
+}
+
+/// Two threads that walk over the same keys, each in an order of its own.
+fn two<L>(limiter: &L, keys: u32) -> Vec<(&L, Walk)> {
+    [1, 2].map(|seed| (limiter, Walk::over(keys, seed))).into()
 }
 
 fn many_keys(c: &mut Criterion) {
-    let mut group = c.benchmark_group("decision/many keys");
-    for keys in [1 << 13, 1 << 20] {
-        let limiter = ours(Gcra::per_hour(PLENTY));
-        let mut next = walk(keys);
-        group.bench_function(BenchmarkId::new("ours", keys), |b| {
-            b.iter(|| limiter.check_now(black_box(next()), 1).is_allowed());
+    let group = &mut c.benchmark_group("decision");
+    for keys in [10_000, 1_000_000] {
+        let known = || Walk::over(keys, 0).all();
+        let limit = a_day_among(keys);
+        let one = format!("{keys} keys");
+        let both = format!("{keys} keys, 2 threads");
+
+        let limiter = bounded(Gcra::per_day(limit), keys.max(DEFAULT_BOUND));
+        known().for_each(|key| assert!(admits(&limiter, key)));
+        one_thread(group, &format!("{one}/ours"), keys, |key| {
+            admits(&limiter, key)
         });
-        let limiter = governor(PLENTY);
-        let mut next = walk(keys);
-        group.bench_function(BenchmarkId::new("governor", keys), |b| {
-            b.iter(|| limiter.check_key(black_box(&next())).is_ok());
+        threads(group, &format!("{both}/ours"), two(&limiter, keys), admits);
+        drop(limiter);
+
+        let limiter = governor_by_quanta(a_day(limit));
+        known().for_each(|key| assert!(governor_admits(&limiter, key)));
+        one_thread(group, &format!("{one}/governor"), keys, |key| {
+            governor_admits(&limiter, key)
         });
+        let workers = two(&limiter, keys);
+        threads(group, &format!("{both}/governor"), workers, governor_admits);
     }
-    group.finish();
+
+    // Its keys are text, and to make them of addresses is not what is measured.
+    let texts: Vec<String> = Walk::over(10_000, 0)
+        .all()
+        .map(|key| key.to_string())
+        .collect();
+    let mut limiter = Throttlecrab::new(PLENTY);
+    let mut walk = Walk::over(10_000, 1);
+    group.bench_function("10000 keys/throttlecrab, std", |b| {
+        b.iter(|| limiter.admits(&texts[walk.next_place() as usize]));
+    });
+}
+
+fn one_thread(
+    group: &mut Group<'_>,
+    name: &str,
+    keys: u32,
+    mut admits: impl FnMut(IpAddr) -> bool,
+) {
+    let mut walk = Walk::over(keys, 1);
+    group.bench_function(name, |b| {
+        b.iter(|| admits(black_box(walk.next_address())));
+    });
+    assert!(admits(address(0)), "{name}");
+}
+
+/// Keys that nobody else asks about: what a second thread costs the first one.
+fn distinct_keys(c: &mut Criterion) {
+    const KEYS: u32 = 5_000;
+    let limit = a_day_among(2 * KEYS);
+    let group = &mut c.benchmark_group("decision");
+    let limiter = by_quanta(Gcra::per_day(limit));
+    let other = by_quanta(Gcra::per_day(limit));
+    let [first, second] = [0, KEYS].map(|from| Walk::from(from, KEYS, 1));
+    for key in first.all().chain(second.all()) {
+        assert!(admits(&limiter, key) && admits(&other, key));
+    }
+
+    let mut row = |who: &str, workers| {
+        threads(group, &format!("distinct keys/{who}"), workers, admits);
+    };
+    row("1 thread", vec![(&limiter, first.clone())]);
+    row(
+        "2 threads",
+        vec![(&limiter, first.clone()), (&limiter, second.clone())],
+    );
+    // What the machine gives to two threads that share nothing at all.
+    row(
+        "2 threads, 2 limiters",
+        vec![(&limiter, first), (&other, second)],
+    );
 }
 
 fn each_algorithm(c: &mut Criterion) {
-    let mut group = c.benchmark_group("decision/each algorithm");
-    let algorithms: [Algorithm; 7] = [
-        Gcra::per_hour(PLENTY).into(),
-        TokenBucket::per_hour(PLENTY).by_interval().into(),
-        FixedWindow::per_hour(PLENTY).into(),
-        AnchoredWindow::per_hour(PLENTY).into(),
-        SlidingWindow::per_hour(PLENTY).into(),
-        SlidingSlots::per_hour(PLENTY).into(),
-        // A log keeps what it admits: this one refuses from its hundredth request on.
-        SlidingLog::per_hour(100).into(),
+    let group = &mut c.benchmark_group("decision");
+    let algorithms: [(&str, Algorithm); 9] = [
+        ("gcra", Gcra::per_hour(PLENTY).into()),
+        ("token bucket", TokenBucket::per_hour(PLENTY).into()),
+        ("leaky bucket", LeakyBucket::per_hour(PLENTY).into()),
+        (
+            "token bucket by interval",
+            TokenBucket::per_hour(PLENTY).by_interval().into(),
+        ),
+        ("fixed window", FixedWindow::per_hour(PLENTY).into()),
+        ("anchored window", AnchoredWindow::per_hour(PLENTY).into()),
+        ("sliding window", SlidingWindow::per_hour(PLENTY).into()),
+        ("sliding slots", SlidingSlots::per_hour(PLENTY).into()),
+        // A rate that no number of microseconds divides. Its burst is soon used up, so that all
+        // the rest are refused; `slowly` has those that are allowed.
+        ("uneven quota refused", Gcra::per_day(999_983).into()),
     ];
-    for algorithm in algorithms {
-        let limiter = ours(algorithm);
-        group.bench_function(algorithm.name(), |b| {
-            b.iter(|| limiter.check_now(black_box(address(1)), 1).is_allowed());
-        });
+    for (name, algorithm) in algorithms {
+        let limiter = by_quanta(algorithm);
+        let more = name != "uneven quota refused";
+        if !more {
+            while admits(&limiter, address(0)) {}
+        }
+        bench_algorithm(group, &format!("algorithms/{name}"), &limiter);
+        assert_eq!(admits(&limiter, address(0)), more, "{name}");
     }
-    group.finish();
+    let limiter = by_quanta(SlidingLog::per_hour(100));
+    while admits(&limiter, address(0)) {}
+    bench_algorithm(group, "algorithms/sliding log refused", &limiter);
 }
 
-criterion_group!(benches, one_hot_key, many_keys, each_algorithm);
+fn bench_algorithm(group: &mut Group<'_>, name: &str, limiter: &Limiter) {
+    group.bench_function(name, |b| {
+        b.iter(|| admits(limiter, black_box(address(0))));
+    });
+}
+
+/// Wider states with requests that are all allowed: a manual clock moves so far before each
+/// that one has become free.
+fn slowly(c: &mut Criterion) {
+    let group = &mut c.benchmark_group("decision");
+    let day = Duration::from_secs(86_400);
+    let algorithms: [(&str, Algorithm, Duration); 4] = [
+        ("gcra", Gcra::per_day(1_000_000).into(), day / 500_000),
+        ("sliding log", SlidingLog::per_day(100).into(), day / 100),
+        (
+            "sliding slots",
+            SlidingSlots::per_day(1_000_000).into(),
+            day / 500_000,
+        ),
+        ("uneven quota", Gcra::per_day(999_983).into(), day / 500_000),
+    ];
+    for (name, algorithm, step) in algorithms {
+        let clock = ManualClock::new();
+        let limiter = ours::limiter(algorithm, MemoryStore::new().clock(clock.clone()));
+        let allowed = || {
+            clock.advance(step);
+            admits(&limiter, black_box(address(0)))
+        };
+        for _ in 0..1_000 {
+            assert!(allowed(), "{name}");
+        }
+        group.bench_function(format!("slowly/{name}"), |b| b.iter(allowed));
+        assert!(allowed(), "{name}");
+    }
+}
+
+fn several_policies(c: &mut Criterion) {
+    let group = &mut c.benchmark_group("decision");
+    for count in [1, 2, 4, 8] {
+        let store = MemoryStore::new().clock(QuantaClock::new());
+        let limiter = ours::limiter_of(ours::policies(count), store);
+        let name = format!("{count} policies/ours");
+        one_key(group, &name, true, |key| admits(&limiter, key));
+        let name = format!("{count} policies/ours, all numbers");
+        one_key(group, &name, true, |key| check(&limiter, key));
+    }
+}
+
+fn settings() -> Criterion {
+    Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(4))
+        // Medians are all that is wanted of the statistics.
+        .nresamples(2_000)
+}
+
+criterion_group! {
+    name = benches;
+    config = settings();
+    targets = one_hot_key, one_hot_key_two_threads, many_keys, distinct_keys, each_algorithm,
+        slowly, several_policies
+}
 criterion_main!(benches);

@@ -1,86 +1,83 @@
-//! What a layer adds to a service: ours beside `tower_governor`'s, in one run.
+//! What a layer adds to a service: ours beside its peers, in one run.
 //!
 //! Each iteration builds a request and drives the response to its end; `bare` is the service
-//! alone, to be subtracted from the others. Both layers write their header fields, and both read
-//! the clock that they come with: ours std's, the peer's `quanta`.
+//! alone, to be subtracted from the others. Each layer reads the clock that it comes with: ours
+//! std's, the peers' `quanta`.
 
 use std::convert::Infallible;
-use std::hint::black_box;
-use std::net::SocketAddr;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
-use axum::extract::ConnectInfo;
-use criterion::{Criterion, criterion_group, criterion_main};
+use axum::routing::get;
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use http::{Request, Response, StatusCode};
-use tower::{Layer, Service, service_fn};
-use tower_governor::GovernorLayer;
-use tower_governor::governor::GovernorConfigBuilder;
-use tower_ratelimit::{Gcra, RateLimitLayer, key};
+use tower::{Layer, Service};
+use tower_ratelimit::{Gcra, MemoryStore, RateLimitLayer};
+use tower_ratelimit_benches::requests::{hello, request, send};
+use tower_ratelimit_benches::{PLENTY, ours, peers};
 
-/// How often a unit comes back: sooner than any request does, or much later.
-const AT_ONCE: Duration = Duration::from_nanos(10);
-const MUCH_LATER: Duration = Duration::from_secs(3_600);
+type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
-fn hello()
--> impl Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone
-{
-    service_fn(|_: Request<Body>| async { Ok(Response::new(Body::empty())) })
-}
-
-fn request() -> Request<Body> {
-    let mut request = Request::new(Body::empty());
-    let peer = SocketAddr::from(([192, 0, 2, 1], 4711));
-    request.extensions_mut().insert(ConnectInfo(peer));
-    request
-}
-
-/// Sends one request; nothing here ever waits.
-fn send<S, B>(service: &mut S) -> StatusCode
+/// Sends requests that are all answered with the same status, the first one aside.
+fn row<S, B>(group: &mut Group<'_>, name: &str, expected: StatusCode, mut service: S)
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
 {
-    let mut cx = Context::from_waker(Waker::noop());
-    assert!(service.poll_ready(&mut cx).is_ready());
-    let Poll::Ready(Ok(response)) = pin!(service.call(request())).poll(&mut cx) else {
-        panic!("the service waits");
-    };
-    black_box(response).status()
+    send(&mut service, request());
+    group.bench_function(name, |b| b.iter(|| send(&mut service, request())));
+    assert_eq!(send(&mut service, request()).status(), expected, "{name}");
 }
 
-fn layer(c: &mut Criterion) {
-    let mut group = c.benchmark_group("layer");
-    let mut bare = hello();
-    group.bench_function("bare", |b| b.iter(|| send(&mut bare)));
+fn layer_of(limit: u32, fields: bool) -> RateLimitLayer {
+    ours::layer(Gcra::per_hour(limit), MemoryStore::new(), fields)
+}
 
-    for (name, interval) in [("allowed", AT_ONCE), ("refused", MUCH_LATER)] {
-        let in_an_hour = MUCH_LATER.as_nanos() / interval.as_nanos();
-        let in_an_hour = u32::try_from(in_an_hour).unwrap_or(u32::MAX);
-        let limit = RateLimitLayer::new(key::client_ip(), Gcra::per_hour(in_an_hour).burst(10));
-        let mut ours = limit.layer(hello());
-        for _ in 0..10 {
-            send(&mut ours);
-        }
-        group.bench_function(format!("ours/{name}"), |b| b.iter(|| send(&mut ours)));
+fn layers(c: &mut Criterion) {
+    let group = &mut c.benchmark_group("layer");
+    let (ok, refused) = (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS);
+    row(group, "bare", ok, hello());
 
-        let config = GovernorConfigBuilder::default()
-            .period(interval)
-            .burst_size(10)
-            .use_headers()
-            .finish()
-            .expect("neither number is zero");
-        let mut governor = GovernorLayer::new(config).layer(hello());
-        for _ in 0..10 {
-            send(&mut governor);
-        }
-        group.bench_function(format!("tower_governor/{name}"), |b| {
-            b.iter(|| send(&mut governor));
-        });
+    let silent = layer_of(PLENTY, false);
+    row(group, "no fields/ours", ok, silent.layer(hello()));
+    let silent = peers::tower_governor_silent(PLENTY);
+    row(group, "no fields/tower_governor", ok, silent.layer(hello()));
+
+    for (cell, limit, status) in [("all fields", PLENTY, ok), ("refused", 1, refused)] {
+        let ours = layer_of(limit, true).layer(hello());
+        row(group, &format!("{cell}/ours"), status, ours);
+        let peer = peers::tower_governor(limit).layer(hello());
+        row(group, &format!("{cell}/tower_governor"), status, peer);
+        let peer = peers::axum_governor(limit).layer(hello());
+        row(group, &format!("{cell}/axum-governor"), status, peer);
     }
-    group.finish();
 }
 
-criterion_group!(benches, layer);
+/// The layer around a router with one handler, as in production.
+fn around_a_router(c: &mut Criterion) {
+    let group = &mut c.benchmark_group("layer");
+    let (ok, refused) = (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS);
+    let router = || -> Router { Router::new().route("/", get(|| async { "hello" })) };
+    row(group, "router/bare", ok, router());
+    let ours = layer_of(PLENTY, true).layer(router());
+    row(group, "router/allowed", ok, ours);
+    let ours = layer_of(1, true).layer(router());
+    row(group, "router/refused", refused, ours);
+}
+
+fn settings() -> Criterion {
+    Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(4))
+        // Medians are all that is wanted of the statistics.
+        .nresamples(2_000)
+}
+
+criterion_group! {
+    name = benches;
+    config = settings();
+    targets = layers, around_a_router
+}
 criterion_main!(benches);

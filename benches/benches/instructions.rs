@@ -1,0 +1,107 @@
+//! Instructions of the core paths, counted by valgrind: they repeat where times do not.
+//!
+//! `make instructions` runs this and compares. Each path is taken a thousand times and the count
+//! is of all of them, with the two or three instructions of the loop: a table is keyed at random,
+//! and so one decision may look at an entry more than another. The clock stands still, since
+//! reading a real one takes as many instructions as the kernel likes.
+
+use std::convert::Infallible;
+use std::hint::black_box;
+
+use axum::body::Body;
+use gungraun::prelude::*;
+use http::{Request, Response};
+use tower::{Layer, Service};
+use tower_ratelimit::{
+    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, SlidingWindow,
+};
+use tower_ratelimit_benches::growth::TIMES;
+use tower_ratelimit_benches::keys::address;
+use tower_ratelimit_benches::requests::{hello, request, send};
+use tower_ratelimit_benches::{PLENTY, ours};
+
+fn store() -> MemoryStore {
+    MemoryStore::new().clock(ManualClock::new())
+}
+
+/// A limiter that has seen the key once; nothing is left to one whose limit is 1.
+fn known(algorithm: impl Into<Algorithm>) -> Limiter {
+    seen(ours::limiter(algorithm, store()))
+}
+
+fn policies(count: usize) -> Limiter {
+    seen(ours::limiter_of(ours::policies(count), store()))
+}
+
+fn seen(limiter: Limiter) -> Limiter {
+    assert!(limiter.admit_now(address(0), 1));
+    limiter
+}
+
+// What a path was given it gives back, so that nothing is counted of the end of its life.
+
+#[library_benchmark]
+#[bench::gcra(known(Gcra::per_hour(PLENTY)))]
+#[bench::gcra_refused(known(Gcra::per_hour(1)))]
+#[bench::fixed_window(known(FixedWindow::per_hour(PLENTY)))]
+#[bench::sliding_window(known(SlidingWindow::per_hour(PLENTY)))]
+#[bench::eight_policies(policies(8))]
+fn admit_now(limiter: Limiter) -> Limiter {
+    for _ in 0..TIMES {
+        black_box(limiter.admit_now(black_box(address(0)), 1));
+    }
+    limiter
+}
+
+#[library_benchmark]
+#[bench::gcra(known(Gcra::per_hour(PLENTY)))]
+#[bench::gcra_refused(known(Gcra::per_hour(1)))]
+#[bench::eight_policies(policies(8))]
+fn check_now(limiter: Limiter) -> Limiter {
+    for _ in 0..TIMES {
+        let _ = black_box(limiter.check_now(black_box(address(0)), 1));
+    }
+    limiter
+}
+
+#[library_benchmark]
+#[bench::gcra(known(Gcra::per_hour(PLENTY)))]
+fn new_key(limiter: Limiter) -> Limiter {
+    for n in 0..TIMES {
+        black_box(limiter.admit_now(black_box(address(n + 1)), 1));
+    }
+    limiter
+}
+
+type Sent<S> = (S, Vec<Request<Body>>);
+
+/// A layer that has seen the client once, and requests that need only be sent.
+fn layered(
+    limit: u32,
+    fields: bool,
+) -> Sent<impl Service<Request<Body>, Response = Response<impl Sized>, Error = Infallible>> {
+    let mut service = ours::layer(Gcra::per_hour(limit), store(), fields).layer(hello());
+    send(&mut service, request());
+    (service, (0..TIMES).map(|_| request()).collect())
+}
+
+#[library_benchmark]
+#[bench::no_fields(layered(PLENTY, false))]
+#[bench::all_fields(layered(PLENTY, true))]
+#[bench::refused(layered(1, true))]
+fn layer<S, B>((mut service, mut requests): Sent<S>) -> Sent<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
+    for request in requests.drain(..) {
+        black_box(send(&mut service, request));
+    }
+    (service, requests)
+}
+
+library_benchmark_group!(
+    name = decision,
+    benchmarks = [admit_now, check_now, new_key]
+);
+library_benchmark_group!(name = requests, benchmarks = [layer]);
+main!(library_benchmark_groups = [decision, requests]);

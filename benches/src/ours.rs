@@ -1,0 +1,63 @@
+//! Limiters and layers of ours.
+
+use tower_ratelimit::clock::QuantaClock;
+use tower_ratelimit::middleware::RateLimitLayerBuilder;
+use tower_ratelimit::{Algorithm, Gcra, Limiter, MemoryStore, Policy, RateLimitLayer, key};
+
+use crate::PLENTY;
+
+/// How many keys of a policy a store keeps unless it is told otherwise.
+pub const DEFAULT_BOUND: u32 = 100_000;
+
+/// A store that keeps this many keys of each policy and no more.
+pub fn store(_keys: u32) -> MemoryStore {
+    MemoryStore::new() // TO SWITCH ON: `.max_keys(_keys as usize)`
+}
+
+/// A layer that writes no fields.
+fn silent(builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
+    builder // TO SWITCH ON: `.without_fields()`
+}
+
+/// One policy, under the clock that peers have by default.
+pub fn by_quanta(algorithm: impl Into<Algorithm>) -> Limiter {
+    limiter(algorithm, MemoryStore::new().clock(QuantaClock::new()))
+}
+
+/// The same with room for this many keys.
+pub fn bounded(algorithm: impl Into<Algorithm>, keys: u32) -> Limiter {
+    limiter(algorithm, store(keys).clock(QuantaClock::new()))
+}
+
+/// One policy under std's clock.
+pub fn by_std(algorithm: impl Into<Algorithm>) -> Limiter {
+    limiter(algorithm, MemoryStore::new())
+}
+
+/// One policy over this store.
+pub fn limiter(algorithm: impl Into<Algorithm>, store: MemoryStore) -> Limiter {
+    limiter_of([Policy::new("bench", algorithm)], store)
+}
+
+/// Several policies over this store.
+pub fn limiter_of(policies: impl IntoIterator<Item = Policy>, store: MemoryStore) -> Limiter {
+    Limiter::builder()
+        .policies(policies)
+        .store(store)
+        .build()
+        .expect("policies with good names")
+}
+
+/// So many policies that allow everything, each of which has to be asked.
+pub fn policies(count: usize) -> impl Iterator<Item = Policy> {
+    (0..count).map(|n| Policy::new(format!("bench {n}"), Gcra::per_hour(PLENTY)))
+}
+
+/// One policy by address, as most users have it; with all fields, or without any.
+pub fn layer(algorithm: impl Into<Algorithm>, store: MemoryStore, fields: bool) -> RateLimitLayer {
+    let builder = RateLimitLayer::builder()
+        .policy(Policy::new("bench", algorithm).key(key::client_ip()))
+        .store(store);
+    let builder = if fields { builder } else { silent(builder) };
+    builder.build().expect("one policy with a good name")
+}
