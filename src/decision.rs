@@ -149,6 +149,12 @@ impl Outcomes {
         self.each.sort_unstable_by_key(|(policy, _)| *policy);
     }
 
+    /// Whether these are the outcomes of exactly these policies, in this order.
+    #[cfg(feature = "http")]
+    pub(crate) fn are_of(&self, policies: impl Iterator<Item = usize>) -> bool {
+        self.iter().map(|(policy, _)| policy).eq(policies)
+    }
+
     pub(crate) fn at(&self) -> Micros {
         self.at
     }

@@ -9,6 +9,8 @@ use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::policy::{Policy, check_names};
+#[cfg(feature = "http")]
+use crate::store::Verdict;
 use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store, answered};
 
 /// Decides whether a key may go on, under one or more policies; knows nothing of HTTP.
@@ -108,6 +110,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     pub(crate) fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ledger.charge(charges)
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
+        self.ledger.admit(charges)
     }
 
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {

@@ -11,6 +11,7 @@ use crate::store::{MemoryStore, Store};
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
     policies: Vec<Policy<Http>>,
     store: S,
+    has_fields: bool,
     exposes_decision: bool,
 }
 
@@ -19,6 +20,7 @@ impl RateLimitLayerBuilder {
         Self {
             policies: Vec::new(),
             store: MemoryStore::new(),
+            has_fields: true,
             exposes_decision: false,
         }
     }
@@ -43,8 +45,19 @@ impl<S> RateLimitLayerBuilder<S> {
         RateLimitLayerBuilder {
             policies: self.policies,
             store,
+            has_fields: self.has_fields,
             exposes_decision: self.exposes_decision,
         }
+    }
+
+    /// Leaves the fields `RateLimit` and `RateLimit-Policy` out of all responses, as where clients
+    /// are not to learn their limits. A refusal still has its `Retry-After` and its problem.
+    ///
+    /// A request that is allowed then costs less: its numbers are not even counted out, unless
+    /// [`expose_decision`](Self::expose_decision) asks for them.
+    pub fn without_fields(mut self) -> Self {
+        self.has_fields = false;
+        self
     }
 
     /// Puts the [`Decision`](crate::Decision) into the extensions of each request that goes on,
@@ -71,6 +84,9 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         check_policies(&policies)?;
         let ledger = self.store.open(&policies)?;
         let mut gate = Gate::new(&policies, readers, ledger);
+        if !self.has_fields {
+            gate.leave_out_fields();
+        }
         if self.exposes_decision {
             gate.expose_decision();
         }

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::ResponseBody;
 use super::gate::{Gate, Question, Ruling};
-use crate::response::{Fields, Refusal};
+use crate::response::Fields;
 
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
@@ -99,32 +99,27 @@ where
                     gate,
                     held,
                 } => {
-                    let answer = ready!(question.answer.as_mut().poll(cx));
-                    let ruling = gate.rule(&question.charges, answer);
-                    let (mut ready_inner, mut request) = *held.take().expect(AGAIN);
+                    let (_, request) = held.as_deref_mut().expect(AGAIN);
+                    let ruling = ready!(gate.poll(question, request, cx));
+                    let (mut ready_inner, request) = *held.take().expect(AGAIN);
                     match ruling {
-                        Ruling::Pass(mut pass) => {
-                            pass.expose_to(&mut request);
-                            State::Calling {
-                                future: ready_inner.call(request),
-                                fields: pass.fields,
-                            }
-                        }
+                        Ruling::Pass(fields) => State::Calling {
+                            future: ready_inner.call(request),
+                            fields,
+                        },
                         Ruling::Refuse(response) => State::Refused {
                             response: Some(response),
                         },
                     }
                 }
                 StateProj::Calling { future, fields } => {
-                    let mut response = ready!(future.poll(cx))?;
-                    // A layer inside that has refused lists what the client has violated, and
-                    // nothing else.
-                    let reason = response.extensions().get::<Refusal>();
-                    let refused = matches!(reason, Some(Refusal::Denied(_)));
-                    if let Some(fields) = fields.take().filter(|_| !refused) {
-                        fields.add_to(response.status(), response.headers_mut());
+                    let mut answer = future.poll(cx);
+                    if let Poll::Ready(Ok(response)) = &mut answer
+                        && let Some(fields) = fields.take()
+                    {
+                        fields.add_to(response);
                     }
-                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                    return answer.map_ok(|response| response.map(ResponseBody::inner));
                 }
                 StateProj::Refused { response } => {
                     let response = response.take().expect(AGAIN);

@@ -1,16 +1,18 @@
+use std::mem;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 
-use crate::decision::{Decision, Outcomes};
+use crate::decision::Outcomes;
 use crate::error::{Diagnostic, StoreError};
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
 use crate::observe::{StoreHealth, diagnose};
 use crate::policy::{Http, Policy};
 use crate::response::{Draft11, Fields, Refusals};
-use crate::store::{Charge, Ledger, Reply, answered};
+use crate::store::{Charge, Ledger, Reply, Verdict, answered};
 
 /// Asks a limiter about requests, and turns its answers into responses.
 #[derive(Debug)]
@@ -18,7 +20,8 @@ pub(super) struct Gate {
     limiter: Limiter<dyn Ledger>,
     /// How each policy reads a request, with the policy's place in the limiter's list.
     readers: Vec<(usize, Http)>,
-    fields: Draft11,
+    /// `None` where no numbers are told.
+    fields: Option<Draft11>,
     refusals: Refusals,
     store: StoreHealth,
     exposes_decision: bool,
@@ -26,28 +29,10 @@ pub(super) struct Gate {
 
 /// What becomes of a request.
 pub(super) enum Ruling {
-    /// It goes on.
-    Pass(Pass),
+    /// It goes on, and its response gets these.
+    Pass(Option<Fields>),
     /// It is answered with this.
     Refuse(Response<Bytes>),
-}
-
-/// What a request that goes on takes with it.
-#[derive(Default)]
-pub(super) struct Pass {
-    /// For its response.
-    pub(super) fields: Option<Fields>,
-    /// For its extensions.
-    decision: Option<Box<Decision>>,
-}
-
-impl Pass {
-    /// Puts the decision where the inner service finds it, if that was asked for.
-    pub(super) fn expose_to<B>(&mut self, request: &mut Request<B>) {
-        if let Some(decision) = self.decision.take() {
-            request.extensions_mut().insert(*decision);
-        }
-    }
 }
 
 /// The ruling, or the store's answer that it waits for.
@@ -58,8 +43,13 @@ pub(super) enum Answer {
 
 /// A question to the store that it has not answered yet.
 pub(super) struct Question {
-    pub(super) charges: Charges,
-    pub(super) answer: Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
+    charges: Charges,
+    answer: Coming,
+}
+
+enum Coming {
+    Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
+    Verdict(Pin<Box<dyn Future<Output = Result<Verdict, StoreError>> + Send>>),
 }
 
 impl Gate {
@@ -71,7 +61,7 @@ impl Gate {
             readers: readers
                 .filter(|(policy, _)| policies[*policy].is_limited())
                 .collect(),
-            fields: Draft11::new(policies),
+            fields: Some(Draft11::new(policies)),
             refusals: Refusals::new(policies),
             store: StoreHealth::default(),
             exposes_decision: false,
@@ -82,71 +72,160 @@ impl Gate {
         self.exposes_decision = true;
     }
 
-    pub(super) fn ask(&self, head: &Head<'_>) -> Answer {
-        let charges = match self.charges(head) {
-            Ok(charges) if charges.is_empty() => {
-                return Answer::Ruled(Ruling::Pass(Pass::default()));
-            }
-            Ok(charges) => charges,
+    pub(super) fn leave_out_fields(&mut self) {
+        self.fields = None;
+    }
+
+    /// Puts the decision where the inner service finds it, if that was asked for. A request that
+    /// is refused is done with: its extensions are emptied.
+    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Answer {
+        let mut charges = Charges::new();
+        match self.read(&Head::of(request), &mut charges) {
+            Ok(()) if charges.is_empty() => Answer::Ruled(Ruling::Pass(None)),
+            Ok(()) => self.put(&mut charges, request.extensions_mut()),
             Err(diagnostic) => {
                 diagnose(&diagnostic);
-                return Answer::Ruled(Ruling::Refuse(Refusals::no_key(diagnostic)));
-            }
-        };
-        match self.limiter.charge(&charges) {
-            Reply::Now(answer) => Answer::Ruled(self.rule(&charges, answer)),
-            Reply::Later(answer) => Answer::Waiting(Box::new(Question { charges, answer })),
-        }
-    }
-
-    /// Rules on the store's answer to these charges.
-    pub(super) fn rule(&self, charges: &[Charge], answer: Result<Outcomes, StoreError>) -> Ruling {
-        let answer = answered(charges, answer);
-        if answer.is_ok() {
-            self.store.answered();
-        }
-        match answer {
-            Ok(outcomes) if outcomes.is_allowed() => Ruling::Pass(self.pass(outcomes)),
-            Ok(outcomes) => {
-                Ruling::Refuse(self.refusals.denied(&self.fields, outcomes, |outcomes| {
-                    self.limiter.decision(outcomes)
-                }))
-            }
-            Err(error) => {
-                self.store.failed(&error);
-                Ruling::Refuse(Refusals::store_failed(error.kind()))
+                let response = Refusals::no_key(diagnostic, request.extensions_mut());
+                Answer::Ruled(Ruling::Refuse(response))
             }
         }
     }
 
-    fn pass(&self, outcomes: Outcomes) -> Pass {
-        Pass {
-            fields: self.fields.allowed(&outcomes),
-            decision: self
-                .exposes_decision
-                .then(|| Box::new(self.limiter.decision(outcomes))),
-        }
-    }
-
-    fn charges(&self, head: &Head<'_>) -> Result<Charges, Diagnostic> {
-        let mut charges = Charges::new();
+    /// What each policy charges this request.
+    fn read(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Diagnostic> {
         for (policy, reader) in &self.readers {
             if reader.applies(head) {
+                let key = match reader.key(head) {
+                    Ok(key) => key,
+                    Err(Missing::ByClient) => Key::NOBODY,
+                    Err(Missing::ByServer(diagnostic)) => return Err(diagnostic),
+                };
                 charges.push(Charge {
                     policy: *policy,
-                    key: key(reader, head)?,
+                    key,
                     cost: reader.cost(head),
                 });
             }
         }
-        Ok(charges)
+        Ok(())
+    }
+
+    /// Puts the question to the store. An answer that is there is read where it stands: with room
+    /// for eight policies it is large, and moving it would cost as much as deciding.
+    fn put(&self, charges: &mut Charges, request: &mut Extensions) -> Answer {
+        let answer = if self.wants_numbers() {
+            match self.limiter.charge(charges) {
+                Reply::Now(Ok(ref outcomes)) if outcomes.are_of(policies(charges)) => {
+                    return Answer::Ruled(self.heed(outcomes, request));
+                }
+                Reply::Now(answer) => return Answer::Ruled(self.rule(charges, answer, request)),
+                Reply::Later(answer) => Coming::Outcomes(answer),
+            }
+        } else {
+            match self.limiter.admit(charges) {
+                Reply::Now(Ok(Verdict::Allowed)) => return Answer::Ruled(self.let_pass()),
+                Reply::Now(Ok(Verdict::Denied(ref outcomes)))
+                    if outcomes.are_of(policies(charges)) =>
+                {
+                    return Answer::Ruled(self.refuse(outcomes, request));
+                }
+                Reply::Now(verdict) => {
+                    return Answer::Ruled(self.rule_by(charges, verdict, request));
+                }
+                Reply::Later(verdict) => Coming::Verdict(verdict),
+            }
+        };
+        let charges = mem::take(charges);
+        Answer::Waiting(Box::new(Question { charges, answer }))
+    }
+
+    /// Whether anybody is told the numbers of a request that goes on.
+    fn wants_numbers(&self) -> bool {
+        self.fields.is_some() || self.exposes_decision
+    }
+
+    /// The ruling, once the store has answered; see [`ask`](Self::ask).
+    pub(super) fn poll<B>(
+        &self,
+        question: &mut Question,
+        request: &mut Request<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ruling> {
+        let charges = &question.charges;
+        let request = request.extensions_mut();
+        Poll::Ready(match &mut question.answer {
+            Coming::Outcomes(answer) => {
+                let answer = ready!(answer.as_mut().poll(cx));
+                self.rule(charges, answer, request)
+            }
+            Coming::Verdict(verdict) => {
+                let verdict = ready!(verdict.as_mut().poll(cx));
+                self.rule_by(charges, verdict, request)
+            }
+        })
+    }
+
+    /// Rules on the store's answer to these charges.
+    fn rule(
+        &self,
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+        request: &mut Extensions,
+    ) -> Ruling {
+        match answered(charges, answer) {
+            Ok(outcomes) => self.heed(&outcomes, request),
+            Err(error) => self.fail(&error, request),
+        }
+    }
+
+    /// Rules on the store's verdict about these charges.
+    fn rule_by(
+        &self,
+        charges: &[Charge],
+        verdict: Result<Verdict, StoreError>,
+        request: &mut Extensions,
+    ) -> Ruling {
+        let denied = match verdict {
+            Ok(Verdict::Allowed) => return self.let_pass(),
+            Ok(Verdict::Denied(outcomes)) => answered(charges, Ok(outcomes)),
+            Err(error) => Err(error),
+        };
+        match denied {
+            Ok(outcomes) => self.refuse(&outcomes, request),
+            Err(error) => self.fail(&error, request),
+        }
+    }
+
+    fn heed(&self, outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+        if !outcomes.is_allowed() {
+            return self.refuse(outcomes, request);
+        }
+        self.store.answered();
+        if self.exposes_decision {
+            request.insert(self.limiter.decision(outcomes.clone()));
+        }
+        let fields = self.fields.as_ref();
+        Ruling::Pass(fields.and_then(|fields| fields.allowed(outcomes)))
+    }
+
+    fn let_pass(&self) -> Ruling {
+        self.store.answered();
+        Ruling::Pass(None)
+    }
+
+    fn refuse(&self, outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+        self.store.answered();
+        let decision = || self.limiter.decision(outcomes.clone());
+        let fields = self.fields.as_ref();
+        Ruling::Refuse(self.refusals.denied(fields, outcomes, decision, request))
+    }
+
+    fn fail(&self, error: &StoreError, request: &mut Extensions) -> Ruling {
+        self.store.failed(error);
+        Ruling::Refuse(Refusals::store_failed(error.kind(), request))
     }
 }
 
-fn key(reader: &Http, head: &Head<'_>) -> Result<Key, Diagnostic> {
-    match reader.key(head) {
-        Ok(key) => Ok(key),
-        Err(Missing::ByClient) => Ok(Key::NOBODY),
-        Err(Missing::ByServer(diagnostic)) => Err(diagnostic),
-    }
+fn policies(charges: &[Charge]) -> impl Iterator<Item = usize> {
+    charges.iter().map(|charge| charge.policy)
 }

@@ -40,6 +40,7 @@ impl RateLimitLayer {
     ///
     /// - policies: none; at least one has to be given
     /// - store: a new [`MemoryStore`]
+    /// - responses have the fields `RateLimit` and `RateLimit-Policy`
     /// - decisions are not put into requests' extensions
     pub fn builder() -> RateLimitLayerBuilder {
         RateLimitLayerBuilder::new()

@@ -9,7 +9,6 @@ use tower_service::Service;
 
 use super::gate::{Answer, Gate, Ruling};
 use super::{ResponseBody, ResponseFuture};
-use crate::key::Head;
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of another.
 #[derive(Clone, Debug)]
@@ -54,10 +53,9 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.gate.ask(&Head::of(&request)) {
-            Answer::Ruled(Ruling::Pass(mut pass)) => {
-                pass.expose_to(&mut request);
-                ResponseFuture::calling(self.inner.call(request), pass.fields)
+        match self.gate.ask(&mut request) {
+            Answer::Ruled(Ruling::Pass(fields)) => {
+                ResponseFuture::calling(self.inner.call(request), fields)
             }
             Answer::Ruled(Ruling::Refuse(response)) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.

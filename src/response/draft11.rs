@@ -1,14 +1,20 @@
-use std::io::Write;
+use std::sync::LazyLock;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use smallvec::SmallVec;
 
+use super::Refusal;
+use super::form::Form;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::policy::Policy;
 
-static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Both fields, for a response that has no others.
+static ALONE: LazyLock<Form<2>> =
+    LazyLock::new(|| Form::new(&[], [RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
 
 /// The largest integer of a structured field (RFC 9651, section 3.3.1).
 const LARGEST_INTEGER: u64 = 999_999_999_999_999;
@@ -25,8 +31,8 @@ pub(crate) struct Draft11 {
 /// What can be written of a policy before any request has come.
 #[derive(Debug)]
 struct Item {
-    /// `"name"`
-    name: String,
+    /// `"name";r=`
+    remaining: String,
     /// `"name";q=10;w=2`
     policy: String,
 }
@@ -34,8 +40,8 @@ struct Item {
 /// The fields of one response.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    policies: HeaderValue,
-    limits: HeaderValue,
+    pub(super) policies: HeaderValue,
+    pub(super) limits: HeaderValue,
 }
 
 type Buffer = SmallVec<[u8; 256]>;
@@ -74,12 +80,26 @@ impl Draft11 {
         window: impl Fn(&Outcome) -> Option<Micros>,
     ) -> Option<Fields> {
         let mut limits = Buffer::new();
+        let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| listed(outcome)) {
-            separate(&mut limits);
-            limits.extend_from_slice(self.items.get(policy)?.name.as_bytes());
-            write!(limits, ";r={}", outcome.remaining()).ok()?;
+            let mut parts = [
+                &self.items.get(policy)?.remaining,
+                remaining.format(outcome.remaining()),
+                "",
+                "",
+            ];
             if let Some(window) = window(outcome) {
-                write!(limits, ";t={}", whole_seconds(window)).ok()?;
+                parts[2..].copy_from_slice(&[";t=", seconds.format(whole_seconds(window))]);
+            }
+            if outcomes.iter().len() == 1 {
+                return Some(Fields {
+                    policies: self.policies(outcomes)?,
+                    limits: HeaderValue::try_from(parts.concat()).ok()?,
+                });
+            }
+            separate(&mut limits);
+            for part in parts {
+                limits.extend_from_slice(part.as_bytes());
             }
         }
         if limits.is_empty() {
@@ -114,15 +134,26 @@ impl Item {
             Some(wait) => format!("{name};q={limit};w={}", whole_seconds(wait.into())),
             None => format!("{name};q={limit}"),
         };
-        Self { name, policy }
+        let remaining = format!("{name};r=");
+        Self { remaining, policy }
     }
 }
 
 impl Fields {
-    /// Adds the fields to a response, unless it is a redirect or not the final one.
-    pub(crate) fn add_to(self, status: StatusCode, headers: &mut HeaderMap) {
+    /// Adds the fields to a response, unless it is a redirect or not the final one, or the refusal
+    /// of a layer inside: that lists what the client has violated, and nothing else.
+    pub(crate) fn add_to<B>(self, response: &mut Response<B>) {
+        let status = response.status();
         let redirects = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
         if redirects || status.is_informational() {
+            return;
+        }
+        if let Some(Refusal::Denied(_)) = response.extensions().get() {
+            return;
+        }
+        let headers = response.headers_mut();
+        if headers.capacity() == 0 {
+            *headers = ALONE.filled([self.policies, self.limits]);
             return;
         }
         // A map that is full is left as it is.

@@ -38,6 +38,7 @@
 //! a layer outside can count it.
 
 mod draft11;
+mod form;
 mod problem;
 mod refusal;
 

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::draft11::quoted;
@@ -5,7 +7,9 @@ use crate::decision::Outcomes;
 use crate::policy::Policy;
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 6.1.
-const QUOTA_EXCEEDED: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":""#;
+const QUOTA_EXCEEDED: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"Too many requests. "#;
+
+const VIOLATED: &str = r#"","violated-policies":["#;
 
 pub(super) const MISCONFIGURED: Bytes =
     Bytes::from_static(br#"{"type":"about:blank","title":"Internal Server Error","status":500}"#);
@@ -31,28 +35,29 @@ impl Problems {
         }
     }
 
-    pub(super) fn quota_exceeded(&self, outcomes: &Outcomes, retry_after: Option<u64>) -> Bytes {
-        let mut body = String::with_capacity(256);
-        body.push_str(QUOTA_EXCEEDED);
-        body.push_str("Too many requests. ");
-        match retry_after {
-            None => body.push_str("No wait will let this one pass."),
-            Some(1) => body.push_str("Retry after 1 second."),
-            Some(seconds) => {
-                body.push_str("Retry after ");
-                body.push_str(&seconds.to_string());
-                body.push_str(" seconds.");
-            }
-        }
-        body.push_str(r#"","violated-policies":["#);
+    /// `retry_after` is in seconds.
+    pub(super) fn quota_exceeded(&self, outcomes: &Outcomes, retry_after: Option<&str>) -> Bytes {
+        let [before, seconds, after] = match retry_after {
+            None => ["No wait will let this one pass.", "", ""],
+            Some("1") => ["Retry after 1 second.", "", ""],
+            Some(seconds) => ["Retry after ", seconds, " seconds."],
+        };
         let denied = outcomes.iter().filter(|(_, outcome)| !outcome.is_allowed());
-        for (place, (policy, _)) in denied.enumerate() {
-            if place > 0 {
-                body.push(',');
-            }
-            body.push_str(self.names.get(policy).map_or("\"\"", String::as_str));
-        }
-        body.push_str("]}");
+        let mut names =
+            denied.map(|(policy, _)| self.names.get(policy).map_or("\"\"", String::as_str));
+        let (first, second) = (names.next().unwrap_or_default(), names.next());
+        let all = match second {
+            None => Cow::Borrowed(first),
+            Some(second) => Cow::Owned(
+                [first, second]
+                    .into_iter()
+                    .chain(names)
+                    .collect::<Vec<_>>()
+                    .join(","),
+            ),
+        };
+        // As long as it has to be, since `Bytes` allocates again for one that is longer.
+        let body = [QUOTA_EXCEEDED, before, seconds, after, VIOLATED, &all, "]}"].concat();
         Bytes::from(body)
     }
 }

@@ -1,8 +1,12 @@
+use std::mem;
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::Draft11;
+use super::draft11::{Draft11, RATELIMIT, RATELIMIT_POLICY};
+use super::form::Form;
 use super::problem::{self, Problems};
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
@@ -65,57 +69,107 @@ impl Refusals {
         }
     }
 
+    /// `request` are the extensions of the request, which is done with.
     pub(crate) fn denied(
         &self,
-        fields: &Draft11,
-        outcomes: Outcomes,
-        decision: impl FnOnce(Outcomes) -> Decision,
+        fields: Option<&Draft11>,
+        outcomes: &Outcomes,
+        decision: impl FnOnce() -> Decision,
+        request: &mut Extensions,
     ) -> Response<Bytes> {
         let wait = outcomes
             .retry_after()
             .map(|wait| wait.min(LONGEST_RETRY).ceil_secs().max(1));
-        let body = self.problems.quota_exceeded(&outcomes, wait);
-        let fields = fields.denied(&outcomes, LONGEST_RETRY);
-        let reason = Refusal::Denied(decision(outcomes));
-        let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, reason, body);
-        if let Some(wait) = wait {
-            response.headers_mut().insert(RETRY_AFTER, wait.into());
-        }
-        if let Some(fields) = fields {
-            fields.add_to(response.status(), response.headers_mut());
-        }
-        response
-    }
-
-    pub(crate) fn no_key(diagnostic: Diagnostic) -> Response<Bytes> {
+        let mut digits = itoa::Buffer::new();
+        let wait = wait.map(|seconds| digits.format(seconds));
+        let body = self.problems.quota_exceeded(outcomes, wait);
+        let fields = fields.and_then(|fields| fields.denied(outcomes, LONGEST_RETRY));
+        let headers = match (wait.and_then(seconds), fields) {
+            (None, None) => PLAIN.filled([]),
+            (Some(wait), None) => TO_RETRY.filled([wait]),
+            (None, Some(fields)) => COUNTED.filled([fields.policies, fields.limits]),
+            (Some(wait), Some(fields)) => {
+                COUNTED_TO_RETRY.filled([wait, fields.policies, fields.limits])
+            }
+        };
+        let reason = Refusal::Denied(decision());
         refuse(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            Refusal::NoKey(diagnostic),
-            problem::MISCONFIGURED,
+            StatusCode::TOO_MANY_REQUESTS,
+            headers,
+            body,
+            reason,
+            request,
         )
     }
 
-    pub(crate) fn store_failed(kind: StoreErrorKind) -> Response<Bytes> {
-        let mut response = refuse(
+    pub(crate) fn no_key(diagnostic: Diagnostic, request: &mut Extensions) -> Response<Bytes> {
+        refuse(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            PLAIN.filled([]),
+            problem::MISCONFIGURED,
+            Refusal::NoKey(diagnostic),
+            request,
+        )
+    }
+
+    pub(crate) fn store_failed(kind: StoreErrorKind, request: &mut Extensions) -> Response<Bytes> {
+        refuse(
             StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::StoreFailed(kind),
+            TO_RETRY.filled([RETRY_OF_STORE]),
             problem::STORE_FAILED,
-        );
-        response.headers_mut().insert(RETRY_AFTER, RETRY_OF_STORE);
-        response
+            Refusal::StoreFailed(kind),
+            request,
+        )
     }
 }
 
-fn refuse(status: StatusCode, reason: Refusal, body: Bytes) -> Response<Bytes> {
+static PLAIN: LazyLock<Form<0>> = LazyLock::new(|| form([]));
+
+static TO_RETRY: LazyLock<Form<1>> = LazyLock::new(|| form([RETRY_AFTER]));
+
+static COUNTED: LazyLock<Form<2>> =
+    LazyLock::new(|| form([RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
+
+static COUNTED_TO_RETRY: LazyLock<Form<3>> =
+    LazyLock::new(|| form([RETRY_AFTER, RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
+
+/// What every refusal has, and these.
+fn form<const OPEN: usize>(open: [HeaderName; OPEN]) -> Form<OPEN> {
+    let fixed = [
+        (CONTENT_TYPE, "application/problem+json"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    Form::new(&fixed, open)
+}
+
+/// The value of `Retry-After`, which is not allocated for most waits.
+fn seconds(text: &str) -> Option<HeaderValue> {
+    const TWO_DIGITS: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+    let short = text.parse().ok().filter(|seconds| *seconds < 100);
+    let known = short.and_then(|seconds: usize| {
+        let start = 2 * seconds;
+        TWO_DIGITS.get(start + 2 - text.len()..start + 2)
+    });
+    match known {
+        Some(text) => Some(HeaderValue::from_static(text)),
+        None => HeaderValue::from_str(text).ok(),
+    }
+}
+
+/// The request's map of extensions becomes that of the response: that saves two allocations.
+fn refuse(
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+    reason: Refusal,
+    request: &mut Extensions,
+) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.reserve(5);
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("application/problem+json"),
-    );
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response.extensions_mut().insert(reason);
+    *response.headers_mut() = headers;
+    let mut extensions = mem::take(request);
+    extensions.clear();
+    extensions.insert(reason);
+    *response.extensions_mut() = extensions;
     response
 }

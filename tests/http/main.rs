@@ -16,3 +16,4 @@ mod slow_store;
 mod structured;
 mod tcp;
 mod truth;
+mod without_fields;

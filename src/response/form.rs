@@ -1,0 +1,29 @@
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Header fields in their order, the last of which come with a value of each response's own.
+///
+/// To copy the map takes half the time of inserting its fields, since no name is hashed.
+pub(super) struct Form<const OPEN: usize>(HeaderMap);
+
+impl<const OPEN: usize> Form<OPEN> {
+    /// None of the names may be there twice.
+    pub(super) fn new(fixed: &[(HeaderName, &'static str)], open: [HeaderName; OPEN]) -> Self {
+        let fixed = fixed.iter().map(|(name, value)| (name.clone(), *value));
+        let open = open.into_iter().map(|name| (name, ""));
+        let fields = fixed.chain(open);
+        Self(
+            fields
+                .map(|(name, value)| (name, HeaderValue::from_static(value)))
+                .collect(),
+        )
+    }
+
+    pub(super) fn filled(&self, values: [HeaderValue; OPEN]) -> HeaderMap {
+        let mut fields = self.0.clone();
+        let fixed = fields.len().saturating_sub(OPEN);
+        for (open, value) in fields.values_mut().skip(fixed).zip(values) {
+            *open = value;
+        }
+        fields
+    }
+}

@@ -1,0 +1,215 @@
+//! A layer that tells no limits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use http::{Request, Response, StatusCode};
+use tower::{Layer, service_fn};
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::response::Refusal;
+use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store, Verdict};
+use tower_ratelimit::{
+    ConfigError, Decision, FixedWindow, ManualClock, MemoryStore, Micros, Policy, RateLimitLayer,
+    StoreError,
+};
+
+use crate::exchange::{Behind, Hello, answer, ask, everybody, get, limit, now, poll};
+use crate::slow_store::{BrokenStore, SlowStore, When};
+
+/// Two requests a minute for everybody.
+fn two_a_minute(store: impl Store) -> RateLimitLayer {
+    let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_minute(2)));
+    builder.without_fields().store(store).build().unwrap()
+}
+
+#[test]
+fn responses_tell_no_limits_and_a_refusal_still_tells_the_wait() {
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let service = Hello::behind(&two_a_minute(store));
+    for _ in 0..2 {
+        let answer = ask(&service, get());
+        assert_eq!(answer.status, StatusCode::OK);
+        answer.assert_no_fields();
+    }
+    let answer = ask(&service, get());
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    let names: Vec<_> = answer
+        .headers
+        .keys()
+        .map(http::HeaderName::as_str)
+        .collect();
+    assert_eq!(names, ["content-type", "cache-control", "retry-after"]);
+    assert_eq!(answer.field("retry-after"), Some("60"));
+    assert!(answer.text().contains("Retry after 60 seconds."));
+    assert!(answer.text().contains(r#""violated-policies":["a"]"#));
+    match answer.refusal {
+        Some(Refusal::Denied(decision)) => assert_eq!(decision.binding().unwrap().0, "a"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn where_no_wait_can_help_a_refusal_has_none() {
+    let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(0)));
+    let layer = builder.without_fields().build().unwrap();
+    let answer = ask(&Hello::behind(&layer), get());
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    answer.assert_no_fields();
+    assert_eq!(answer.field("cache-control"), Some("no-store"));
+}
+
+#[test]
+fn fields_of_a_layer_inside_stay() {
+    let (_, inner) = limit([everybody("inner", FixedWindow::per_minute(5))]);
+    let outer = two_a_minute(MemoryStore::new());
+    let answer = ask(&outer.layer(Hello::behind(&inner)), get());
+    assert_eq!(answer.lines("ratelimit"), [r#""inner";r=4;t=60"#]);
+}
+
+/// Counts how it is asked.
+#[derive(Clone, Debug)]
+struct Counting {
+    memory: Arc<MemoryLedger>,
+    charges: Arc<AtomicU32>,
+    admissions: Arc<AtomicU32>,
+}
+
+impl Counting {
+    fn new() -> Self {
+        let store = MemoryStore::new().clock(ManualClock::new());
+        let policy = Policy::new("a", FixedWindow::per_minute(2));
+        Self {
+            memory: Arc::new(store.open(&[policy]).unwrap()),
+            charges: Arc::default(),
+            admissions: Arc::default(),
+        }
+    }
+
+    fn asked(&self) -> [u32; 2] {
+        [&self.charges, &self.admissions].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl Store for Counting {
+    type Ledger = Self;
+
+    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+        Ok(self.clone())
+    }
+}
+
+impl Ledger for Counting {
+    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.charges.fetch_add(1, Ordering::Relaxed);
+        self.memory.charge(charges)
+    }
+
+    fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
+        self.admissions.fetch_add(1, Ordering::Relaxed);
+        self.memory.admit(charges)
+    }
+}
+
+#[test]
+fn numbers_that_nobody_is_told_are_not_asked_for() {
+    let store = Counting::new();
+    let service = Hello::behind(&two_a_minute(store.clone()));
+    let statuses = [(); 3].map(|()| ask(&service, get()).status.as_u16());
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(store.asked(), [0, 3]);
+}
+
+#[test]
+fn a_decision_that_is_exposed_has_its_numbers() {
+    let store = Counting::new();
+    let layer = RateLimitLayer::builder()
+        .policy(everybody("a", FixedWindow::per_minute(2)))
+        .store(store.clone())
+        .without_fields()
+        .expose_decision()
+        .build()
+        .unwrap();
+    let inner = service_fn(|request: Request<()>| {
+        let decision: &Decision = request.extensions().get().unwrap();
+        let remaining = decision.binding().unwrap().1.remaining();
+        let response = Response::new(remaining.to_string());
+        std::future::ready(Ok::<_, std::convert::Infallible>(response))
+    });
+    let answer = ask(&layer.layer(inner), get());
+    assert_eq!(answer.text(), "1");
+    answer.assert_no_fields();
+    assert_eq!(store.asked(), [1, 0]);
+}
+
+#[test]
+fn a_store_that_answers_later_is_waited_for() {
+    use tower::ServiceExt;
+
+    let store = SlowStore::new();
+    let service = Hello::behind(&two_a_minute(store.clone()));
+    for status in [200, 200, 429] {
+        let mut response = Box::pin(service.clone().oneshot(get()));
+        assert!(poll(response.as_mut()).is_pending());
+        store.release(1);
+        let answer = answer(now(response).unwrap());
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.field("ratelimit"), None);
+        assert_eq!(answer.field("retry-after").is_some(), status == 429);
+    }
+}
+
+#[test]
+fn a_store_that_fails_is_not_a_verdict() {
+    let kind = StoreErrorKind::Unavailable;
+    for when in [When::Now, When::Later] {
+        let service = Hello::behind(&two_a_minute(BrokenStore { when, kind }));
+        let answer = ask(&service, get());
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{when:?}");
+    }
+}
+
+/// Denies, and gives these numbers for it.
+#[derive(Clone, Debug)]
+struct Denying {
+    when: When,
+    outcomes: Outcomes,
+}
+
+impl Store for Denying {
+    type Ledger = Self;
+
+    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+        Ok(self.clone())
+    }
+}
+
+impl Ledger for Denying {
+    fn charge(&self, _: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        Reply::Now(Ok(self.outcomes.clone()))
+    }
+
+    fn admit(&self, _: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
+        let verdict = Ok(Verdict::Denied(self.outcomes.clone()));
+        match self.when {
+            When::Now => Reply::Now(verdict),
+            When::Later => Reply::later(async { verdict }),
+        }
+    }
+}
+
+#[test]
+fn a_denial_is_one_whatever_its_numbers_and_has_to_have_them_all() {
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let memory = store.open(&[Policy::new("a", FixedWindow::per_minute(2))]);
+    let charge = Charge::new(0, tower_ratelimit::key::Key::NOBODY, 1);
+    let allowing = memory.unwrap().charge_now(&[charge]);
+    assert!(allowing.is_allowed());
+    for when in [When::Now, When::Later] {
+        for (outcomes, status) in [(allowing.clone(), 429), (Outcomes::new(Micros::ZERO), 503)] {
+            let store = Denying { when, outcomes };
+            let answer = ask(&Hello::behind(&two_a_minute(store)), get());
+            assert_eq!(answer.status, status, "{when:?}");
+        }
+    }
+}
