@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use tower_ratelimit::error::StoreErrorKind;
+use tower::ServiceExt;
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::error::{Diagnostic, StoreErrorKind};
+use tower_ratelimit::key::{Head, Key, Missing};
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::Store;
-use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, TokenBucket, key};
+use tower_ratelimit::store::{Charge, Store};
+use tower_ratelimit::{
+    FixedWindow, ManualClock, MemoryStore, Micros, Policy, RateLimitLayer, TokenBucket, key,
+};
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, limited_hello, now,
+    Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, limit, limited_hello, now,
 };
-use crate::slow_store::{BrokenStore, When};
+use crate::slow_store::{BrokenStore, Reciting, When};
 
 const QUOTA_EXCEEDED: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"DETAIL","violated-policies":[NAMES]}"#;
 
@@ -231,4 +236,70 @@ fn a_store_that_cannot_hold_a_policy_is_an_error_when_the_layer_is_built() {
     let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
     let error = builder.store(Choosy).build().unwrap_err();
     assert_eq!(error.field(), "period");
+}
+
+#[test]
+fn an_answer_about_other_policies_is_a_failure_and_one_out_of_order_is_put_right() {
+    let policy = |name| Policy::new(name, FixedWindow::per_minute(2));
+    let names = ["a", "b", "c"];
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let memory = store.open(&names.map(policy)).unwrap();
+    let answer = |policies: &[usize]| {
+        let charge = |policy: &usize| Charge::new(*policy, Key::NOBODY, 0);
+        let charges: Vec<_> = policies.iter().map(charge).collect();
+        let told = memory.charge_now(&charges);
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        for policy in policies {
+            let (_, outcome) = told.iter().find(|(told, _)| told == policy).unwrap();
+            outcomes.push(*policy, *outcome);
+        }
+        outcomes
+    };
+    for when in [When::Now, When::Later] {
+        for (policies, status) in [
+            (&[0, 1][..], 200),
+            (&[1, 0], 200),
+            (&[0], 503),
+            (&[], 503),
+            (&[0, 2], 503),
+            (&[0, 1, 2], 503),
+        ] {
+            let outcomes = answer(policies);
+            let layer = RateLimitLayer::builder()
+                .policy(everybody("a", FixedWindow::per_minute(2)))
+                .policy(everybody("b", FixedWindow::per_minute(2)))
+                .store(Reciting { when, outcomes })
+                .build()
+                .unwrap();
+            let answer = ask(&Hello::behind(&layer), get());
+            assert_eq!(answer.status, status, "{policies:?} {when:?}");
+            let policies = r#""a";q=2;w=60, "b";q=2;w=60"#;
+            let told = (status == 200).then_some(policies);
+            assert_eq!(answer.field("ratelimit-policy"), told);
+        }
+    }
+}
+
+const NO_KEY: Diagnostic = Diagnostic::new("TEST002", "a test", "no key", "none");
+
+#[test]
+fn nothing_of_the_request_is_in_a_refusal() {
+    let keyless = |_: &Head<'_>| Err::<Key, _>(Missing::ByServer(NO_KEY));
+    let (_, keyless) = limit([Policy::new("a", FixedWindow::per_minute(1)).key(keyless)]);
+    let (_, closed) = limit([everybody("a", FixedWindow::per_day(0))]);
+    let broken = BrokenStore {
+        when: When::Later,
+        kind: StoreErrorKind::Unavailable,
+    };
+    let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
+    let broken = builder.store(broken).build().unwrap();
+    for (layer, status) in [(keyless, 500), (closed, 429), (broken, 503)] {
+        let mut request = get::<()>();
+        request.extensions_mut().insert("a secret");
+        let response = now(Hello::behind(&layer).oneshot(request)).unwrap();
+        assert_eq!(response.status(), status);
+        let extensions = response.extensions();
+        assert_eq!(extensions.len(), 1, "{status}");
+        assert!(extensions.get::<Refusal>().is_some(), "{status}");
+    }
 }

@@ -1,4 +1,5 @@
-//! Stores of our own: one that answers when it is told to, one that only fails.
+//! Stores of our own: one that answers when it is told to, one that only fails, one that always
+//! says the same.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
+use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store, Verdict};
 use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Policy, StoreError};
 
 /// Decides at once, in memory and at one moment, and keeps each answer back until it is released.
@@ -91,5 +92,39 @@ impl Ledger for BrokenStore {
             When::Now => Reply::Now(failed),
             When::Later => Reply::later(async { failed }),
         }
+    }
+}
+
+/// Answers with these outcomes each time; its verdict is always that they deny.
+#[derive(Clone, Debug)]
+pub(crate) struct Reciting {
+    pub(crate) when: When,
+    pub(crate) outcomes: Outcomes,
+}
+
+impl Reciting {
+    fn recite<T: Send + 'static>(&self, answer: T) -> Reply<Result<T, StoreError>> {
+        match self.when {
+            When::Now => Reply::Now(Ok(answer)),
+            When::Later => Reply::later(async { Ok(answer) }),
+        }
+    }
+}
+
+impl Store for Reciting {
+    type Ledger = Self;
+
+    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+        Ok(self.clone())
+    }
+}
+
+impl Ledger for Reciting {
+    fn charge(&self, _: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.recite(self.outcomes.clone())
+    }
+
+    fn admit(&self, _: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
+        self.recite(Verdict::Denied(self.outcomes.clone()))
     }
 }

@@ -15,7 +15,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{Behind, Hello, answer, ask, everybody, get, limit, now, poll};
-use crate::slow_store::{BrokenStore, SlowStore, When};
+use crate::slow_store::{BrokenStore, Reciting, SlowStore, When};
 
 /// Two requests a minute for everybody.
 fn two_a_minute(store: impl Store) -> RateLimitLayer {
@@ -169,35 +169,6 @@ fn a_store_that_fails_is_not_a_verdict() {
     }
 }
 
-/// Denies, and gives these numbers for it.
-#[derive(Clone, Debug)]
-struct Denying {
-    when: When,
-    outcomes: Outcomes,
-}
-
-impl Store for Denying {
-    type Ledger = Self;
-
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
-        Ok(self.clone())
-    }
-}
-
-impl Ledger for Denying {
-    fn charge(&self, _: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        Reply::Now(Ok(self.outcomes.clone()))
-    }
-
-    fn admit(&self, _: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
-        let verdict = Ok(Verdict::Denied(self.outcomes.clone()));
-        match self.when {
-            When::Now => Reply::Now(verdict),
-            When::Later => Reply::later(async { verdict }),
-        }
-    }
-}
-
 #[test]
 fn a_denial_is_one_whatever_its_numbers_and_has_to_have_them_all() {
     let store = MemoryStore::new().clock(ManualClock::new());
@@ -207,7 +178,7 @@ fn a_denial_is_one_whatever_its_numbers_and_has_to_have_them_all() {
     assert!(allowing.is_allowed());
     for when in [When::Now, When::Later] {
         for (outcomes, status) in [(allowing.clone(), 429), (Outcomes::new(Micros::ZERO), 503)] {
-            let store = Denying { when, outcomes };
+            let store = Reciting { when, outcomes };
             let answer = ask(&Hello::behind(&two_a_minute(store)), get());
             assert_eq!(answer.status, status, "{when:?}");
         }
