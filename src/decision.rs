@@ -123,11 +123,20 @@ impl Outcome {
 /// were declared.
 ///
 /// This is what a [store](crate::store) answers; a [`Decision`] adds the policies' names.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[must_use = "a request that is denied must not go on"]
 pub struct Outcomes {
     at: Micros,
     each: SmallVec<[(usize, Outcome); 8]>,
+}
+
+impl Clone for Outcomes {
+    /// Copies those that are there, and not the room for the others.
+    fn clone(&self) -> Self {
+        let mut clone = Self::new(self.at);
+        clone.each.extend_from_slice(&self.each);
+        clone
+    }
 }
 
 impl Outcomes {

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -35,7 +35,7 @@ pin_project! {
     {
         Waiting {
             // Both boxed, since most futures never wait and all would be as large as this.
-            question: Box<Question>,
+            question: Option<Box<Question>>,
             gate: Arc<Gate>,
             held: Option<Box<(S, Req)>>,
         },
@@ -73,7 +73,7 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
     ) -> Self {
         Self {
             state: State::Waiting {
-                question,
+                question: Some(question),
                 gate,
                 held: Some(Box::new((ready_inner, request))),
             },
@@ -100,16 +100,19 @@ where
                     held,
                 } => {
                     let (_, request) = held.as_deref_mut().expect(AGAIN);
-                    let ruling = ready!(gate.poll(question, request, cx));
-                    let (mut ready_inner, request) = *held.take().expect(AGAIN);
-                    match ruling {
-                        Ruling::Pass(fields) => State::Calling {
-                            future: ready_inner.call(request),
-                            fields,
-                        },
+                    match gate.resume(question.take().expect(AGAIN), request, cx) {
+                        Ruling::Pass(fields) => {
+                            let (mut ready_inner, request) = *held.take().expect(AGAIN);
+                            let future = ready_inner.call(request);
+                            State::Calling { future, fields }
+                        }
                         Ruling::Refuse(response) => State::Refused {
                             response: Some(response),
                         },
+                        Ruling::Wait(unanswered) => {
+                            *question = Some(unanswered);
+                            return Poll::Pending;
+                        }
                     }
                 }
                 StateProj::Calling { future, fields } => {

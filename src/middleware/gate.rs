@@ -1,6 +1,6 @@
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
@@ -33,12 +33,8 @@ pub(super) enum Ruling {
     Pass(Option<Fields>),
     /// It is answered with this.
     Refuse(Response<Bytes>),
-}
-
-/// The ruling, or the store's answer that it waits for.
-pub(super) enum Answer {
-    Ruled(Ruling),
-    Waiting(Box<Question>),
+    /// The store has not answered yet.
+    Wait(Box<Question>),
 }
 
 /// A question to the store that it has not answered yet.
@@ -78,15 +74,14 @@ impl Gate {
 
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
     /// is refused is done with: its extensions are emptied.
-    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Answer {
+    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
         let mut charges = Charges::new();
         match self.read(&Head::of(request), &mut charges) {
-            Ok(()) if charges.is_empty() => Answer::Ruled(Ruling::Pass(None)),
+            Ok(()) if charges.is_empty() => Ruling::Pass(None),
             Ok(()) => self.put(&mut charges, request.extensions_mut()),
             Err(diagnostic) => {
                 diagnose(&diagnostic);
-                let response = Refusals::no_key(diagnostic, request.extensions_mut());
-                Answer::Ruled(Ruling::Refuse(response))
+                Ruling::Refuse(Refusals::no_key(diagnostic, request.extensions_mut()))
             }
         }
     }
@@ -112,31 +107,29 @@ impl Gate {
 
     /// Puts the question to the store. An answer that is there is read where it stands: with room
     /// for eight policies it is large, and moving it would cost as much as deciding.
-    fn put(&self, charges: &mut Charges, request: &mut Extensions) -> Answer {
+    fn put(&self, charges: &mut Charges, request: &mut Extensions) -> Ruling {
         let answer = if self.wants_numbers() {
             match self.limiter.charge(charges) {
                 Reply::Now(Ok(ref outcomes)) if outcomes.are_of(policies(charges)) => {
-                    return Answer::Ruled(self.heed(outcomes, request));
+                    return self.heed(outcomes, request);
                 }
-                Reply::Now(answer) => return Answer::Ruled(self.rule(charges, answer, request)),
+                Reply::Now(answer) => return self.rule(charges, answer, request),
                 Reply::Later(answer) => Coming::Outcomes(answer),
             }
         } else {
             match self.limiter.admit(charges) {
-                Reply::Now(Ok(Verdict::Allowed)) => return Answer::Ruled(self.let_pass()),
+                Reply::Now(Ok(Verdict::Allowed)) => return self.let_pass(),
                 Reply::Now(Ok(Verdict::Denied(ref outcomes)))
                     if outcomes.are_of(policies(charges)) =>
                 {
-                    return Answer::Ruled(self.refuse(outcomes, request));
+                    return self.refuse(outcomes, request);
                 }
-                Reply::Now(verdict) => {
-                    return Answer::Ruled(self.rule_by(charges, verdict, request));
-                }
+                Reply::Now(verdict) => return self.rule_by(charges, verdict, request),
                 Reply::Later(verdict) => Coming::Verdict(verdict),
             }
         };
         let charges = mem::take(charges);
-        Answer::Waiting(Box::new(Question { charges, answer }))
+        Ruling::Wait(Box::new(Question { charges, answer }))
     }
 
     /// Whether anybody is told the numbers of a request that goes on.
@@ -144,25 +137,25 @@ impl Gate {
         self.fields.is_some() || self.exposes_decision
     }
 
-    /// The ruling, once the store has answered; see [`ask`](Self::ask).
-    pub(super) fn poll<B>(
+    /// Goes on with a question to which the store had no answer, as [`ask`](Self::ask) does.
+    pub(super) fn resume<B>(
         &self,
-        question: &mut Question,
+        mut question: Box<Question>,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
-    ) -> Poll<Ruling> {
-        let charges = &question.charges;
+    ) -> Ruling {
+        let Question { charges, answer } = &mut *question;
         let request = request.extensions_mut();
-        Poll::Ready(match &mut question.answer {
-            Coming::Outcomes(answer) => {
-                let answer = ready!(answer.as_mut().poll(cx));
-                self.rule(charges, answer, request)
-            }
-            Coming::Verdict(verdict) => {
-                let verdict = ready!(verdict.as_mut().poll(cx));
-                self.rule_by(charges, verdict, request)
-            }
-        })
+        match answer {
+            Coming::Outcomes(answer) => match answer.as_mut().poll(cx) {
+                Poll::Ready(answer) => self.rule(charges, answer, request),
+                Poll::Pending => Ruling::Wait(question),
+            },
+            Coming::Verdict(verdict) => match verdict.as_mut().poll(cx) {
+                Poll::Ready(verdict) => self.rule_by(charges, verdict, request),
+                Poll::Pending => Ruling::Wait(question),
+            },
+        }
     }
 
     /// Rules on the store's answer to these charges.

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::gate::{Answer, Gate, Ruling};
+use super::gate::{Gate, Ruling};
 use super::{ResponseBody, ResponseFuture};
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of another.
@@ -54,16 +54,14 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.gate.ask(&mut request) {
-            Answer::Ruled(Ruling::Pass(fields)) => {
-                ResponseFuture::calling(self.inner.call(request), fields)
-            }
-            Answer::Ruled(Ruling::Refuse(response)) => {
+            Ruling::Pass(fields) => ResponseFuture::calling(self.inner.call(request), fields),
+            Ruling::Refuse(response) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.
                 // Dropping it gives that back to the others.
                 self.inner = self.inner.clone();
                 ResponseFuture::refused(response)
             }
-            Answer::Waiting(question) => {
+            Ruling::Wait(question) => {
                 // The instance that was polled ready is the one to be called; its clone is not
                 // ready, and stays behind to be polled again.
                 let not_ready_inner = self.inner.clone();

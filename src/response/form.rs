@@ -1,3 +1,5 @@
+use std::mem;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Header fields in their order, the last of which come with a value of each response's own.
@@ -18,11 +20,11 @@ impl<const OPEN: usize> Form<OPEN> {
         )
     }
 
-    pub(super) fn filled(&self, values: [HeaderValue; OPEN]) -> HeaderMap {
+    pub(super) fn filled(&self, mut values: [HeaderValue; OPEN]) -> HeaderMap {
         let mut fields = self.0.clone();
         let fixed = fields.len().saturating_sub(OPEN);
-        for (open, value) in fields.values_mut().skip(fixed).zip(values) {
-            *open = value;
+        for (open, value) in fields.values_mut().skip(fixed).zip(&mut values) {
+            mem::swap(open, value);
         }
         fields
     }

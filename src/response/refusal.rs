@@ -84,7 +84,9 @@ impl Refusals {
         let wait = wait.map(|seconds| digits.format(seconds));
         let body = self.problems.quota_exceeded(outcomes, wait);
         let fields = fields.and_then(|fields| fields.denied(outcomes, LONGEST_RETRY));
-        let headers = match (wait.and_then(seconds), fields) {
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        *response.headers_mut() = match (wait.and_then(seconds), fields) {
             (None, None) => PLAIN.filled([]),
             (Some(wait), None) => TO_RETRY.filled([wait]),
             (None, Some(fields)) => COUNTED.filled([fields.policies, fields.limits]),
@@ -92,14 +94,10 @@ impl Refusals {
                 COUNTED_TO_RETRY.filled([wait, fields.policies, fields.limits])
             }
         };
-        let reason = Refusal::Denied(decision());
-        refuse(
-            StatusCode::TOO_MANY_REQUESTS,
-            headers,
-            body,
-            reason,
-            request,
-        )
+        let mut extensions = emptied(request);
+        extensions.insert(Refusal::Denied(decision()));
+        *response.extensions_mut() = extensions;
+        response
     }
 
     pub(crate) fn no_key(diagnostic: Diagnostic, request: &mut Extensions) -> Response<Bytes> {
@@ -156,7 +154,6 @@ fn seconds(text: &str) -> Option<HeaderValue> {
     }
 }
 
-/// The request's map of extensions becomes that of the response: that saves two allocations.
 fn refuse(
     status: StatusCode,
     headers: HeaderMap,
@@ -167,9 +164,14 @@ fn refuse(
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
+    *response.extensions_mut() = emptied(request);
+    response.extensions_mut().insert(reason);
+    response
+}
+
+/// The request's map of extensions, to be that of the response: that saves two allocations.
+fn emptied(request: &mut Extensions) -> Extensions {
     let mut extensions = mem::take(request);
     extensions.clear();
-    extensions.insert(reason);
-    *response.extensions_mut() = extensions;
-    response
+    extensions
 }
