@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Header fields in their order, the last of which come with a value of each response's own.
 ///
-/// To copy the map takes half the time of inserting its fields, since no name is hashed.
+/// To copy the map costs less than to insert its fields, since no name is hashed.
 pub(super) struct Form<const OPEN: usize>(HeaderMap);
 
 impl<const OPEN: usize> Form<OPEN> {

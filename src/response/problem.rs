@@ -6,10 +6,17 @@ use super::draft11::quoted;
 use crate::decision::Outcomes;
 use crate::policy::Policy;
 
-/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 6.1.
-const QUOTA_EXCEEDED: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"Too many requests. "#;
-
-const VIOLATED: &str = r#"","violated-policies":["#;
+/// A problem of the type of draft-ietf-httpapi-ratelimit-headers-11, section 6.1, with the
+/// beginning of its detail.
+macro_rules! quota_exceeded {
+    ($detail:literal) => {
+        concat!(
+            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+            r#""title":"Quota Exceeded","status":429,"detail":"Too many requests. "#,
+            $detail,
+        )
+    };
+}
 
 pub(super) const MISCONFIGURED: Bytes =
     Bytes::from_static(br#"{"type":"about:blank","title":"Internal Server Error","status":500}"#);
@@ -23,41 +30,46 @@ pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
 pub(super) struct Problems {
     /// The policies' names as strings of JSON.
     names: Vec<String>,
+    /// What ends a problem when one policy has denied.
+    endings: Vec<String>,
 }
 
 impl Problems {
     pub(super) fn new(policies: &[Policy]) -> Self {
+        let names = policies.iter().map(|policy| quoted(policy.name()));
+        let names: Vec<_> = names.collect();
         Self {
-            names: policies
-                .iter()
-                .map(|policy| quoted(policy.name()))
-                .collect(),
+            endings: names.iter().map(|name| ending(name)).collect(),
+            names,
         }
     }
 
     /// `retry_after` is in seconds.
     pub(super) fn quota_exceeded(&self, outcomes: &Outcomes, retry_after: Option<&str>) -> Bytes {
-        let [before, seconds, after] = match retry_after {
-            None => ["No wait will let this one pass.", "", ""],
-            Some("1") => ["Retry after 1 second.", "", ""],
-            Some(seconds) => ["Retry after ", seconds, " seconds."],
+        let [start, seconds, unit] = match retry_after {
+            None => [quota_exceeded!("No wait will let this one pass."), "", ""],
+            Some("1") => [quota_exceeded!("Retry after 1 second."), "", ""],
+            Some(seconds) => [quota_exceeded!("Retry after "), seconds, " seconds."],
         };
         let denied = outcomes.iter().filter(|(_, outcome)| !outcome.is_allowed());
-        let mut names =
-            denied.map(|(policy, _)| self.names.get(policy).map_or("\"\"", String::as_str));
-        let (first, second) = (names.next().unwrap_or_default(), names.next());
-        let all = match second {
-            None => Cow::Borrowed(first),
-            Some(second) => Cow::Owned(
-                [first, second]
-                    .into_iter()
-                    .chain(names)
-                    .collect::<Vec<_>>()
-                    .join(","),
-            ),
+        let mut denied = denied.map(|(policy, _)| policy);
+        let ending = match (denied.next(), denied.next()) {
+            (Some(policy), None) => Cow::Borrowed(text(&self.endings, policy)),
+            (first, second) => {
+                let denied = first.into_iter().chain(second).chain(denied);
+                let names: Vec<_> = denied.map(|policy| text(&self.names, policy)).collect();
+                Cow::Owned(ending(&names.join(",")))
+            }
         };
-        // As long as it has to be, since `Bytes` allocates again for one that is longer.
-        let body = [QUOTA_EXCEEDED, before, seconds, after, VIOLATED, &all, "]}"].concat();
-        Bytes::from(body)
+        // As long as it has to be, since `Bytes` allocates again for one that has room left.
+        Bytes::from([start, seconds, unit, &ending].concat())
     }
+}
+
+fn text(texts: &[String], policy: usize) -> &str {
+    texts.get(policy).map_or("", String::as_str)
+}
+
+fn ending(names: &str) -> String {
+    format!(r#"","violated-policies":[{names}]}}"#)
 }
