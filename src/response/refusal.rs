@@ -81,12 +81,14 @@ impl Refusals {
             .retry_after()
             .map(|wait| wait.min(LONGEST_RETRY).ceil_secs().max(1));
         let mut digits = itoa::Buffer::new();
-        let wait = wait.map(|seconds| digits.format(seconds));
-        let body = self.problems.quota_exceeded(outcomes, wait);
+        let wait = wait.map(|seconds| (seconds, digits.format(seconds)));
+        let text = wait.map(|(_, text)| text);
+        let body = self.problems.quota_exceeded(outcomes, text);
+        let wait = wait.and_then(|(seconds, text)| retry_after(seconds, text));
         let fields = fields.and_then(|fields| fields.denied(outcomes, LONGEST_RETRY));
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        *response.headers_mut() = match (wait.and_then(seconds), fields) {
+        *response.headers_mut() = match (wait, fields) {
             (None, None) => PLAIN.filled([]),
             (Some(wait), None) => TO_RETRY.filled([wait]),
             (None, Some(fields)) => COUNTED.filled([fields.policies, fields.limits]),
@@ -140,13 +142,13 @@ fn form<const OPEN: usize>(open: [HeaderName; OPEN]) -> Form<OPEN> {
     Form::new(&fixed, open)
 }
 
-/// The value of `Retry-After`, which is not allocated for most waits.
-fn seconds(text: &str) -> Option<HeaderValue> {
+/// The value of `Retry-After`, of which `text` is the number. Below 100, nothing is allocated.
+fn retry_after(seconds: u64, text: &str) -> Option<HeaderValue> {
     const TWO_DIGITS: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
-    let short = text.parse().ok().filter(|seconds| *seconds < 100);
-    let known = short.and_then(|seconds: usize| {
-        let start = 2 * seconds;
-        TWO_DIGITS.get(start + 2 - text.len()..start + 2)
+    let short = usize::try_from(seconds).ok().filter(|wait| *wait < 100);
+    let known = short.and_then(|wait| {
+        let start = 2 * wait + usize::from(wait < 10);
+        TWO_DIGITS.get(start..2 * wait + 2)
     });
     match known {
         Some(text) => Some(HeaderValue::from_static(text)),
@@ -174,4 +176,17 @@ fn emptied(request: &mut Extensions) -> Extensions {
     let mut extensions = mem::take(request);
     extensions.clear();
     extensions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_as_it_is_whether_it_is_short_or_long() {
+        for wait in (0..=101).chain([999, 3_600, 2_147_483_647]) {
+            let text = wait.to_string();
+            assert_eq!(retry_after(wait, &text).unwrap(), text);
+        }
+    }
 }
