@@ -53,8 +53,9 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Leaves the fields `RateLimit` and `RateLimit-Policy` out of all responses, as where clients
     /// are not to learn their limits. A refusal still has its `Retry-After` and its problem.
     ///
-    /// A request that is allowed then costs less: its numbers are not even counted out, unless
-    /// [`expose_decision`](Self::expose_decision) asks for them.
+    /// A request that is allowed then costs less: the store is asked for no numbers of it
+    /// ([`Ledger::admit`](crate::store::Ledger::admit)), unless
+    /// [`expose_decision`](Self::expose_decision) wants them.
     pub fn without_fields(mut self) -> Self {
         self.has_fields = false;
         self
