@@ -10,13 +10,8 @@ use crate::PLENTY;
 pub const DEFAULT_BOUND: u32 = 100_000;
 
 /// A store that keeps this many keys of each policy and no more.
-pub fn store(_keys: u32) -> MemoryStore {
-    MemoryStore::new() // TO SWITCH ON: `.max_keys(_keys as usize)`
-}
-
-/// A layer that writes no fields.
-fn silent(builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
-    builder // TO SWITCH ON: `.without_fields()`
+pub fn store(keys: u32) -> MemoryStore {
+    MemoryStore::new().max_keys(keys as usize)
 }
 
 /// One policy, under the clock that peers have by default.
@@ -58,6 +53,10 @@ pub fn layer(algorithm: impl Into<Algorithm>, store: MemoryStore, fields: bool) 
     let builder = RateLimitLayer::builder()
         .policy(Policy::new("bench", algorithm).key(key::client_ip()))
         .store(store);
-    let builder = if fields { builder } else { silent(builder) };
+    let builder = if fields {
+        builder
+    } else {
+        builder.without_fields()
+    };
     builder.build().expect("one policy with a good name")
 }
