@@ -1,7 +1,6 @@
 //! Limiters and layers of ours.
 
 use tower_ratelimit::clock::QuantaClock;
-use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::{Algorithm, Gcra, Limiter, MemoryStore, Policy, RateLimitLayer, key};
 
 use crate::PLENTY;
