@@ -29,7 +29,7 @@ const CHUNK: usize = 16;
 const LEAST_FIRST: u64 = 16;
 
 /// A table that is as full as it gets has this share of its slots taken.
-const FULL: (u64, u64) = (7, 10);
+const FULL: (u64, u64) = (3, 4);
 
 /// How many times the first pages have doubled, and how many there are now.
 #[derive(Clone, Copy)]
@@ -133,6 +133,12 @@ impl<C: Cell> Pages<C> {
         let (full, of) = FULL;
         let pages = self.size().pages;
         pages < self.most && keys as u64 * of > pages * SLOTS as u64 * full
+    }
+
+    /// Whether some pages have been split of late, and others wait for their turn.
+    pub(super) fn is_doubling(&self) -> bool {
+        let Size { level, pages } = self.size();
+        pages > self.first << level
     }
 
     /// Splits the page whose turn it is; only one thread at a time may do this. `moved` is told

@@ -59,6 +59,10 @@ const SEARCHED: usize = 32;
 /// If so many keys were forgotten on one page, the table need not grow yet.
 const WORTH_A_LOOK: usize = 4;
 
+/// How many pages are split for one newcomer. Once one has been, all are as soon as may be, since
+/// those that wait for their turn are twice as full.
+const SPLIT_AT_ONCE: usize = 2;
+
 /// What a table is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
@@ -509,9 +513,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         times.min()
     }
 
-    /// Adds a page if there are too few for the keys, or forgets some keys. No page is locked.
+    /// Adds pages if there are too few for the keys, unless some keys can be forgotten. No page is
+    /// locked.
     pub(super) fn grow(&self, now: Micros) {
-        if !self.pages.are_too_few(self.filled()) {
+        let is_doubling = self.pages.is_doubling();
+        if !is_doubling && !self.pages.are_too_few(self.filled()) {
             return;
         }
         let mut next = match self.next_to_tidy.try_lock() {
@@ -519,20 +525,24 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             Err(TryLockError::Poisoned(next)) => next.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        *next = (*next + 1) % self.pages.len();
-        let (index, page) = (*next, self.pages.page(*next));
-        let mut lock = page.version.wait_and_lock();
-        lock.changes();
-        let found = self.tidy((page, index), now);
-        drop(lock);
-        if found.forgotten >= WORTH_A_LOOK {
-            return;
-        }
-        self.pages.split(|page, half| {
-            for times in [&self.idle, &self.going] {
-                times.may_be(half, times.of(page));
+        if !is_doubling {
+            *next = (*next + 1) % self.pages.len();
+            let (index, page) = (*next, self.pages.page(*next));
+            let mut lock = page.version.wait_and_lock();
+            lock.changes();
+            let found = self.tidy((page, index), now);
+            drop(lock);
+            if found.forgotten >= WORTH_A_LOOK {
+                return;
             }
-        });
+        }
+        for _ in 0..SPLIT_AT_ONCE {
+            self.pages.split(|page, half| {
+                for times in [&self.idle, &self.going] {
+                    times.may_be(half, times.of(page));
+                }
+            });
+        }
     }
 
     pub(super) fn rule(&self) -> &S {
