@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::counter::{ATTEMPTS, Counter, Told, Wanted};
 use super::seed::Seed;
-use super::table::{Ask, Changed, Counted, Glance};
+use super::table::{Ask, Changed, Counted, Glance, NoRoom};
 use super::version::Lock;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
@@ -81,7 +81,19 @@ impl MemoryLedger {
     }
 
     fn decide_together(&self, charges: &[Charge], wanted: Wanted) -> (bool, Outcomes) {
-        Decision::of(self, charges).decide(&*self.clock, wanted)
+        let mut decision = Decision {
+            parts: SmallVec::new(),
+            clock: &*self.clock,
+            wanted,
+        };
+        for &policy in &self.order_of_locking {
+            if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
+                let ask = self.ask(&charge.key, charge.cost);
+                let counter = &*self.policies[policy].counter;
+                decision.parts.push(Part::new(policy, counter, ask));
+            }
+        }
+        decision.decide()
     }
 
     #[inline]
@@ -107,6 +119,8 @@ impl Told {
 struct Decision<'a> {
     /// In the order of locking.
     parts: SmallVec<[Part<'a>; 8]>,
+    clock: &'a dyn Clock,
+    wanted: Wanted,
 }
 
 /// One policy's part of a decision.
@@ -115,174 +129,178 @@ struct Part<'a> {
     counter: &'a dyn Counter,
     ask: Ask,
     counted: Counted,
+    glance: Glance,
+    allowed: bool,
+    lock: Option<Lock<'a>>,
+    /// Whether a place was made for the key in this decision.
+    is_new: bool,
     attempts: usize,
 }
 
-/// The pages of all parts, locked.
-struct Locked<'a> {
-    glances: SmallVec<[Glance; 8]>,
-    locks: SmallVec<[Lock<'a>; 8]>,
-}
-
-impl<'a> Decision<'a> {
-    fn of(ledger: &'a MemoryLedger, charges: &[Charge]) -> Self {
-        let part = |policy: &usize| {
-            let charge = charges.iter().find(|charge| charge.policy == *policy)?;
-            Some(Part {
-                policy: *policy,
-                counter: &*ledger.policies[*policy].counter,
-                ask: ledger.ask(&charge.key, charge.cost),
-                counted: Counted::Apart,
-                attempts: 0,
-            })
-        };
-        Self {
-            parts: ledger.order_of_locking.iter().filter_map(part).collect(),
-        }
-    }
-
-    fn decide(mut self, clock: &dyn Clock, wanted: Wanted) -> (bool, Outcomes) {
-        let until = self.parts.iter().map(|part| part.counter.until()).min();
-        let time = || until.map_or_else(|| clock.now(), |until| clock.now().min(until));
-        let mut now = time();
+impl Decision<'_> {
+    fn decide(mut self) -> (bool, Outcomes) {
+        let mut now = self.time();
         loop {
-            if let Ok(decided) = self.attempt(&mut now, &time, wanted) {
+            if let Ok(decided) = self.attempt(&mut now) {
                 return decided;
             }
+            self.unlock();
             spin_loop();
         }
     }
 
-    fn attempt(
-        &mut self,
-        now: &mut Micros,
-        time: &impl Fn() -> Micros,
-        wanted: Wanted,
-    ) -> Result<(bool, Outcomes), Changed> {
-        let glances: SmallVec<[Glance; 8]> = self.parts.iter().map(Part::glance).collect();
-        let latest = glances.iter().map(|glance| glance.latest).max();
-        if latest.is_some_and(|latest| *now < latest) {
+    fn attempt(&mut self, now: &mut Micros) -> Result<(bool, Outcomes), Changed> {
+        for part in &mut self.parts {
+            part.glance = part.counter.glance(part.ask, part.counted);
+        }
+        if self.latest(|_| true) > *now {
             // Somebody else was here after the clock was read, or it has stepped back.
-            *now = time();
+            *now = self.time();
         }
         let now = *now;
-        let steps_back = latest.is_some_and(|latest| now < latest);
-        let writes = self.parts.iter().any(|part| part.ask.cost > 0);
-        if steps_back && writes {
-            self.step_back(glances, now)?;
+        if self.latest(|part| part.ask.cost > 0) > now {
+            self.step_back(now)?;
             return Err(Changed);
         }
 
-        let mut verdicts: SmallVec<[bool; 8]> = SmallVec::new();
-        for (part, glance) in self.parts.iter().zip(&glances) {
-            verdicts.push(part.counter.allows(glance, part.ask, now)?);
+        let mut allowed = true;
+        for part in &mut self.parts {
+            part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
+            allowed &= part.allowed;
         }
-        let allowed = !verdicts.contains(&false);
         let mut outcomes = Outcomes::new(now);
-        if allowed && writes {
-            self.charge(glances, now, wanted, &mut outcomes)?;
-        } else if wanted.includes(allowed) {
-            for ((part, glance), allowed) in self.parts.iter().zip(&glances).zip(verdicts) {
-                let outcome = part.counter.tell(glance, part.ask, now, allowed)?;
+        if self.wanted.includes(allowed) {
+            // Those that are charged are told afterwards.
+            for part in self
+                .parts
+                .iter()
+                .filter(|part| !(allowed && part.charges()))
+            {
+                let outcome = part
+                    .counter
+                    .tell(&part.glance, part.ask, now, part.allowed)?;
                 outcomes.push(part.policy, outcome);
             }
+        }
+        if allowed && self.parts.iter().any(Part::charges) {
+            self.charge(now, &mut outcomes)?;
         }
         outcomes.put_in_order();
         Ok((allowed, outcomes))
     }
 
-    /// Locks every page, if none has changed since it was seen.
-    fn lock(&self, glances: SmallVec<[Glance; 8]>) -> Result<Locked<'a>, Changed> {
-        let mut locks = SmallVec::new();
-        for (part, glance) in self.parts.iter().zip(&glances) {
-            locks.push(part.counter.lock(glance)?);
+    /// Locks every page that is to be changed, if none has changed since it was seen.
+    fn lock(&mut self) -> Result<(), Changed> {
+        for part in &mut self.parts {
+            part.lock = Some(part.counter.lock(&part.glance)?);
         }
-        Ok(Locked { glances, locks })
+        Ok(())
     }
 
-    fn step_back(&self, glances: SmallVec<[Glance; 8]>, now: Micros) -> Result<(), Changed> {
-        let Locked { glances, mut locks } = self.lock(glances)?;
-        for ((part, glance), lock) in self.parts.iter().zip(&glances).zip(&mut locks) {
-            if now < glance.latest && part.ask.cost > 0 {
-                part.counter.step_back(glance, lock, now);
+    fn unlock(&mut self) {
+        for part in &mut self.parts {
+            part.lock = None;
+        }
+    }
+
+    fn step_back(&mut self, now: Micros) -> Result<(), Changed> {
+        self.lock()?;
+        for part in &mut self.parts {
+            if let Some(lock) = &mut part.lock
+                && part.ask.cost > 0
+                && part.glance.latest > now
+            {
+                part.counter.step_back(&part.glance, lock, now);
             }
         }
         Ok(())
     }
 
     /// Charges every policy, once each has a place for its key.
-    fn charge(
-        &mut self,
-        glances: SmallVec<[Glance; 8]>,
-        now: Micros,
-        wanted: Wanted,
-        outcomes: &mut Outcomes,
-    ) -> Result<(), Changed> {
-        // Those that only ask can be told before the others are charged, and while nothing is locked.
-        for (part, glance) in self.parts.iter().zip(&glances) {
-            if part.ask.cost == 0 && wanted.includes(true) {
-                let outcome = part.counter.tell(glance, part.ask, now, true)?;
-                outcomes.push(part.policy, outcome);
-            }
+    fn charge(&mut self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
+        self.lock()?;
+        let places = self.parts.iter_mut().map(|part| part.place(now));
+        if let Some(without) = places.into_iter().position(|place| place.is_err()) {
+            self.give_up(without, now);
+            return Err(Changed);
         }
-        let mut locked = self.lock(glances)?;
-        let mut newcomers: SmallVec<[bool; 8]> = SmallVec::new();
-        for (place, part) in self.parts.iter().enumerate() {
-            let (glance, lock) = (&locked.glances[place], &mut locked.locks[place]);
-            let is_new = match part.ask.cost {
-                0 => Ok(false),
-                _ => part.counter.place(glance, part.ask, lock, now),
-            };
-            let Ok(is_new) = is_new else {
-                self.give_up(locked, &newcomers, place, now);
-                return Err(Changed);
-            };
-            newcomers.push(is_new);
-        }
-        for (place, part) in self.parts.iter().enumerate() {
-            if part.ask.cost > 0 {
-                let (glance, lock) = (&locked.glances[place], &mut locked.locks[place]);
-                let mut told = Told::new(wanted);
-                let is_new = newcomers[place];
+        for part in &mut self.parts {
+            if let Some(lock) = &mut part.lock
+                && part.ask.cost > 0
+            {
+                let mut told = Told::new(self.wanted);
+                let (glance, ask, is_new) = (&part.glance, part.ask, part.is_new);
                 part.counter
-                    .charge(glance, part.ask, is_new, lock, now, &mut told);
+                    .charge(glance, ask, is_new, lock, now, &mut told);
                 if let Some(outcome) = told.outcome {
                     outcomes.push(part.policy, outcome);
                 }
             }
         }
-        drop(locked);
-        for (part, _) in self
-            .parts
-            .iter()
-            .zip(newcomers)
-            .filter(|(_, is_new)| *is_new)
-        {
+        self.unlock();
+        for part in self.parts.iter().filter(|part| part.is_new) {
             part.counter.grow(now);
         }
         Ok(())
     }
 
     /// Gives the newcomers' places back, and makes room for the one who has none.
-    fn give_up(&mut self, locked: Locked<'_>, newcomers: &[bool], without: usize, now: Micros) {
-        for ((part, glance), is_new) in self.parts.iter().zip(&locked.glances).zip(newcomers) {
-            if *is_new {
-                part.counter.abandon(glance, now);
-            }
+    fn give_up(&mut self, without: usize, now: Micros) {
+        for part in self.parts.iter_mut().filter(|part| part.is_new) {
+            part.counter.abandon(&part.glance, now);
+            part.is_new = false;
         }
-        let glance = locked.glances[without];
-        drop(locked);
+        self.unlock();
         let part = &mut self.parts[without];
         part.attempts += 1;
-        if part.attempts > ATTEMPTS || !part.counter.make_room(&glance, now) {
+        if part.attempts > ATTEMPTS || !part.counter.make_room(&part.glance, now) {
             part.counted = Counted::Together;
         }
     }
+
+    fn time(&self) -> Micros {
+        let until = self.parts.iter().map(|part| part.counter.until());
+        let now = self.clock.now();
+        until.min().map_or(now, |until| now.min(until))
+    }
+
+    /// The time of the latest charge to the pages of these parts.
+    fn latest(&self, which: impl Fn(&Part<'_>) -> bool) -> Micros {
+        let parts = self.parts.iter().filter(|part| which(part));
+        parts
+            .map(|part| part.glance.latest)
+            .max()
+            .unwrap_or(Micros::ZERO)
+    }
 }
 
-impl Part<'_> {
-    fn glance(&self) -> Glance {
-        self.counter.glance(self.ask, self.counted)
+impl<'a> Part<'a> {
+    fn new(policy: usize, counter: &'a dyn Counter, ask: Ask) -> Self {
+        Self {
+            policy,
+            counter,
+            ask,
+            counted: Counted::Apart,
+            glance: Glance::default(),
+            allowed: false,
+            lock: None,
+            is_new: false,
+            attempts: 0,
+        }
+    }
+
+    fn charges(&self) -> bool {
+        self.ask.cost > 0
+    }
+
+    /// Makes sure that the key has a place, if it is to be charged.
+    fn place(&mut self, now: Micros) -> Result<(), NoRoom> {
+        if let Some(lock) = &mut self.lock
+            && self.ask.cost > 0
+        {
+            self.is_new = self.counter.place(&self.glance, self.ask, lock, now)?;
+        }
+        Ok(())
     }
 }
 

@@ -44,9 +44,10 @@ pub(super) struct Table<S, C> {
 struct Filled(AtomicUsize);
 
 /// Where a key is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Counted {
     /// By itself.
+    #[default]
     Apart,
     /// Together with all others for whom there was no room.
     Together,
@@ -71,7 +72,7 @@ pub(super) struct Ask {
 }
 
 /// A key's page as it was seen at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Glance {
     index: usize,
     seen: u64,
@@ -393,6 +394,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn abandon(&self, glance: &Glance, now: Micros) {
         if glance.counted == Counted::Apart {
             self.idle.may_be(glance.index, now);
+            self.going.may_be(glance.index, now);
         }
     }
 
