@@ -22,7 +22,7 @@ use tower_ratelimit_benches::peers::{
     self, Governor, Throttlecrab, a_day, an_hour, governor_by_quanta, governor_by_std,
 };
 use tower_ratelimit_benches::threads::Crew;
-use tower_ratelimit_benches::{PLENTY, a_day_among};
+use tower_ratelimit_benches::{EACH_THREADS_KEYS, PLENTY, a_day_among};
 
 /// A limit of which nothing is left after the first request, for longer than any run takes.
 const NOTHING_LEFT: u32 = 1;
@@ -183,29 +183,35 @@ fn one_thread(
 
 /// Keys that nobody else asks about: what a second thread costs the first one.
 fn distinct_keys(c: &mut Criterion) {
-    const KEYS: u32 = 5_000;
-    let limit = a_day_among(2 * KEYS);
     let group = &mut c.benchmark_group("decision");
-    let limiter = by_quanta(Gcra::per_day(limit));
-    let other = by_quanta(Gcra::per_day(limit));
-    let [first, second] = [0, KEYS].map(|from| Walk::from(from, KEYS, 1));
-    for key in first.all().chain(second.all()) {
-        assert!(admits(&limiter, key) && admits(&other, key));
-    }
+    for keys in EACH_THREADS_KEYS {
+        let limit = Gcra::per_day(a_day_among(4 * keys));
+        let limiter = bounded(limit, 2 * keys);
+        let other = bounded(limit, 2 * keys);
+        let [first, second] = [0, keys].map(|from| Walk::from(from, keys, 1));
+        for key in first.all().chain(second.all()) {
+            assert!(admits(&limiter, key) && admits(&other, key));
+        }
 
-    let mut row = |who: &str, workers| {
-        threads(group, &format!("distinct keys/{who}"), workers, admits);
-    };
-    row("1 thread", vec![(&limiter, first.clone())]);
-    row(
-        "2 threads",
-        vec![(&limiter, first.clone()), (&limiter, second.clone())],
-    );
-    // What the machine gives to two threads that share nothing at all.
-    row(
-        "2 threads, 2 limiters",
-        vec![(&limiter, first), (&other, second)],
-    );
+        let mut row = |who: &str, workers| {
+            threads(
+                group,
+                &format!("distinct keys/{keys}/{who}"),
+                workers,
+                admits,
+            );
+        };
+        row("1 thread", vec![(&limiter, first.clone())]);
+        row(
+            "2 threads",
+            vec![(&limiter, first.clone()), (&limiter, second.clone())],
+        );
+        // What the machine gives to two threads that share nothing at all.
+        row(
+            "2 threads, 2 limiters",
+            vec![(&limiter, first), (&other, second)],
+        );
+    }
 }
 
 fn each_algorithm(c: &mut Criterion) {

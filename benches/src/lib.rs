@@ -13,6 +13,9 @@ pub mod threads;
 /// that is a whole number for those who count in nanoseconds.
 pub const PLENTY: u32 = 3_600_000_000;
 
+/// How many keys a thread has to itself: one, as many as a core's caches hold, and more.
+pub const EACH_THREADS_KEYS: [u32; 3] = [1, 5_000, 500_000];
+
 /// What each of so many keys may have in a day so that none is ever refused here, and so that
 /// one that has asked once has state for longer than it takes until it asks again: a key that
 /// is as good as new may be forgotten, and would cost less than it should.

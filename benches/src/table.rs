@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::EACH_THREADS_KEYS;
 use crate::figures::Figures;
 
 /// A line of the table.
@@ -126,8 +127,10 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
             "memory/flood/still refused",
         )
         .at_least(1.0),
-        rate(figures, "distinct keys, 2 threads", "2 threads").at_least(1.8),
     ]);
+    for keys in EACH_THREADS_KEYS {
+        cells.push(rate(figures, keys, "2 threads").at_least(1.8));
+    }
     cells.extend(beside(figures));
     cells
 }
@@ -146,11 +149,10 @@ fn beside(figures: &Figures) -> Vec<Cell> {
         figures,
         unit: Unit::Count,
     };
-    let mut cells = vec![rate(
-        figures,
-        "distinct keys, 2 threads that share nothing",
-        "2 threads, 2 limiters",
-    )];
+    let mut cells = Vec::new();
+    for keys in EACH_THREADS_KEYS {
+        cells.push(rate(figures, keys, "2 threads, 2 limiters"));
+    }
     for cell in ["hot key", "hot key refused"] {
         let peer = |name: &str, ours: &str, peer: &str| {
             let name = format!("{cell}, {name}");
@@ -300,14 +302,14 @@ impl Source<'_> {
     }
 }
 
-/// What two threads get done beside what one does.
-fn rate(figures: &Figures, name: &str, both: &str) -> Cell {
+/// What two threads get done beside what one does, each with so many keys of its own.
+fn rate(figures: &Figures, keys: u32, both: &str) -> Cell {
     let rate = |row: &str, threads: f64| {
-        let each = figures.find(&format!("decision/distinct keys/{row}"))?;
+        let each = figures.find(&format!("decision/distinct keys/{keys}/{row}"))?;
         Some(threads * 1e9 / each)
     };
     Cell {
-        name: name.to_owned(),
+        name: format!("distinct keys, {keys} each, {both}"),
         ours: rate(both, 2.0),
         peer: Some((rate("1 thread", 1.0), "1 thread".to_owned())),
         unit: Unit::Rate,

@@ -23,8 +23,8 @@ pub use self::system::SystemClock;
 pub trait Clock: Send + Sync + 'static {
     /// The time now, since the Unix epoch.
     ///
-    /// It is read while a store holds locks: it must not block and must not call the limiter.
-    /// Time that stands still is fine. Time that steps back is survived: state from the future
+    /// It is read for each decision, and once more when another thread was quicker: it must not
+    /// block. Time that stands still is fine. Time that steps back is survived: state from the future
     /// moves back to now, which lets through at most one limit more for each step.
     fn now(&self) -> Micros;
 }
