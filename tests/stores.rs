@@ -74,6 +74,25 @@ async fn an_answer_that_leaves_out_a_policy_does_not_mean_that_it_allows() {
     }
 }
 
+/// The policy that only asks moves nothing back, and once held up the other for ever.
+#[test]
+fn a_clock_that_steps_back_does_not_hold_up_a_policy_beside_one_that_only_asks() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().clock(clock.clone());
+    let ledger = store.open(&[policy("a"), policy("b")]).unwrap();
+    let key = "ann".into_key();
+    let charge = |costs: [u32; 2]| {
+        let charges = [Charge::new(0, key, costs[0]), Charge::new(1, key, costs[1])];
+        let outcomes = ledger.charge_now(&charges);
+        let used: Vec<_> = outcomes.iter().map(|(_, outcome)| outcome.used()).collect();
+        used
+    };
+    assert_eq!(charge([1, 1]), [1, 1]);
+    clock.set_micros(Micros::new(1));
+    assert_eq!(charge([1, 0]), [2, 1]);
+    assert_eq!(charge([0, 1]), [2, 2]);
+}
+
 #[test]
 fn a_charge_says_what_it_was_made_of() {
     let charge = Charge::new(3, "ann".into_key(), 7);
