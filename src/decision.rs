@@ -153,6 +153,10 @@ impl Outcomes {
         self.each.push((policy, outcome));
     }
 
+    pub(crate) fn decided_at(&mut self, at: Micros) {
+        self.at = at;
+    }
+
     /// Puts the outcomes into the order in which the policies were declared.
     pub(crate) fn put_in_order(&mut self) {
         self.each.sort_unstable_by_key(|(policy, _)| *policy);
@@ -238,6 +242,7 @@ pub struct Decision {
 }
 
 impl Decision {
+    #[inline]
     pub(crate) fn new(names: Arc<[String]>, outcomes: Outcomes) -> Self {
         Self { names, outcomes }
     }

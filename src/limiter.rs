@@ -61,8 +61,12 @@ impl Limiter {
     /// Asks every policy about one request of this key at this cost, and charges it if all
     /// allow it.
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
-        let charges = self.charges(key.into_key(), cost);
-        self.decision(self.ledger.charge_now(&charges))
+        let key = key.into_key();
+        let names = Arc::clone(&self.policies.names);
+        match *self.policies.limited {
+            [policy] => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
+            _ => Decision::new(names, self.ledger.charge_now(&self.charges(key, cost))),
+        }
     }
 
     /// Decides and charges exactly as [`check_now`](Self::check_now) does, and tells the verdict

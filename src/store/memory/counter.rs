@@ -6,12 +6,12 @@ use super::table::{Ask, Changed, Counted, Glance, NoRoom, Table, Undecided};
 use super::version::Lock;
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
 use crate::clock::{Clock, Micros};
-use crate::decision::Outcome;
+use crate::decision::Outcomes;
 
 /// One policy's table, whatever its rule and however that is kept.
 pub(super) trait Counter: Send + Sync + 'static {
     /// Decides on a request that concerns no other policy.
-    fn decide(&self, ask: Ask, clock: &dyn Clock, told: &mut Told) -> bool;
+    fn decide(&self, ask: Ask, clock: &dyn Clock, told: &mut Told<'_>) -> bool;
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;
@@ -22,14 +22,15 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// Whether the key may be charged.
     fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Result<bool, Changed>;
 
-    /// What is told of a request that is not charged.
+    /// Tells of a request that is not charged.
     fn tell(
         &self,
         glance: &Glance,
         ask: Ask,
         now: Micros,
         allowed: bool,
-    ) -> Result<Outcome, Changed>;
+        told: &mut Told<'_>,
+    ) -> Result<(), Changed>;
 
     /// Locks the page, if nothing has changed since the glance.
     fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed>;
@@ -54,7 +55,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told,
+        told: &mut Told<'_>,
     );
 
     /// A newcomer that has a place is not charged after all.
@@ -88,22 +89,12 @@ impl Wanted {
     }
 }
 
-/// What is told of a request; filled in where it is wanted, and moved nowhere.
+/// Where a policy's outcome is put, if it is wanted: in its place, since it is large to move.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Told<'a> {
     pub(super) wanted: Wanted,
-    pub(super) at: Micros,
-    pub(super) outcome: Option<Outcome>,
-}
-
-impl Told {
-    pub(super) fn new(wanted: Wanted) -> Self {
-        Self {
-            wanted,
-            at: Micros::ZERO,
-            outcome: None,
-        }
-    }
+    pub(super) policy: usize,
+    pub(super) outcomes: &'a mut Outcomes,
 }
 
 /// How full a table is.
@@ -154,7 +145,7 @@ pub(super) fn counter(algorithm: &Algorithm, bound: usize) -> Arc<dyn Counter> {
 }
 
 impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
-    fn decide(&self, ask: Ask, clock: &dyn Clock, told: &mut Told) -> bool {
+    fn decide(&self, ask: Ask, clock: &dyn Clock, told: &mut Told<'_>) -> bool {
         let time = || clock.now().min(self.until());
         let mut now = time();
         let mut counted = Counted::Apart;
@@ -206,9 +197,10 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         ask: Ask,
         now: Micros,
         allowed: bool,
-    ) -> Result<Outcome, Changed> {
+        told: &mut Told<'_>,
+    ) -> Result<(), Changed> {
         self.look(glance, ask, now, |kept| {
-            self.outcome(kept, ask, now, allowed, glance.counted)
+            self.tell(kept, ask, now, allowed, glance.counted, told);
         })
     }
 
@@ -243,7 +235,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told,
+        told: &mut Told<'_>,
     ) {
         let page = self.page(glance);
         let Some(slot) = page.find(glance.fingerprint(ask)) else {

@@ -44,43 +44,58 @@ impl MemoryLedger {
 
     /// Decides on one request; see [`Ledger::charge`].
     pub fn charge_now(&self, charges: &[Charge]) -> Outcomes {
-        let mut told = Told::new(Wanted::Everything);
-        match self.decide_alone(charges, &mut told) {
-            Some((charge, _)) => told.outcomes(charge),
-            None => self.decide_together(charges, Wanted::Everything).1,
-        }
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        self.decide(charges, Wanted::Everything, &mut outcomes);
+        outcomes
     }
 
     /// Decides as [`charge_now`](Self::charge_now) does, and tells whether the request may go on.
     pub fn admit_now(&self, charges: &[Charge]) -> bool {
-        let mut told = Told::new(Wanted::Verdict);
-        match self.decide_alone(charges, &mut told) {
-            Some((_, allowed)) => allowed,
-            None => self.decide_together(charges, Wanted::Verdict).0,
+        self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
+    }
+
+    /// Decides under one policy, which has to be one of those that were opened.
+    pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        self.decide_one(
+            policy,
+            self.ask(key, cost),
+            Wanted::Everything,
+            &mut outcomes,
+        );
+        outcomes
+    }
+
+    /// The same, without the numbers.
+    #[inline]
+    pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
+        let outcomes = &mut Outcomes::new(Micros::ZERO);
+        self.decide_one(policy, self.ask(key, cost), Wanted::Verdict, outcomes)
+    }
+
+    fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        match charges {
+            [charge] if charge.policy < self.policies.len() => {
+                let ask = self.ask(&charge.key, charge.cost);
+                self.decide_one(charge.policy, ask, wanted, outcomes)
+            }
+            _ => self.decide_together(charges, wanted, outcomes),
         }
     }
 
     /// Decides on a request that concerns one policy alone.
-    fn decide_alone<'a>(
-        &self,
-        charges: &'a [Charge],
-        told: &mut Told,
-    ) -> Option<(&'a Charge, bool)> {
-        let [charge] = charges else { return None };
-        let policy = self.policies.get(charge.policy)?;
-        let ask = self.ask(&charge.key, charge.cost);
-        Some((charge, policy.counter.decide(ask, &*self.clock, told)))
-    }
-
-    /// Decides on one request under one policy, which has to be one of those that were opened.
     #[inline]
-    pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
-        let ask = self.ask(key, cost);
+    fn decide_one(&self, policy: usize, ask: Ask, wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        let mut told = Told {
+            wanted,
+            policy,
+            outcomes,
+        };
         let counter = &self.policies[policy].counter;
-        counter.decide(ask, &*self.clock, &mut Told::new(Wanted::Verdict))
+        counter.decide(ask, &*self.clock, &mut told)
     }
 
-    fn decide_together(&self, charges: &[Charge], wanted: Wanted) -> (bool, Outcomes) {
+    fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
         let mut decision = Decision {
             parts: SmallVec::new(),
             clock: &*self.clock,
@@ -93,7 +108,7 @@ impl MemoryLedger {
                 decision.parts.push(Part::new(policy, counter, ask));
             }
         }
-        decision.decide()
+        decision.decide(outcomes)
     }
 
     #[inline]
@@ -102,16 +117,6 @@ impl MemoryLedger {
             fingerprint: self.seed.fingerprint(key),
             cost,
         }
-    }
-}
-
-impl Told {
-    fn outcomes(self, charge: &Charge) -> Outcomes {
-        let mut outcomes = Outcomes::new(self.at);
-        if let Some(outcome) = self.outcome {
-            outcomes.push(charge.policy, outcome);
-        }
-        outcomes
     }
 }
 
@@ -138,18 +143,21 @@ struct Part<'a> {
 }
 
 impl Decision<'_> {
-    fn decide(mut self) -> (bool, Outcomes) {
+    fn decide(mut self, outcomes: &mut Outcomes) -> bool {
         let mut now = self.time();
         loop {
-            if let Ok(decided) = self.attempt(&mut now) {
-                return decided;
+            *outcomes = Outcomes::new(now);
+            if let Ok(allowed) = self.attempt(&mut now, outcomes) {
+                outcomes.decided_at(now);
+                outcomes.put_in_order();
+                return allowed;
             }
             self.unlock();
             spin_loop();
         }
     }
 
-    fn attempt(&mut self, now: &mut Micros) -> Result<(bool, Outcomes), Changed> {
+    fn attempt(&mut self, now: &mut Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
         for part in &mut self.parts {
             part.glance = part.counter.glance(part.ask, part.counted);
         }
@@ -168,25 +176,27 @@ impl Decision<'_> {
             part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
             allowed &= part.allowed;
         }
-        let mut outcomes = Outcomes::new(now);
-        if self.wanted.includes(allowed) {
-            // Those that are charged are told afterwards.
-            for part in self
-                .parts
-                .iter()
-                .filter(|part| !(allowed && part.charges()))
-            {
-                let outcome = part
-                    .counter
-                    .tell(&part.glance, part.ask, now, part.allowed)?;
-                outcomes.push(part.policy, outcome);
+        // Those that are charged are told afterwards.
+        for part in self
+            .parts
+            .iter()
+            .filter(|part| !(allowed && part.charges()))
+        {
+            let mut told = Told {
+                wanted: Wanted::Everything,
+                policy: part.policy,
+                outcomes,
+            };
+            if self.wanted.includes(allowed) {
+                let (glance, ask) = (&part.glance, part.ask);
+                part.counter
+                    .tell(glance, ask, now, part.allowed, &mut told)?;
             }
         }
         if allowed && self.parts.iter().any(Part::charges) {
-            self.charge(now, &mut outcomes)?;
+            self.charge(now, outcomes)?;
         }
-        outcomes.put_in_order();
-        Ok((allowed, outcomes))
+        Ok(allowed)
     }
 
     /// Locks every page that is to be changed, if none has changed since it was seen.
@@ -228,13 +238,14 @@ impl Decision<'_> {
             if let Some(lock) = &mut part.lock
                 && part.ask.cost > 0
             {
-                let mut told = Told::new(self.wanted);
+                let mut told = Told {
+                    wanted: self.wanted,
+                    policy: part.policy,
+                    outcomes,
+                };
                 let (glance, ask, is_new) = (&part.glance, part.ask, part.is_new);
                 part.counter
                     .charge(glance, ask, is_new, lock, now, &mut told);
-                if let Some(outcome) = told.outcome {
-                    outcomes.push(part.policy, outcome);
-                }
             }
         }
         self.unlock();
@@ -310,17 +321,11 @@ impl Ledger for MemoryLedger {
     }
 
     fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
-        let mut told = Told::new(Wanted::Refusals);
-        let (allowed, outcomes) = match self.decide_alone(charges, &mut told) {
-            Some((_, true)) => return Reply::Now(Ok(Verdict::Allowed)),
-            Some((charge, _)) => (false, told.outcomes(charge)),
-            None => self.decide_together(charges, Wanted::Refusals),
-        };
-        Reply::Now(Ok(if allowed {
-            Verdict::Allowed
-        } else {
-            Verdict::Denied(outcomes)
-        }))
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        if self.decide(charges, Wanted::Refusals, &mut outcomes) {
+            return Reply::Now(Ok(Verdict::Allowed));
+        }
+        Reply::Now(Ok(Verdict::Denied(outcomes)))
     }
 }
 

@@ -10,7 +10,6 @@ use super::soonest::Soonest;
 use super::version::Lock;
 use crate::algorithm::Step;
 use crate::clock::Micros;
-use crate::decision::Outcome;
 
 /// The states of all keys under one policy, up to a bound.
 ///
@@ -153,7 +152,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         cell: &C,
         ask: Ask,
         now: Micros,
-        told: &mut Told,
+        told: &mut Told<'_>,
     ) -> Result<bool, Undecided> {
         let seen = cell.see(&self.rule, glance.latest);
         // Before anything is made of it: what was read in the middle of a change makes no sense.
@@ -185,7 +184,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (page, glance): (&Page<C>, &Glance),
         ask: Ask,
         now: Micros,
-        told: &mut Told,
+        told: &mut Told<'_>,
     ) -> Result<bool, Undecided> {
         if !page.version.still_is(glance.seen) {
             return Err(Undecided::Changed);
@@ -249,37 +248,39 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         Ok(read(moved.as_ref().unwrap_or(&seen)))
     }
 
+    /// Puts down what a request is told, if that is wanted.
     #[inline]
-    fn tell(
+    pub(super) fn tell(
         &self,
         kept: &S::Kept,
         ask: Ask,
         now: Micros,
         allowed: bool,
         counted: Counted,
-        told: &mut Told,
+        told: &mut Told<'_>,
     ) {
         if told.wanted.includes(allowed) {
-            told.at = now;
-            told.outcome = Some(self.outcome(kept, ask, now, allowed, counted));
+            self.put_down(kept, ask, now, allowed, counted, told);
         }
     }
 
     /// Apart from the decision, so that those who want no numbers do not carry them along.
     #[inline(never)]
-    pub(super) fn outcome(
+    fn put_down(
         &self,
         kept: &S::Kept,
         ask: Ask,
         now: Micros,
         allowed: bool,
         counted: Counted,
-    ) -> Outcome {
-        let outcome = self.rule.outcome(kept, now, ask.cost, allowed);
-        match counted {
-            Counted::Apart => outcome,
-            Counted::Together => outcome.counted_together(),
+        told: &mut Told<'_>,
+    ) {
+        let mut outcome = self.rule.outcome(kept, now, ask.cost, allowed);
+        if counted == Counted::Together {
+            outcome = outcome.counted_together();
         }
+        told.outcomes.decided_at(now);
+        told.outcomes.push(told.policy, outcome);
     }
 
     /// Moves all that the page keeps back to now. The page is locked.
@@ -336,7 +337,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told,
+        told: &mut Told<'_>,
     ) {
         lock.changes();
         if now > glance.latest {
@@ -361,7 +362,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told,
+        told: &mut Told<'_>,
     ) {
         let seen = cell.see(&self.rule, glance.latest);
         self.charge((page, glance), (cell, seen), ask, lock, now, told);
