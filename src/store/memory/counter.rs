@@ -110,8 +110,9 @@ pub(super) struct Fill {
 /// How often room is made for a newcomer, which others may take before it does.
 pub(super) const ATTEMPTS: usize = 4;
 
-/// States are packed if that is exact for all times up to this one at least, in the year 2255.
-const PACKED_UNTIL: Micros = Micros::LONGEST;
+/// States are packed if that is exact for all times up to this one at least, in the year 2540: up to
+/// the end of the longest wait that can be told before the year 2255.
+const PACKED_UNTIL: Micros = Micros::new(2 * Micros::LONGEST.get());
 
 const END_OF_TIME: Micros = Micros::new(u64::MAX);
 
