@@ -61,7 +61,8 @@ impl Soonest {
 
     /// A page from which something may be had now, the first from this one on.
     pub(super) fn due(&self, now: Micros, from: usize) -> Option<usize> {
-        let is_due = |time: &AtomicU64| time.load(Ordering::Relaxed) <= now.get();
+        // Whoever finds a page here sees the keys that were put there before.
+        let is_due = |time: &AtomicU64| time.load(Ordering::Acquire) <= now.get();
         let groups = self.groups.len();
         let first = (from / GROUP) % groups.max(1);
         (first..groups)
