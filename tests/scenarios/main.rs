@@ -4,6 +4,7 @@
 mod support;
 
 mod arithmetic;
+mod bounded;
 mod charging;
 mod edges;
 mod threads;
