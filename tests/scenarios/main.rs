@@ -6,6 +6,7 @@ mod support;
 mod arithmetic;
 mod bounded;
 mod charging;
+mod crowds;
 mod edges;
 mod threads;
 mod time;
