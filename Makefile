@@ -1,6 +1,6 @@
 # CI calls these targets too, all but those that start a server or measure time: see .ci/run.
 
-.PHONY: run test interop lint docs bench bench-quick bench-once instructions instructions-accept
+.PHONY: run test model interop lint docs bench bench-quick bench-once instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -9,6 +9,9 @@ run: ## a rate limited service on 127.0.0.1:3000
 
 test: ## all tests, those of the documentation too
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features
+
+model: ## every order in which threads can meet in the store, by loom
+	RUSTFLAGS="$(RUSTFLAGS) --cfg loom" cargo test --release --lib --no-default-features loom_
 
 interop: ## clients that are not ours, against the examples
 	tests/interop/run

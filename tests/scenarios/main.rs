@@ -4,7 +4,9 @@
 mod support;
 
 mod arithmetic;
+mod bounded;
 mod charging;
+mod crowds;
 mod edges;
 mod threads;
 mod time;

@@ -2,7 +2,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
+use self::models::{AtomicU64, Ordering};
 
 use crate::clock::Micros;
 
@@ -61,7 +61,8 @@ impl Soonest {
 
     /// A page from which something may be had now, the first from this one on.
     pub(super) fn due(&self, now: Micros, from: usize) -> Option<usize> {
-        let is_due = |time: &AtomicU64| time.load(Ordering::Relaxed) <= now.get();
+        // Whoever finds a page here sees the keys that were put there before.
+        let is_due = |time: &AtomicU64| time.load(Ordering::Acquire) <= now.get();
         let groups = self.groups.len();
         let first = (from / GROUP) % groups.max(1);
         (first..groups)
@@ -104,5 +105,149 @@ impl Soonest {
 fn lower(time: &AtomicU64, to: u64) {
     if time.load(Ordering::SeqCst) > to {
         time.fetch_min(to, Ordering::SeqCst);
+    }
+}
+
+/// Every order in which threads can meet, by loom: see `make model`.
+#[cfg(all(test, loom))]
+mod models {
+    use loom::model;
+    pub(super) use loom::sync::atomic::Ordering;
+    use loom::sync::atomic::fence;
+    use loom::sync::{Arc, atomic};
+    use loom::thread::spawn;
+
+    use super::*;
+
+    /// What is sequentially consistent is only acquire and release to loom, unless there are
+    /// fences.
+    #[derive(Debug)]
+    pub(super) struct AtomicU64(atomic::AtomicU64);
+
+    fn fenced<R>(order: Ordering, act: impl FnOnce() -> R) -> R {
+        let is_total = order == Ordering::SeqCst;
+        if is_total {
+            fence(order);
+        }
+        let result = act();
+        if is_total {
+            fence(order);
+        }
+        result
+    }
+
+    impl AtomicU64 {
+        pub(super) fn new(value: u64) -> Self {
+            Self(atomic::AtomicU64::new(value))
+        }
+
+        pub(super) fn load(&self, order: Ordering) -> u64 {
+            fenced(order, || self.0.load(order))
+        }
+
+        pub(super) fn store(&self, value: u64, order: Ordering) {
+            fenced(order, || self.0.store(value, order));
+        }
+
+        pub(super) fn fetch_min(&self, value: u64, order: Ordering) -> u64 {
+            fenced(order, || self.0.fetch_min(value, order))
+        }
+
+        pub(super) fn compare_exchange(
+            &self,
+            current: u64,
+            new: u64,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<u64, u64> {
+            let exchange = || self.0.compare_exchange(current, new, success, failure);
+            fenced(success, exchange)
+        }
+    }
+
+    const NOW: Micros = Micros::new(10);
+
+    fn at(time: u64) -> Option<Micros> {
+        Some(Micros::new(time))
+    }
+
+    /// Does both at once, each to a page of its own, as their locks see to it.
+    fn at_once(
+        before: impl Fn(&Soonest) + Send + Sync + 'static,
+        one: fn(&Soonest),
+        other: fn(&Soonest),
+        after: impl Fn(&Soonest) + Send + Sync + 'static,
+    ) {
+        model(move || {
+            let times = Arc::new(Soonest::new(3));
+            before(&times);
+            let one = spawn({
+                let times = Arc::clone(&times);
+                move || one(&times)
+            });
+            other(&times);
+            one.join().unwrap();
+            after(&times);
+        });
+    }
+
+    #[test]
+    fn loom_a_page_that_becomes_due_is_found_while_another_ceases_to_be() {
+        at_once(
+            |times| times.may_be(0, Micros::new(3)),
+            |times| times.is_not_before(0, None),
+            |times| times.may_be(1, Micros::new(5)),
+            |times| assert_eq!(times.due(NOW, 0), Some(1)),
+        );
+    }
+
+    #[test]
+    fn loom_a_page_that_becomes_due_is_found_while_another_is_put_off() {
+        at_once(
+            |times| times.may_be(0, Micros::new(3)),
+            |times| times.is_not_before(0, at(20)),
+            |times| times.may_be(1, Micros::new(3)),
+            |times| {
+                assert_eq!(times.due(NOW, 0), Some(1));
+                assert_eq!(times.due(Micros::new(2), 0), None);
+            },
+        );
+    }
+
+    #[test]
+    fn loom_both_pages_are_found_that_are_put_off_and_become_due_again() {
+        at_once(
+            |times| {
+                times.may_be(0, Micros::new(1));
+                times.may_be(1, Micros::new(2));
+            },
+            |times| {
+                times.is_not_before(0, None);
+                times.may_be(0, Micros::new(7));
+            },
+            |times| {
+                times.is_not_before(1, at(30));
+                times.may_be(1, Micros::new(8));
+            },
+            |times| {
+                assert_eq!(times.due(Micros::new(7), 0), Some(0));
+                times.is_not_before(0, None);
+                assert_eq!(times.due(Micros::new(8), 0), Some(1));
+            },
+        );
+    }
+
+    #[test]
+    fn loom_two_pages_that_are_put_off_leave_a_third_to_be_found() {
+        at_once(
+            |times| {
+                times.may_be(0, Micros::new(1));
+                times.may_be(1, Micros::new(1));
+                times.may_be(2, Micros::new(9));
+            },
+            |times| times.is_not_before(0, None),
+            |times| times.is_not_before(1, None),
+            |times| assert_eq!(times.due(NOW, 0), Some(2)),
+        );
     }
 }

@@ -296,10 +296,15 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let latest = page.latest();
         for place in page.keys() {
             let cell = &place.slot().cell;
-            let moved = self.rule.moved_back(&cell.see(&self.rule, latest), now);
-            if let Some(moved) = moved {
-                cell.put(&self.rule, moved);
-            }
+            let seen = cell.see(&self.rule, latest);
+            let Some(moved) = self.rule.moved_back(&seen, now) else {
+                continue;
+            };
+            let before = self.rule.size(&seen);
+            drop(seen);
+            // The entries of a log that are at one moment now are one.
+            self.free(before.saturating_sub(self.rule.size(&moved)));
+            cell.put(&self.rule, moved);
         }
         page.set_latest(now);
         if glance.counted == Counted::Apart {
@@ -434,22 +439,23 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// Makes room on whichever page has a key that can go. No page is locked.
     pub(super) fn make_room(&self, glance: &Glance, now: Micros) -> bool {
         let from = glance.index;
-        for _ in 0..SEARCHED {
-            let due = self
-                .idle
-                .due(now, from)
-                .or_else(|| self.going.due(now, from));
-            let Some(index) = due else { return false };
-            if self.clear_out(index, now) {
+        for searched in 0..2 * SEARCHED {
+            // What may be idle on many pages may be so on none. Then whoever can go has to.
+            let can_wait = searched < SEARCHED;
+            let due = self.idle.due(now, from).filter(|_| can_wait);
+            let Some(index) = due.or_else(|| self.going.due(now, from)) else {
+                return false;
+            };
+            if self.clear_out(index, now, can_wait) {
                 return true;
             }
         }
         false
     }
 
-    /// Forgets what is as good as new on this page or, if the table has nothing of that kind, what
-    /// is nearest to it. Tells whether anything was forgotten.
-    fn clear_out(&self, index: usize, now: Micros) -> bool {
+    /// Forgets what is as good as new on this page or, if the table has nothing of that kind or it
+    /// `can_wait` no longer to be found, what is nearest to it. Tells whether anything was forgotten.
+    fn clear_out(&self, index: usize, now: Micros, can_wait: bool) -> bool {
         let page = self.pages.page(index);
         let mut lock = page.version.wait_and_lock();
         lock.changes();
@@ -457,7 +463,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if found.forgotten > 0 {
             return true;
         }
-        if self.idle.due(now, index).is_some() {
+        if can_wait && self.idle.due(now, index).is_some() {
             return false;
         }
         let Some(victim) = found.nearest else {
@@ -471,6 +477,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// Forgets every key of a page that is as good as new. The page is locked.
     fn tidy<'a>(&self, (page, index): (&'a Page<C>, usize), now: Micros) -> Found<'a, C> {
         let latest = page.latest();
+        // Somebody may have been here since the clock was read: a window that begins then would be
+        // none as of now.
+        let now = now.max(latest);
         let mut found = Found {
             forgotten: 0,
             nearest: None,
@@ -594,11 +603,12 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     fn reserve(&self, size: usize) -> bool {
-        let fits = self.filled.0.fetch_add(size, Ordering::Relaxed) + size <= self.bound;
-        if !fits {
-            self.free(size);
-        }
-        fits
+        let filled = &self.filled.0;
+        // Never above the bound, not for a moment: others would find it full that is not.
+        let reserved = filled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |filled| {
+            Some(filled + size).filter(|filled| *filled <= self.bound)
+        });
+        reserved.is_ok()
     }
 
     fn take(&self, size: usize) {

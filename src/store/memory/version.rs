@@ -105,3 +105,189 @@ impl Drop for Lock<'_> {
         self.version.0.store(self.next, Ordering::Release);
     }
 }
+
+/// Every order in which threads can meet, by loom: see `make model`.
+#[cfg(all(test, loom))]
+mod models {
+    use loom::model;
+    use loom::sync::Arc;
+    use loom::thread::spawn;
+
+    use super::*;
+
+    /// Two words that are always written together, and are always equal.
+    #[derive(Default)]
+    struct Pair {
+        version: Version,
+        words: [AtomicU64; 2],
+    }
+
+    impl Pair {
+        fn words(&self) -> [u64; 2] {
+            self.words
+                .each_ref()
+                .map(|word| word.load(Ordering::Relaxed))
+        }
+
+        fn read(&self) -> Option<[u64; 2]> {
+            let seen = self.version.seen();
+            let words = self.words();
+            self.version.still_is(seen).then_some(words)
+        }
+
+        fn write(&self, lock: &mut Lock<'_>, value: u64) {
+            lock.changes();
+            for word in &self.words {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+
+        /// As a decision is made: what is seen is changed, if it still is so.
+        fn admit(&self, limit: u64) -> bool {
+            loop {
+                let seen = self.version.seen();
+                let [used, again] = self.words();
+                if self.version.still_is(seen) {
+                    assert_eq!(used, again, "a decision is made on a torn pair");
+                    if used >= limit {
+                        return false;
+                    }
+                    if let Some(mut lock) = self.version.lock(seen) {
+                        self.write(&mut lock, used + 1);
+                        return true;
+                    }
+                }
+                spin_loop();
+            }
+        }
+    }
+
+    fn assert_whole(read: Option<[u64; 2]>) {
+        if let Some([left, right]) = read {
+            assert_eq!(left, right, "a torn pair is read");
+        }
+    }
+
+    #[test]
+    fn loom_nobody_reads_a_torn_pair_while_one_writes() {
+        model(|| {
+            let pair = Arc::new(Pair::default());
+            let writer = spawn({
+                let pair = Arc::clone(&pair);
+                move || {
+                    for value in 1..=2 {
+                        pair.write(&mut pair.version.wait_and_lock(), value);
+                    }
+                }
+            });
+            assert_whole(pair.read());
+            writer.join().unwrap();
+            assert_eq!(pair.read(), Some([2, 2]));
+        });
+    }
+
+    #[test]
+    fn loom_nobody_reads_a_torn_pair_while_two_write() {
+        // Every order takes minutes; those in which threads are stopped three times, a second.
+        let mut some = model::Builder::new();
+        some.preemption_bound = Some(3);
+        some.check(|| {
+            let pair = Arc::new(Pair::default());
+            let writers = [1, 2].map(|value| {
+                let pair = Arc::clone(&pair);
+                spawn(move || pair.write(&mut pair.version.wait_and_lock(), value))
+            });
+            assert_whole(pair.read());
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            assert!(matches!(pair.read(), Some([1, 1] | [2, 2])));
+        });
+    }
+
+    #[test]
+    fn loom_of_two_who_saw_room_for_one_only_one_is_admitted() {
+        model(|| {
+            let pair = Arc::new(Pair::default());
+            let other = spawn({
+                let pair = Arc::clone(&pair);
+                move || pair.admit(1)
+            });
+            let one = pair.admit(1);
+            assert!(one ^ other.join().unwrap());
+            assert_eq!(pair.read(), Some([1, 1]));
+        });
+    }
+
+    #[test]
+    fn loom_no_charge_is_lost() {
+        model(|| {
+            let pair = Arc::new(Pair::default());
+            let others = [(); 2].map(|()| {
+                let pair = Arc::clone(&pair);
+                spawn(move || pair.admit(2))
+            });
+            let admitted = others.map(|other| other.join().unwrap());
+            assert_eq!(admitted, [true, true]);
+            assert!(!pair.admit(2));
+            assert_eq!(pair.read(), Some([2, 2]));
+        });
+    }
+
+    #[test]
+    fn loom_a_lock_under_which_nothing_changes_lets_readers_and_writers_stand() {
+        model(|| {
+            let pair = Arc::new(Pair::default());
+            let seen = pair.version.seen();
+            let other = spawn({
+                let pair = Arc::clone(&pair);
+                move || drop(pair.version.wait_and_lock())
+            });
+            assert_eq!(pair.words(), [0, 0]);
+            other.join().unwrap();
+            assert!(pair.version.still_is(seen));
+            assert!(pair.version.lock(seen).is_some());
+        });
+    }
+
+    /// As policies are charged together: both are seen, both are locked in the same order, and
+    /// either both are charged or none is.
+    #[test]
+    fn loom_of_two_policies_both_are_charged_or_none() {
+        fn admit(policies: &[Pair; 2]) -> bool {
+            loop {
+                let seen = policies.each_ref().map(|policy| policy.version.seen());
+                let used = policies.each_ref().map(Pair::words);
+                let mut stands = policies.iter().zip(seen);
+                if stands.all(|(policy, seen)| policy.version.still_is(seen)) {
+                    if used.iter().any(|[used, _]| *used >= 1) {
+                        return false;
+                    }
+                    if let Some(mut first) = policies[0].version.lock(seen[0])
+                        && let Some(mut second) = policies[1].version.lock(seen[1])
+                    {
+                        policies[0].write(&mut first, used[0][0] + 1);
+                        policies[1].write(&mut second, used[1][0] + 1);
+                        return true;
+                    }
+                }
+                spin_loop();
+            }
+        }
+
+        model(|| {
+            let policies = Arc::new([Pair::default(), Pair::default()]);
+            let other = spawn({
+                let policies = Arc::clone(&policies);
+                move || admit(&policies)
+            });
+            // Another request concerns the second policy alone.
+            let alone = policies[1].admit(1);
+            let together = other.join().unwrap();
+            assert!(alone ^ together);
+            let charged = if together { 1 } else { 0 };
+            assert_eq!(policies[0].read(), Some([charged; 2]));
+            assert_eq!(policies[1].read(), Some([1, 1]));
+        });
+    }
+}
