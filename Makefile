@@ -11,7 +11,7 @@ test: ## all tests, those of the documentation too
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features
 
 model: ## every order in which threads can meet in the store, by loom
-	RUSTFLAGS="$(RUSTFLAGS) --cfg loom" cargo test --release --lib --no-default-features loom_
+	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --lib --no-default-features loom_
 
 interop: ## clients that are not ours, against the examples
 	tests/interop/run

@@ -121,6 +121,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.admit(charges)
     }
 
+    #[cfg(feature = "http")]
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }

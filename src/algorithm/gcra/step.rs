@@ -28,6 +28,9 @@ pub(crate) trait Parts: Copy + Default + Ord + Send + Sync + 'static {
 
     fn widened(self) -> u128;
 
+    /// A number in the same order, and 0 for nothing alone.
+    fn in_short(self) -> u64;
+
     fn of_halves(high: u64, low: u64) -> Self;
 }
 
@@ -49,6 +52,10 @@ impl Parts for u128 {
 
     fn widened(self) -> u128 {
         self
+    }
+
+    fn in_short(self) -> u64 {
+        narrow(self.div_ceil(1 << u32::BITS))
     }
 
     fn of_halves(high: u64, low: u64) -> Self {
@@ -77,6 +84,10 @@ impl Parts for u64 {
     #[inline]
     fn widened(self) -> u128 {
         self.into()
+    }
+
+    fn in_short(self) -> u64 {
+        self
     }
 
     #[inline]
@@ -203,7 +214,7 @@ impl<N: Parts> Step for Drain<N> {
     }
 
     fn distance(&self, debt: &Debt<N>, now: Micros) -> u64 {
-        narrow(self.owed(debt, now).widened())
+        self.owed(debt, now).in_short()
     }
 
     fn reset_after(&self, debt: &Debt<N>, now: Micros) -> Micros {

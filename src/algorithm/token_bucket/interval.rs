@@ -60,7 +60,8 @@ impl ByInterval {
         }
         let refills = tokens.div_ceil(self.refill());
         let time = u128::from(refills) * u128::from(self.period());
-        Micros::wait(time - u128::from(now.get() - missing.refilled))
+        let since = now.get().saturating_sub(missing.refilled);
+        Micros::wait(time.saturating_sub(since.into()))
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// Looks at a key's page. What is read of it afterwards holds as of this moment.
     fn glance(&self, ask: Ask, counted: Counted) -> Glance;
 
+    /// The same of a page that is locked first, however long that takes.
+    fn glance_and_lock(&self, ask: Ask, counted: Counted) -> (Glance, Lock<'_>);
+
     /// Whether the key may be charged.
     fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Result<bool, Changed>;
 
@@ -184,6 +187,10 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
 
     fn glance(&self, ask: Ask, counted: Counted) -> Glance {
         self.glance(ask, counted).1
+    }
+
+    fn glance_and_lock(&self, ask: Ask, counted: Counted) -> (Glance, Lock<'_>) {
+        self.glance_and_lock(ask, counted)
     }
 
     fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Result<bool, Changed> {

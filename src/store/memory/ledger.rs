@@ -96,10 +96,18 @@ impl MemoryLedger {
     }
 
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        // Of a policy that was never opened nothing is known, and nothing is told.
+        if charges
+            .iter()
+            .any(|charge| charge.policy >= self.policies.len())
+        {
+            return false;
+        }
         let mut decision = Decision {
             parts: SmallVec::new(),
             clock: &*self.clock,
             wanted,
+            disturbed: 0,
         };
         for &policy in &self.order_of_locking {
             if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
@@ -126,7 +134,13 @@ struct Decision<'a> {
     parts: SmallVec<[Part<'a>; 8]>,
     clock: &'a dyn Clock,
     wanted: Wanted,
+    /// How often it had to be made anew.
+    disturbed: u32,
 }
+
+/// A decision that was disturbed so often waits for its turn on each page in place of starting
+/// anew: with many policies somebody may always be quicker on one of them.
+const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
 struct Part<'a> {
@@ -153,13 +167,20 @@ impl Decision<'_> {
                 return allowed;
             }
             self.unlock();
+            self.disturbed = self.disturbed.saturating_add(1);
             spin_loop();
         }
     }
 
     fn attempt(&mut self, now: &mut Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
         for part in &mut self.parts {
-            part.glance = part.counter.glance(part.ask, part.counted);
+            if self.disturbed > PATIENT_AFTER {
+                let (glance, lock) = part.counter.glance_and_lock(part.ask, part.counted);
+                part.glance = glance;
+                part.lock = Some(lock);
+            } else {
+                part.glance = part.counter.glance(part.ask, part.counted);
+            }
         }
         if self.latest(|_| true) > *now {
             // Somebody else was here after the clock was read, or it has stepped back.
@@ -199,9 +220,9 @@ impl Decision<'_> {
         Ok(allowed)
     }
 
-    /// Locks every page that is to be changed, if none has changed since it was seen.
+    /// Locks every page, if none has changed since it was seen.
     fn lock(&mut self) -> Result<(), Changed> {
-        for part in &mut self.parts {
+        for part in self.parts.iter_mut().filter(|part| part.lock.is_none()) {
             part.lock = Some(part.counter.lock(&part.glance)?);
         }
         Ok(())

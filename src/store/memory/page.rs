@@ -16,12 +16,31 @@ use crate::clock::Micros;
 pub(super) struct Page<C> {
     pub(super) version: Version,
     latest: AtomicU64,
-    /// Where keys go when all slots are taken: with a table as full as it gets, one page in
-    /// thirty has one.
-    next: OnceLock<Box<Self>>,
+    /// Where keys go when all slots are taken, as they are on one page in some hundreds when the table
+    /// is as full as it gets.
+    behind: OnceLock<Box<Behind<C>>>,
     tags: [AtomicU64; SLOTS / TAGS_IN_A_WORD],
     slots: [Slot<C>; SLOTS],
 }
+
+/// A few more slots, without tags. What was needed once is kept: in time most pages of a table
+/// have one, of an eighth of their size.
+#[derive(Debug)]
+pub(super) struct Behind<C> {
+    slots: [Slot<C>; SLOTS_BEHIND],
+    next: OnceLock<Box<Self>>,
+}
+
+impl<C: Default> Default for Behind<C> {
+    fn default() -> Self {
+        Self {
+            slots: array::from_fn(|_| Slot::default()),
+            next: OnceLock::new(),
+        }
+    }
+}
+
+const SLOTS_BEHIND: usize = 8;
 
 /// A key, by its fingerprint, and its state.
 #[derive(Debug, Default)]
@@ -58,18 +77,27 @@ impl<C: Default> Page<C> {
         Self {
             version: Version::default(),
             latest: AtomicU64::new(0),
-            next: OnceLock::new(),
+            behind: OnceLock::new(),
             tags: [const { AtomicU64::new(0) }; SLOTS / TAGS_IN_A_WORD],
             slots: array::from_fn(|_| Slot::default()),
         }
     }
 
-    /// The page behind this one, which is made if there is none.
-    pub(super) fn next(&self, made: impl FnOnce()) -> &Self {
-        self.next.get_or_init(|| {
-            made();
-            Box::new(Self::new())
-        })
+    /// A slot without a key behind the page, and whether memory was taken for it.
+    pub(super) fn empty_behind(&self) -> (Place<'_, C>, bool) {
+        let mut is_made = false;
+        let mut link = &self.behind;
+        loop {
+            let behind = link.get_or_init(|| {
+                is_made = true;
+                Box::default()
+            });
+            let mut places = behind.slots.iter().map(Place::behind);
+            if let Some(place) = places.find(|place| !place.is_taken()) {
+                return (place, is_made);
+            }
+            link = &behind.next;
+        }
     }
 }
 
@@ -117,44 +145,52 @@ impl<C> Page<C> {
         });
         slots
             .find(|slot| is_it(slot))
-            .or_else(|| self.next.get()?.find(fingerprint))
+            .or_else(|| self.behind().find(|slot| is_it(slot)))
     }
 
     /// The slots of a key's own in which there are other keys.
     pub(super) fn own(&self, fingerprint: u64) -> impl Iterator<Item = Place<'_, C>> {
         let first = own(fingerprint);
         (first..first + OWN)
-            .map(|slot| Place { page: self, slot })
+            .map(|slot| self.place(slot))
             .filter(Place::is_taken)
     }
 
     /// A slot without a key, if there is one on this page; one of the key's own if possible.
     pub(super) fn empty(&self, fingerprint: u64) -> Option<Place<'_, C>> {
         let first = own(fingerprint);
-        let own = (first..first + OWN).map(|slot| Place { page: self, slot });
+        let own = (first..first + OWN).map(|slot| self.place(slot));
         let mut empty = own.filter(|place| !place.is_taken());
         empty.next().or_else(|| {
             self.tags.iter().enumerate().find_map(|(word, tags)| {
                 let empty = !tags.load(Ordering::Relaxed) & HIGHEST_BITS;
                 let slot = word * TAGS_IN_A_WORD + bytes(empty).next()?;
-                Some(Place { page: self, slot })
+                Some(self.place(slot))
             })
         })
     }
 
-    /// Every key, also those on the pages behind this one.
+    /// Every key, also those behind the page.
     pub(super) fn keys(&self) -> impl Iterator<Item = Place<'_, C>> {
-        std::iter::successors(Some(self), |page| page.next.get().map(Box::as_ref)).flat_map(
-            |page| {
-                page.tags.iter().enumerate().flat_map(move |(word, tags)| {
-                    let taken = tags.load(Ordering::Relaxed) & HIGHEST_BITS;
-                    bytes(taken).map(move |byte| Place {
-                        page,
-                        slot: word * TAGS_IN_A_WORD + byte,
-                    })
-                })
-            },
-        )
+        let on_page = self.tags.iter().enumerate().flat_map(move |(word, tags)| {
+            let taken = tags.load(Ordering::Relaxed) & HIGHEST_BITS;
+            bytes(taken).map(move |byte| self.place(word * TAGS_IN_A_WORD + byte))
+        });
+        let behind = self.behind().map(Place::behind);
+        on_page.chain(behind.filter(Place::is_taken))
+    }
+
+    fn behind(&self) -> impl Iterator<Item = &Slot<C>> {
+        let behind = self.behind.get().map(Box::as_ref);
+        let each = std::iter::successors(behind, |behind| behind.next.get().map(Box::as_ref));
+        each.flat_map(|behind| &behind.slots)
+    }
+
+    fn place(&self, slot: usize) -> Place<'_, C> {
+        Place {
+            slot: &self.slots[slot],
+            tag: Some((&self.tags[slot / TAGS_IN_A_WORD], slot % TAGS_IN_A_WORD * 8)),
+        }
     }
 }
 
@@ -169,35 +205,38 @@ fn bytes(mut highest_bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A slot and the page that it is on.
+/// A slot, and its tag if it is on a page and not behind it.
 #[derive(Debug)]
 pub(super) struct Place<'a, C> {
-    page: &'a Page<C>,
-    slot: usize,
+    slot: &'a Slot<C>,
+    /// The word and the place of the tag's lowest bit in it.
+    tag: Option<(&'a AtomicU64, usize)>,
 }
 
 impl<'a, C> Place<'a, C> {
-    pub(super) fn slot(&self) -> &'a Slot<C> {
-        &self.page.slots[self.slot]
+    fn behind(slot: &'a Slot<C>) -> Self {
+        Self { slot, tag: None }
     }
 
-    pub(super) fn is_on(&self, page: &Page<C>) -> bool {
-        std::ptr::eq(self.page, page)
+    pub(super) fn slot(&self) -> &'a Slot<C> {
+        self.slot
+    }
+
+    pub(super) fn is_behind(&self) -> bool {
+        self.tag.is_none()
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
-        self.slot().fingerprint.load(Ordering::Relaxed)
+        self.slot.fingerprint.load(Ordering::Relaxed)
     }
 
     pub(super) fn take(&self, fingerprint: u64) {
-        self.slot()
-            .fingerprint
-            .store(fingerprint, Ordering::Relaxed);
+        self.slot.fingerprint.store(fingerprint, Ordering::Relaxed);
         self.set_tag(tag(fingerprint));
     }
 
     pub(super) fn leave(&self) {
-        self.slot().fingerprint.store(EMPTY, Ordering::Relaxed);
+        self.slot.fingerprint.store(EMPTY, Ordering::Relaxed);
         self.set_tag(EMPTY);
     }
 
@@ -206,10 +245,10 @@ impl<'a, C> Place<'a, C> {
     }
 
     fn set_tag(&self, tag: u64) {
-        let word = &self.page.tags[self.slot / TAGS_IN_A_WORD];
-        let bits = self.slot % TAGS_IN_A_WORD * 8;
-        let others = word.load(Ordering::Relaxed) & !(0xff << bits);
-        word.store(others | tag << bits, Ordering::Relaxed);
+        if let Some((word, bits)) = self.tag {
+            let others = word.load(Ordering::Relaxed) & !(0xff << bits);
+            word.store(others | tag << bits, Ordering::Relaxed);
+        }
     }
 }
 

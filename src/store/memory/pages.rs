@@ -3,7 +3,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::cell::Cell;
-use super::page::{Page, Place, SLOTS};
+use super::page::{Behind, Page, Place, SLOTS};
 
 /// The pages of a table, which become more one at a time (linear hashing, after Litwin, 1980).
 ///
@@ -25,7 +25,7 @@ type Chunk<C> = Box<[Page<C>; CHUNK]>;
 /// Pages are allocated so many at a time.
 const CHUNK: usize = 16;
 
-/// How many there are at least, so that few keys seldom share one.
+/// How many there are at first, if so many are ever needed, so that few keys seldom share one.
 const LEAST_FIRST: u64 = 16;
 
 /// A table that is as full as it gets has this share of its slots taken.
@@ -70,7 +70,7 @@ impl<C: Cell> Pages<C> {
         while wanted.div_ceil(1 << (level + 1)) > LEAST_FIRST {
             level += 1;
         }
-        let first = wanted.div_ceil(1 << level).max(LEAST_FIRST);
+        let first = wanted.div_ceil(1 << level).max(1);
         let most = first << level;
         let chunks = usize::try_from(most).unwrap_or(usize::MAX).div_ceil(CHUNK);
         Self {
@@ -106,13 +106,6 @@ impl<C: Cell> Pages<C> {
         &chunk[index % CHUNK]
     }
 
-    /// The page behind this one.
-    pub(super) fn behind<'a>(&self, page: &'a Page<C>) -> &'a Page<C> {
-        page.next(|| {
-            self.behind.fetch_add(1, Ordering::Relaxed);
-        })
-    }
-
     /// The page of this key.
     #[inline]
     pub(super) fn sight(&self, fingerprint: u64) -> Sight<'_, C> {
@@ -126,6 +119,11 @@ impl<C: Cell> Pages<C> {
                 return Sight { page, index, seen };
             }
         }
+    }
+
+    /// Whether this is the page of this key.
+    pub(super) fn is_page_of(&self, fingerprint: u64, index: usize) -> bool {
+        self.index(fingerprint, self.size()) == index
     }
 
     /// Whether so many keys ask for more pages than there are.
@@ -151,7 +149,7 @@ impl<C: Cell> Pages<C> {
         let half = self.first << size.level;
         let (from, to) = (position(size.pages - half), position(size.pages));
         let (page, other) = (self.page(from), self.page(to));
-        let mut lock = page.version.wait_and_lock();
+        let (mut lock, _) = page.version.wait_and_lock();
         lock.changes();
         other.set_latest(page.latest());
         let pages = size.pages + 1;
@@ -166,7 +164,7 @@ impl<C: Cell> Pages<C> {
                 Some(self.room(other, fingerprint))
             } else {
                 // Keys behind a page come forward when there is room.
-                page.empty(fingerprint).filter(|_| !place.is_on(page))
+                page.empty(fingerprint).filter(|_| place.is_behind())
             };
             if let Some(target) = target {
                 target.take(fingerprint);
@@ -181,20 +179,19 @@ impl<C: Cell> Pages<C> {
 
     /// An empty slot for this key, on the page or behind it.
     pub(super) fn room<'a>(&self, page: &'a Page<C>, fingerprint: u64) -> Place<'a, C> {
-        let mut page = page;
-        loop {
-            if let Some(place) = page.empty(fingerprint) {
-                return place;
-            }
-            page = self.behind(page);
-        }
+        page.empty(fingerprint).unwrap_or_else(|| {
+            let (place, is_made) = page.empty_behind();
+            self.behind.fetch_add(is_made.into(), Ordering::Relaxed);
+            place
+        })
     }
 
     /// What all of it takes.
     pub(super) fn bytes(&self) -> usize {
         let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some());
-        let pages = chunks.count() * CHUNK + self.behind.load(Ordering::Relaxed);
-        size_of_val(&*self.chunks) + pages * size_of::<Page<C>>()
+        let pages = chunks.count() * CHUNK * size_of::<Page<C>>();
+        let behind = self.behind.load(Ordering::Relaxed) * size_of::<Behind<C>>();
+        size_of_val(&*self.chunks) + pages + behind
     }
 
     #[inline]

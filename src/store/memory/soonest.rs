@@ -1,7 +1,7 @@
-#[cfg(not(loom))]
+#[cfg(not(tower_ratelimit_loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(loom)]
+#[cfg(tower_ratelimit_loom)]
 use self::models::{AtomicU64, Ordering};
 
 use crate::clock::Micros;
@@ -64,14 +64,17 @@ impl Soonest {
         // Whoever finds a page here sees the keys that were put there before.
         let is_due = |time: &AtomicU64| time.load(Ordering::Acquire) <= now.get();
         let groups = self.groups.len();
-        let first = (from / GROUP) % groups.max(1);
-        (first..groups)
-            .chain(0..first)
+        let (group, place) = (from / GROUP, from % GROUP);
+        let in_group = |group: usize, from: usize| {
+            let members = self.members(group);
+            let places = (from..members.len()).chain(0..from.min(members.len()));
+            let mut due = places.filter(|place| is_due(&members[*place]));
+            due.next().map(|place| group * GROUP + place)
+        };
+        (group..groups)
+            .chain(0..group.min(groups))
             .filter(|group| is_due(&self.groups[*group]))
-            .find_map(|group| {
-                let place = self.members(group).iter().position(is_due)?;
-                Some(group * GROUP + place)
-            })
+            .find_map(|found| in_group(found, if found == group { place } else { 0 }))
     }
 
     /// Whether something may be had from this page now.
@@ -109,7 +112,7 @@ fn lower(time: &AtomicU64, to: u64) {
 }
 
 /// Every order in which threads can meet, by loom: see `make model`.
-#[cfg(all(test, loom))]
+#[cfg(all(test, tower_ratelimit_loom))]
 mod models {
     use loom::model;
     pub(super) use loom::sync::atomic::Ordering;

@@ -52,9 +52,9 @@ pub(super) enum Counted {
     Together,
 }
 
-/// How many pages are looked through at most to make room for one newcomer. There are more only
-/// after thousands of keys have become exhausted since the last found.
-const SEARCHED: usize = 32;
+/// How many pages are looked through for room that may be there, before one is looked for that
+/// certainly is; and how many then. Each look makes the index exact for its page.
+const SEARCHED: usize = 8;
 
 /// If so many keys were forgotten on one page, the table need not grow yet.
 const WORTH_A_LOOK: usize = 4;
@@ -137,6 +137,27 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (page, glance)
     }
 
+    pub(super) fn glance_and_lock(&self, ask: Ask, counted: Counted) -> (Glance, Lock<'_>) {
+        loop {
+            let (page, glance) = self.glance(ask, counted);
+            let (lock, seen) = page.version.wait_and_lock();
+            // While it was waited for, the page may have been split.
+            let is_still_its = match counted {
+                Counted::Apart => self.pages.is_page_of(ask.fingerprint, glance.index),
+                Counted::Together => true,
+            };
+            if is_still_its {
+                let latest = page.latest();
+                let glance = Glance {
+                    seen,
+                    latest,
+                    ..glance
+                };
+                return (glance, lock);
+            }
+        }
+    }
+
     pub(super) fn page(&self, glance: &Glance) -> &Page<C> {
         match glance.counted {
             Counted::Apart => self.pages.page(glance.index),
@@ -194,6 +215,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if !allowed || ask.cost == 0 {
             self.tell(&kept, ask, now, allowed, glance.counted, told);
             return Ok(allowed);
+        }
+        if glance.counted == Counted::Apart && self.is_crowded(now, glance.index) {
+            return Err(Undecided::NoRoom);
         }
         let Some(mut lock) = page.version.lock(glance.seen) else {
             return Err(Undecided::Changed);
@@ -457,7 +481,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// `can_wait` no longer to be found, what is nearest to it. Tells whether anything was forgotten.
     fn clear_out(&self, index: usize, now: Micros, can_wait: bool) -> bool {
         let page = self.pages.page(index);
-        let mut lock = page.version.wait_and_lock();
+        let (mut lock, _) = page.version.wait_and_lock();
         lock.changes();
         let found = self.tidy((page, index), now);
         if found.forgotten > 0 {
@@ -484,45 +508,44 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             forgotten: 0,
             nearest: None,
         };
-        let mut least = u64::MAX;
+        let (is_idle_due, is_going_due) =
+            (self.idle.is_due(index, now), self.going.is_due(index, now));
+        let (mut least, mut idle, mut going) = (u64::MAX, None, None);
         for place in page.keys() {
             let kept = place.slot().cell.see(&self.rule, latest);
             let distance = self.rule.distance(&kept, now);
-            let can_go = distance < least && self.rule.allows(&kept, now, 1);
-            drop(kept);
             if distance == 0 {
+                drop(kept);
                 self.forget(place);
                 found.forgotten += 1;
-            } else if can_go {
-                least = distance;
-                found.nearest = Some(place);
+                continue;
+            }
+            if is_idle_due {
+                sooner(&mut idle, now, self.rule.reset_after(&kept, now));
+            }
+            if self.rule.allows(&kept, now, 1) {
+                if found.nearest.is_none() || distance < least {
+                    least = distance;
+                    found.nearest = Some(place);
+                }
+            } else if is_going_due {
+                sooner(&mut going, now, self.rule.retry_after(&kept, now, 1));
             }
         }
-        if self.idle.is_due(index, now) {
-            let resets = |kept: &S::Kept| self.rule.reset_after(kept, now);
-            self.idle
-                .is_not_before(index, self.soonest(page, now, resets));
+        if is_idle_due {
+            self.idle.is_not_before(index, idle);
         }
-        if found.nearest.is_none() && self.going.is_due(index, now) {
-            let retries = |kept: &S::Kept| self.rule.retry_after(kept, now, 1);
-            self.going
-                .is_not_before(index, self.soonest(page, now, retries));
+        if is_going_due && found.nearest.is_none() {
+            self.going.is_not_before(index, going);
         }
         found
     }
 
-    fn soonest(
-        &self,
-        page: &Page<C>,
-        now: Micros,
-        wait: impl Fn(&S::Kept) -> Micros,
-    ) -> Option<Micros> {
-        let latest = page.latest();
-        let times = page.keys().map(|place| {
-            let kept = place.slot().cell.see(&self.rule, latest);
-            now.saturating_add(wait(&kept))
-        });
-        times.min()
+    /// Whether a newcomer need not look for room, since there is none.
+    fn is_crowded(&self, now: Micros, from: usize) -> bool {
+        self.filled() >= self.bound
+            && self.idle.due(now, from).is_none()
+            && self.going.due(now, from).is_none()
     }
 
     /// Adds pages if there are too few for the keys, unless some keys can be forgotten. No page is
@@ -540,7 +563,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if !is_doubling {
             *next = (*next + 1) % self.pages.len();
             let (index, page) = (*next, self.pages.page(*next));
-            let mut lock = page.version.wait_and_lock();
+            let (mut lock, _) = page.version.wait_and_lock();
             lock.changes();
             let found = self.tidy((page, index), now);
             drop(lock);
@@ -622,6 +645,12 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             self.filled.0.fetch_sub(size, Ordering::Relaxed);
         }
     }
+}
+
+/// Makes this the time after such a wait, if that is the sooner.
+fn sooner(time: &mut Option<Micros>, now: Micros, wait: Micros) {
+    let then = now.saturating_add(wait);
+    *time = Some(time.map_or(then, |time| time.min(then)));
 }
 
 impl Glance {

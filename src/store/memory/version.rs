@@ -1,11 +1,11 @@
-#[cfg(not(loom))]
+#[cfg(not(tower_ratelimit_loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
+#[cfg(not(tower_ratelimit_loom))]
 use std::{hint::spin_loop, thread::yield_now};
 
-#[cfg(loom)]
+#[cfg(tower_ratelimit_loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(loom)]
+#[cfg(tower_ratelimit_loom)]
 use loom::{hint::spin_loop, thread::yield_now};
 
 /// Guards what many read and few change, without a write by those who only read: a count of the
@@ -74,11 +74,13 @@ impl Version {
         })
     }
 
-    /// Begins a change, once no other is under way.
-    pub(super) fn wait_and_lock(&self) -> Lock<'_> {
+    /// Begins a change, once no other is under way, and tells the version that whoever holds the
+    /// lock reads meanwhile.
+    pub(super) fn wait_and_lock(&self) -> (Lock<'_>, u64) {
         loop {
-            if let Some(lock) = self.lock(self.seen()) {
-                return lock;
+            let seen = self.seen();
+            if let Some(lock) = self.lock(seen) {
+                return (lock, seen | UNDER_WAY);
             }
         }
     }
@@ -107,7 +109,7 @@ impl Drop for Lock<'_> {
 }
 
 /// Every order in which threads can meet, by loom: see `make model`.
-#[cfg(all(test, loom))]
+#[cfg(all(test, tower_ratelimit_loom))]
 mod models {
     use loom::model;
     use loom::sync::Arc;
@@ -176,7 +178,7 @@ mod models {
                 let pair = Arc::clone(&pair);
                 move || {
                     for value in 1..=2 {
-                        pair.write(&mut pair.version.wait_and_lock(), value);
+                        pair.write(&mut pair.version.wait_and_lock().0, value);
                     }
                 }
             });
@@ -195,7 +197,7 @@ mod models {
             let pair = Arc::new(Pair::default());
             let writers = [1, 2].map(|value| {
                 let pair = Arc::clone(&pair);
-                spawn(move || pair.write(&mut pair.version.wait_and_lock(), value))
+                spawn(move || pair.write(&mut pair.version.wait_and_lock().0, value))
             });
             assert_whole(pair.read());
             for writer in writers {
