@@ -106,9 +106,10 @@ proptest! {
         at_the_end_of_time in any::<bool>(),
     ) {
         let span: u64 = asks.iter().map(|ask| ask.gap).sum();
-        let mut now = match at_the_end_of_time {
-            true => Micros::LONGEST.get() - span,
-            false => NEW_YEAR,
+        let mut now = if at_the_end_of_time {
+            Micros::LONGEST.get() - span
+        } else {
+            NEW_YEAR
         };
         let clock = ManualClock::new();
         let limiter = limiter(&clock, [("policy", algorithm)]);

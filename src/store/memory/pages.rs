@@ -245,7 +245,7 @@ mod tests {
             assert!(pages.first >= LEAST_FIRST, "{bound}");
             assert!(pages.most >= pages.first, "{bound}");
             assert!(pages.most() as u64 >= pages.most, "{bound}");
-            assert!(pages.most as usize * SLOTS >= bound, "{bound}");
+            assert!(pages.most * SLOTS as u64 >= bound as u64, "{bound}");
             assert!(
                 pages.most <= LEAST_FIRST.max(2 * bound as u64 * 10 / (7 * 64) + 2),
                 "{} pages for {bound}",

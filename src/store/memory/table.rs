@@ -668,9 +668,11 @@ mod tests {
         for index in 0..table.pages.len() {
             let page = table.pages.page(index);
             let resets = |kept: &_| table.rule.reset_after(kept, now);
-            let retries = |kept: &_| match table.rule.allows(kept, now, 1) {
-                true => Micros::ZERO,
-                false => table.rule.retry_after(kept, now, 1),
+            let retries = |kept: &_| {
+                if table.rule.allows(kept, now, 1) {
+                    return Micros::ZERO;
+                }
+                table.rule.retry_after(kept, now, 1)
             };
             for (times, first) in [
                 (&table.idle, table.soonest(page, now, resets)),
@@ -746,7 +748,7 @@ mod tests {
 
     /// Keys of the first page, whatever the size of a table.
     fn of_one_page(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
-        numbers.map(|number| (number % 64) << 26 | number / 64 << 20 | 2)
+        numbers.map(|number| (number % 64) << 26 | (number / 64) << 20 | 2)
     }
 
     #[test]
