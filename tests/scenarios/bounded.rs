@@ -260,7 +260,8 @@ fn b17_a_clone_that_is_dropped_stops_nothing() {
 fn up_to_the_bound_no_key_is_forgotten() {
     for algorithm in every(quota(5, DAY)) {
         for bound in [1, 15, 64, 1_000, 5_000] {
-            let bounded = Bounded::new(usize::try_from(bound).unwrap(), algorithm);
+            let bounded = Bounded::new(bound, algorithm);
+            let bound = bound as u64;
             bounded.charge(0..bound, 2);
             bounded.charge(0..bound, 1);
             for key in 0..bound {
@@ -317,11 +318,8 @@ struct Late {
 impl Clock for Late {
     fn now(&self) -> Micros {
         let now = self.clock.now();
-        if self.late.swap(false, Ordering::SeqCst) {
-            Micros::new(now.get() - 1)
-        } else {
-            now
-        }
+        let late = self.late.swap(false, Ordering::SeqCst);
+        Micros::new(now.get() - u64::from(late))
     }
 }
 
@@ -406,8 +404,8 @@ fn at_the_bound_a_log_counts_its_last_requests_together_and_admits_no_more() {
     let mut admitted = 0;
     for after in 0..50 {
         bounded.set(START + minute + after);
-        admitted += u32::from(asked(&bounded.limiter, 1, 1).0);
-        assert!(u64::from(admitted) <= after + 1, "after {after} µs");
+        admitted += u64::from(asked(&bounded.limiter, 1, 1).0);
+        assert!(admitted <= after + 1, "after {after} µs");
         assert!(bounded.usage().keys() <= 10);
     }
     bounded.set(START + 2 * minute + 50);

@@ -259,3 +259,126 @@ impl<C> Clone for Place<'_, C> {
 }
 
 impl<C> Copy for Place<'_, C> {}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use super::*;
+    use crate::store::memory::cell::{Long, Word, Words};
+
+    /// A key whose own slots begin at this one; of the same tag as all others unless it is said.
+    fn key(own: u64, tag: u64, number: u64) -> u64 {
+        tag << 33 | own << 24 | number
+    }
+
+    fn put(page: &Page<Word>, fingerprint: u64) {
+        page.empty(fingerprint).unwrap().take(fingerprint);
+    }
+
+    fn slot_of(page: &Page<Word>, fingerprint: u64) -> Option<usize> {
+        let mut places = page.keys();
+        Some(
+            places
+                .find(|place| place.fingerprint() == fingerprint)?
+                .slot,
+        )
+    }
+
+    #[test]
+    fn a_page_takes_what_the_documentation_of_the_store_counts_with() {
+        assert_eq!(size_of::<Page<Word>>(), 1152);
+        assert_eq!(size_of::<Page<Words>>(), 128 + SLOTS * 32);
+        assert!(size_of::<Page<Long>>() <= 128 + SLOTS * 56);
+        assert_eq!(align_of::<Page<Word>>(), 64);
+    }
+
+    #[test]
+    fn the_own_slots_of_a_key_share_a_line_of_the_cache() {
+        let page = Page::<Word>::new();
+        for first in (0..SLOTS).step_by(OWN) {
+            let line = |slot: usize| std::ptr::from_ref(&page.slots[slot]).addr() / 64;
+            assert_eq!(line(first), line(first + OWN - 1));
+        }
+    }
+
+    #[test]
+    fn a_key_stands_in_one_of_its_own_slots_if_it_can() {
+        let page = Page::new();
+        let keys = (1..=4).map(|number| key(20, 0x11, number));
+        for key in keys.clone() {
+            put(&page, key);
+            let slot = slot_of(&page, key).unwrap();
+            assert!((20..24).contains(&slot), "{slot}");
+        }
+        for key in keys {
+            let found = page.find(key).unwrap();
+            assert_eq!(found.fingerprint.load(Ordering::Relaxed), key);
+        }
+        assert!(page.find(key(20, 0x11, 5)).is_none());
+        assert!(page.find(key(20, 0x12, 1)).is_none());
+    }
+
+    #[test]
+    fn every_key_of_a_full_page_is_found_though_all_have_the_same_own_slots_and_tag() {
+        let page = Page::new();
+        for number in 1..=SLOTS as u64 {
+            put(&page, key(20, 0x11, number));
+        }
+        assert!(page.empty(key(20, 0x11, 99)).is_none());
+        for number in 1..=SLOTS as u64 {
+            let key = key(20, 0x11, number);
+            let found = page.find(key).unwrap();
+            assert_eq!(found.fingerprint.load(Ordering::Relaxed), key);
+        }
+        assert!(page.find(key(20, 0x11, 99)).is_none());
+        assert_eq!(page.keys().count(), SLOTS);
+    }
+
+    #[test]
+    fn keys_of_any_tag_are_found_elsewhere_than_in_their_own_slots() {
+        for tag in 0..0x80 {
+            let page = Page::new();
+            for number in 1..=OWN as u64 {
+                put(&page, key(8, 0x55, number));
+            }
+            let elsewhere = key(8, tag, 77);
+            put(&page, elsewhere);
+            assert!(!(8..12).contains(&slot_of(&page, elsewhere).unwrap()));
+            assert!(page.find(elsewhere).is_some(), "{tag}");
+            assert!(page.find(key(8, tag, 78)).is_none());
+        }
+    }
+
+    #[test]
+    fn keys_behind_a_page_are_found_and_told() {
+        let page = Page::new();
+        for number in 1..=SLOTS as u64 {
+            put(&page, key(0, 0, number));
+        }
+        let mut made = 0;
+        let behind = key(0, 0, 1_000);
+        put(page.next(|| made += 1), behind);
+        put(page.next(|| made += 1), key(0, 0, 1_001));
+        assert_eq!(made, 1);
+        assert!(page.find(behind).is_some());
+        assert_eq!(page.keys().count(), SLOTS + 2);
+        assert_eq!(page.keys().filter(|place| !place.is_on(&page)).count(), 2);
+    }
+
+    #[test]
+    fn a_slot_that_is_left_is_empty_and_its_neighbours_stay() {
+        let page = Page::new();
+        for number in 1..=SLOTS as u64 {
+            put(&page, key(number, number, number));
+        }
+        let left = key(30, 30, 30);
+        let place = page.keys().find(|place| place.fingerprint() == left);
+        place.unwrap().leave();
+        assert!(page.find(left).is_none());
+        assert_eq!(page.keys().count(), SLOTS - 1);
+        for number in (1..=SLOTS as u64).filter(|number| *number != 30) {
+            assert!(page.find(key(number, number, number)).is_some());
+        }
+        assert!(page.empty(key(63, 1, 5)).is_some());
+        assert_eq!(page.own(left).count(), OWN - 1);
+    }
+}

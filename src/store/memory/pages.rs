@@ -219,3 +219,168 @@ impl<C: Cell> Pages<C> {
 fn position(index: u64) -> usize {
     index as usize
 }
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use super::*;
+    use crate::store::memory::cell::Word;
+
+    const BOUNDS: [usize; 7] = [1, 15, 64, 1_000, 30_000, 100_000, 1_000_000];
+
+    /// Numbers that look random, and are the same each time.
+    fn fingerprints() -> impl Iterator<Item = u64> + Clone {
+        (1_u64..).map(|number| {
+            let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
+        })
+    }
+
+    fn put(pages: &Pages<Word>, fingerprint: u64) {
+        let page = pages.sight(fingerprint).page;
+        pages.room(page, fingerprint).take(fingerprint);
+    }
+
+    #[test]
+    fn there_can_be_as_many_pages_as_the_bound_fills() {
+        for bound in BOUNDS {
+            let pages = Pages::<Word>::new(bound);
+            assert!(pages.first >= LEAST_FIRST, "{bound}");
+            assert!(pages.most >= pages.first, "{bound}");
+            assert!(pages.most() as u64 >= pages.most, "{bound}");
+            assert!(pages.most * SLOTS as u64 >= bound as u64, "{bound}");
+            assert!(
+                pages.most <= LEAST_FIRST.max(2 * bound as u64 * 10 / (7 * 64) + 2),
+                "{} pages for {bound}",
+                pages.most
+            );
+            // The first pages double until there are as many as there can be, and never pass it.
+            assert!((pages.most / pages.first).is_power_of_two());
+            assert_eq!(pages.most % pages.first, 0);
+            assert_eq!(pages.len() as u64, pages.first);
+        }
+    }
+
+    #[test]
+    fn pages_are_split_until_there_are_as_many_as_there_can_be() {
+        for bound in [1, 1_000, 30_000] {
+            let pages = Pages::<Word>::new(bound);
+            let mut halves = Vec::new();
+            for _ in 0..2 * pages.most {
+                let before = pages.len();
+                pages.split(|page, half| halves.push((page, half, before)));
+            }
+            assert_eq!(pages.len() as u64, pages.most, "{bound}");
+            assert_eq!(halves.len() as u64, pages.most - pages.first, "{bound}");
+            for (page, half, before) in halves {
+                assert_eq!(half, before, "the new page is the last");
+                assert!(page < half);
+            }
+        }
+    }
+
+    #[test]
+    fn at_every_size_each_key_has_one_of_the_pages_that_there_are() {
+        for bound in BOUNDS {
+            let pages = Pages::<Word>::new(bound);
+            let mut level = 0;
+            let step = (pages.most / 200).max(1);
+            let sizes = (pages.first..=pages.most).step_by(usize::try_from(step).unwrap());
+            for count in sizes {
+                while pages.first << (level + 1) <= count {
+                    level += 1;
+                }
+                let size = Size {
+                    level,
+                    pages: count,
+                };
+                assert_eq!(Size::of_word(size.word()).pages, count);
+                for fingerprint in fingerprints().take(200).chain([0, 1, u64::MAX]) {
+                    assert!((pages.index(fingerprint, size) as u64) < count, "{bound}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn while_pages_are_split_every_key_is_found_where_it_is_looked_for() {
+        let pages = Pages::<Word>::new(20_000);
+        let keys: Vec<u64> = fingerprints().take(8_000).collect();
+        for key in &keys {
+            put(&pages, *key);
+        }
+        // So many on so few pages stand behind some of them.
+        assert!(pages.behind.load(Ordering::Relaxed) > 0);
+        let mut left = pages.most - pages.first;
+        loop {
+            for key in &keys {
+                let page = pages.sight(*key).page;
+                assert!(page.find(*key).is_some(), "{left} splits are left");
+            }
+            let all: usize = (0..pages.len())
+                .map(|page| pages.page(page).keys().count())
+                .sum();
+            assert_eq!(all, keys.len());
+            if left == 0 {
+                break;
+            }
+            for _ in 0..left.min(17) {
+                pages.split(|_, _| {});
+                left -= 1;
+            }
+        }
+        for index in 0..pages.len() {
+            let page = pages.page(index);
+            for place in page.keys() {
+                assert_eq!(pages.sight(place.fingerprint()).index, index);
+                assert!(place.is_on(page), "there is room before it");
+            }
+        }
+    }
+
+    #[test]
+    fn a_split_moves_a_key_or_leaves_it_and_touches_no_other_page() {
+        let pages = Pages::<Word>::new(20_000);
+        for key in fingerprints().take(1_000) {
+            put(&pages, key);
+        }
+        let on = |index: usize| -> Vec<u64> {
+            pages
+                .page(index)
+                .keys()
+                .map(|place| place.fingerprint())
+                .collect()
+        };
+        let before: Vec<Vec<u64>> = (0..pages.len()).map(on).collect();
+        let mut split = None;
+        pages.split(|page, half| split = Some((page, half)));
+        let (page, half) = split.unwrap();
+        for (index, keys) in before.iter().enumerate() {
+            if index == page {
+                let mut both = [on(page), on(half)].concat();
+                both.sort_unstable();
+                let mut keys = keys.clone();
+                keys.sort_unstable();
+                assert_eq!(both, keys);
+                assert!(!on(page).is_empty() && !on(half).is_empty());
+            } else {
+                assert_eq!(on(index), *keys);
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_has_seen_a_page_before_it_is_split_has_to_look_again() {
+        let pages = Pages::<Word>::new(20_000);
+        let mut seen = Vec::new();
+        for key in fingerprints().take(500) {
+            seen.push(pages.sight(key));
+        }
+        let mut split = None;
+        pages.split(|page, _| split = Some(page));
+        for sight in seen {
+            let stands = sight.page.version.still_is(sight.seen);
+            assert_eq!(stands, Some(sight.index) != split);
+        }
+    }
+}
