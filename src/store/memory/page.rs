@@ -275,12 +275,8 @@ mod tests {
     }
 
     fn slot_of(page: &Page<Word>, fingerprint: u64) -> Option<usize> {
-        let mut places = page.keys();
-        Some(
-            places
-                .find(|place| place.fingerprint() == fingerprint)?
-                .slot,
-        )
+        let is_it = |slot: &Slot<Word>| slot.fingerprint.load(Ordering::Relaxed) == fingerprint;
+        page.slots.iter().position(is_it)
     }
 
     #[test]
@@ -354,14 +350,17 @@ mod tests {
         for number in 1..=SLOTS as u64 {
             put(&page, key(0, 0, number));
         }
-        let mut made = 0;
-        let behind = key(0, 0, 1_000);
-        put(page.next(|| made += 1), behind);
-        put(page.next(|| made += 1), key(0, 0, 1_001));
-        assert_eq!(made, 1);
-        assert!(page.find(behind).is_some());
-        assert_eq!(page.keys().count(), SLOTS + 2);
-        assert_eq!(page.keys().filter(|place| !place.is_on(&page)).count(), 2);
+        let behind: Vec<u64> = (1..=10).map(|number| key(0, 0, 1_000 + number)).collect();
+        let made = behind.iter().map(|key| {
+            let (place, is_made) = page.empty_behind();
+            place.take(*key);
+            usize::from(is_made)
+        });
+        // Ten keys, eight at a time.
+        assert_eq!(made.sum::<usize>(), 2);
+        assert!(behind.iter().all(|key| page.find(*key).is_some()));
+        assert_eq!(page.keys().count(), SLOTS + 10);
+        assert_eq!(page.keys().filter(Place::is_behind).count(), 10);
     }
 
     #[test]

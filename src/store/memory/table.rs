@@ -676,6 +676,7 @@ mod tests {
     use super::*;
     use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
+    use crate::decision::Outcomes;
     use crate::store::memory::cell::Word;
     use crate::store::memory::counter::{Counter, Wanted};
 
@@ -696,7 +697,12 @@ mod tests {
 
     fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> bool {
         let ask = Ask { fingerprint, cost };
-        table.decide(ask, clock, &mut Told::new(Wanted::Verdict))
+        let mut told = Told {
+            wanted: Wanted::Verdict,
+            policy: 0,
+            outcomes: &mut Outcomes::new(Micros::ZERO),
+        };
+        table.decide(ask, clock, &mut told)
     }
 
     fn stands(table: &Minutes, fingerprint: u64) -> bool {
@@ -706,6 +712,19 @@ mod tests {
             .page
             .find(fingerprint)
             .is_some()
+    }
+
+    fn soonest(
+        table: &Minutes,
+        page: &Page<Word>,
+        now: Micros,
+        wait: impl Fn(&<FixedWindow as Step>::Kept) -> Micros,
+    ) -> Option<Micros> {
+        let times = page.keys().map(|place| {
+            let kept = Keeps::<FixedWindow>::see(&place.slot().cell, &table.rule, page.latest());
+            now.saturating_add(wait(&kept))
+        });
+        times.min()
     }
 
     /// Whoever searches by the times of pages overlooks no key.
@@ -720,8 +739,8 @@ mod tests {
                 table.rule.retry_after(kept, now, 1)
             };
             for (times, first) in [
-                (&table.idle, table.soonest(page, now, resets)),
-                (&table.going, table.soonest(page, now, retries)),
+                (&table.idle, soonest(table, page, now, resets)),
+                (&table.going, soonest(table, page, now, retries)),
             ] {
                 let Some(first) = first else { continue };
                 assert!(times.of(index) <= first, "page {index}");
