@@ -78,8 +78,8 @@ impl Outcome {
         self.allowed
     }
 
-    /// Whether the store had no room for the key, because all that it holds are refusing, and
-    /// counted it together with every other newcomer: the numbers are those of all of them.
+    /// Whether the store had no room for the key, and found none that could go, and counted it
+    /// together with every other newcomer: the numbers are those of all of them.
     pub fn is_overflow(&self) -> bool {
         self.counted_together
     }

@@ -186,8 +186,8 @@ fn distinct_keys(c: &mut Criterion) {
     let group = &mut c.benchmark_group("decision");
     for keys in EACH_THREADS_KEYS {
         let limit = Gcra::per_day(a_day_among(4 * keys));
-        let limiter = bounded(limit, 2 * keys);
-        let other = bounded(limit, 2 * keys);
+        let room = DEFAULT_BOUND.max(2 * keys);
+        let [limiter, other] = [(); 2].map(|()| bounded(limit, room));
         let [first, second] = [0, keys].map(|from| Walk::from(from, keys, 1));
         for key in first.all().chain(second.all()) {
             assert!(admits(&limiter, key) && admits(&other, key));
