@@ -308,6 +308,19 @@ fn while_a_key_can_go_nobody_shares() {
     bounded.charge(flood().take(1_000), 1);
 }
 
+/// Ten thousand keys of which one has something left: it is found at once, wherever it is.
+#[test]
+fn the_only_key_that_can_go_goes() {
+    let bounded = Bounded::new(10_000, Gcra::per_day(10).into());
+    bounded.charge(0..10_000, 1);
+    bounded.charge(1..10_000, 9);
+    let newcomer = 1_000_000;
+    assert_eq!(asked(&bounded.limiter, newcomer, 1), (true, false));
+    assert_eq!(bounded.usage().evicted(), 1);
+    assert_eq!(used(&bounded.limiter, 0), 0);
+    assert_eq!(used(&bounded.limiter, 1), 10);
+}
+
 /// Shows an earlier time once, as to somebody who reads it and is then suspended.
 #[derive(Clone)]
 struct Late {

@@ -7,6 +7,10 @@ use crate::clock::Micros;
 
 /// Where the state of one key is kept; guarded by the version of its page.
 pub(super) trait Cell: Default + Send + Sync + 'static {
+    /// How many pages of such cells one newcomer may have to look through: for less than a
+    /// millisecond.
+    const PAGES_SEARCHED: usize;
+
     /// Moves what is here to another cell.
     fn move_to(&self, other: &Self);
 
@@ -48,6 +52,8 @@ impl<K> Deref for Copied<K> {
 pub(super) struct Word(AtomicU64);
 
 impl Cell for Word {
+    const PAGES_SEARCHED: usize = 2_500;
+
     fn move_to(&self, other: &Self) {
         let word = self.0.load(Ordering::Relaxed);
         other.0.store(word, Ordering::Relaxed);
@@ -97,6 +103,8 @@ impl Words {
 }
 
 impl Cell for Words {
+    const PAGES_SEARCHED: usize = 2_500;
+
     fn move_to(&self, other: &Self) {
         other.store(self.load());
     }
@@ -139,6 +147,8 @@ impl Long {
 }
 
 impl Cell for Long {
+    const PAGES_SEARCHED: usize = 16;
+
     fn move_to(&self, other: &Self) {
         *other.lock() = std::mem::take(&mut *self.lock());
     }

@@ -1,9 +1,14 @@
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, TryLockError};
+mod budget;
+mod eviction;
+mod growth;
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::budget::Budget;
 use super::cell::Keeps;
 use super::counter::{Fill, Told};
-use super::page::{Page, Place};
+use super::page::Page;
 use super::pages::{Pages, Sight};
 use super::seed::RESERVED;
 use super::soonest::Soonest;
@@ -24,8 +29,7 @@ pub(super) struct Table<S, C> {
     pages: Pages<C>,
     /// The entry that newcomers share when there is no room for them.
     overflow: Page<C>,
-    bound: usize,
-    filled: Filled,
+    budget: Budget,
     /// When a key of a page is as good as new.
     idle: Soonest,
     /// When a key of a page refuses no more.
@@ -36,12 +40,6 @@ pub(super) struct Table<S, C> {
     overflowed: AtomicU64,
 }
 
-/// How many keys there are; a log counts as many as it has entries. Apart from what every
-/// decision reads, since every newcomer writes it.
-#[repr(align(64))]
-#[derive(Debug, Default)]
-struct Filled(AtomicUsize);
-
 /// Where a key is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Counted {
@@ -51,17 +49,6 @@ pub(super) enum Counted {
     /// Together with all others for whom there was no room.
     Together,
 }
-
-/// How many pages are looked through for room that may be there, before one is looked for that
-/// certainly is; and how many then. Each look makes the index exact for its page.
-const SEARCHED: usize = 8;
-
-/// If so many keys were forgotten on one page, the table need not grow yet.
-const WORTH_A_LOOK: usize = 4;
-
-/// How many pages are split for one newcomer. Once one has been, all are as soon as may be, since
-/// those that wait for their turn are twice as full.
-const SPLIT_AT_ONCE: usize = 2;
 
 /// What a table is asked.
 #[derive(Clone, Copy, Debug)]
@@ -78,13 +65,6 @@ pub(super) struct Glance {
     /// The time of the latest charge on the page.
     pub(super) latest: Micros,
     pub(super) counted: Counted,
-}
-
-/// What was found on a page.
-struct Found<'a, C> {
-    forgotten: usize,
-    /// Of the keys that are not refusing, the one that is the closest to new.
-    nearest: Option<Place<'a, C>>,
 }
 
 /// Something has changed since it was looked at.
@@ -106,8 +86,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             rule,
             until,
             overflow: Page::new(),
-            bound,
-            filled: Filled::default(),
+            budget: Budget::new(bound),
             idle: Soonest::new(pages.most()),
             going: Soonest::new(pages.most()),
             next_to_tidy: Mutex::new(0),
@@ -327,7 +306,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             let before = self.rule.size(&seen);
             drop(seen);
             // The entries of a log that are at one moment now are one.
-            self.free(before.saturating_sub(self.rule.size(&moved)));
+            self.budget
+                .free(before.saturating_sub(self.rule.size(&moved)));
             cell.put(&self.rule, moved);
         }
         page.set_latest(now);
@@ -412,12 +392,12 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[inline]
     fn resize(&self, kept: &mut S::Kept, before: usize) {
         let mut after = self.rule.size(kept);
-        if after > before && !self.reserve(after - before) {
+        if after > before && !self.budget.reserve(after - before) {
             self.rule.squeeze(kept);
             after = self.rule.size(kept);
-            self.take(after.saturating_sub(before));
+            self.budget.exceed(after.saturating_sub(before));
         }
-        self.free(before.saturating_sub(after));
+        self.budget.free(before.saturating_sub(after));
     }
 
     /// A newcomer that was given a place is not charged after all. The page is locked.
@@ -425,162 +405,6 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if glance.counted == Counted::Apart {
             self.idle.may_be(glance.index, now);
             self.going.may_be(glance.index, now);
-        }
-    }
-
-    /// A place for a newcomer, on its page or behind it. The page is locked.
-    fn room<'a>(
-        &self,
-        (page, glance): (&'a Page<C>, &Glance),
-        fingerprint: u64,
-        now: Micros,
-    ) -> Option<Place<'a, C>> {
-        let latest = page.latest();
-        let mut own = page.own(fingerprint);
-        if let Some(idle) = own.find(|place| self.distance(place, latest, now) == 0) {
-            self.replace(idle);
-            return Some(idle);
-        }
-        if let Some(empty) = page.empty(fingerprint)
-            && self.reserve(1)
-        {
-            return Some(empty);
-        }
-        // The page or the table is full.
-        let found = self.tidy((page, glance.index), now);
-        if self.reserve(1) {
-            return Some(self.pages.room(page, fingerprint));
-        }
-        if self.idle.due(now, glance.index).is_some() {
-            return None;
-        }
-        let victim = found.nearest?;
-        self.evicted.fetch_add(1, Ordering::Relaxed);
-        self.replace(victim);
-        Some(victim)
-    }
-
-    /// Makes room on whichever page has a key that can go. No page is locked.
-    pub(super) fn make_room(&self, glance: &Glance, now: Micros) -> bool {
-        let from = glance.index;
-        for searched in 0..2 * SEARCHED {
-            // What may be idle on many pages may be so on none. Then whoever can go has to.
-            let can_wait = searched < SEARCHED;
-            let due = self.idle.due(now, from).filter(|_| can_wait);
-            let Some(index) = due.or_else(|| self.going.due(now, from)) else {
-                return false;
-            };
-            if self.clear_out(index, now, can_wait) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Forgets what is as good as new on this page or, if the table has nothing of that kind or it
-    /// `can_wait` no longer to be found, what is nearest to it. Tells whether anything was forgotten.
-    fn clear_out(&self, index: usize, now: Micros, can_wait: bool) -> bool {
-        let page = self.pages.page(index);
-        let (mut lock, _) = page.version.wait_and_lock();
-        lock.changes();
-        let found = self.tidy((page, index), now);
-        if found.forgotten > 0 {
-            return true;
-        }
-        if can_wait && self.idle.due(now, index).is_some() {
-            return false;
-        }
-        let Some(victim) = found.nearest else {
-            return false;
-        };
-        self.evicted.fetch_add(1, Ordering::Relaxed);
-        self.forget(victim);
-        true
-    }
-
-    /// Forgets every key of a page that is as good as new. The page is locked.
-    fn tidy<'a>(&self, (page, index): (&'a Page<C>, usize), now: Micros) -> Found<'a, C> {
-        let latest = page.latest();
-        // Somebody may have been here since the clock was read: a window that begins then would be
-        // none as of now.
-        let now = now.max(latest);
-        let mut found = Found {
-            forgotten: 0,
-            nearest: None,
-        };
-        let (is_idle_due, is_going_due) =
-            (self.idle.is_due(index, now), self.going.is_due(index, now));
-        let (mut least, mut idle, mut going) = (u64::MAX, None, None);
-        for place in page.keys() {
-            let kept = place.slot().cell.see(&self.rule, latest);
-            let distance = self.rule.distance(&kept, now);
-            if distance == 0 {
-                drop(kept);
-                self.forget(place);
-                found.forgotten += 1;
-                continue;
-            }
-            if is_idle_due {
-                sooner(&mut idle, now, self.rule.reset_after(&kept, now));
-            }
-            if self.rule.allows(&kept, now, 1) {
-                if found.nearest.is_none() || distance < least {
-                    least = distance;
-                    found.nearest = Some(place);
-                }
-            } else if is_going_due {
-                sooner(&mut going, now, self.rule.retry_after(&kept, now, 1));
-            }
-        }
-        if is_idle_due {
-            self.idle.is_not_before(index, idle);
-        }
-        if is_going_due && found.nearest.is_none() {
-            self.going.is_not_before(index, going);
-        }
-        found
-    }
-
-    /// Whether a newcomer need not look for room, since there is none.
-    fn is_crowded(&self, now: Micros, from: usize) -> bool {
-        self.filled() >= self.bound
-            && self.idle.due(now, from).is_none()
-            && self.going.due(now, from).is_none()
-    }
-
-    /// Adds pages if there are too few for the keys, unless some keys can be forgotten. No page is
-    /// locked.
-    pub(super) fn grow(&self, now: Micros) {
-        let is_doubling = self.pages.is_doubling();
-        if !is_doubling && !self.pages.are_too_few(self.filled()) {
-            return;
-        }
-        let mut next = match self.next_to_tidy.try_lock() {
-            Ok(next) => next,
-            Err(TryLockError::Poisoned(next)) => next.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
-        if !is_doubling {
-            *next = (*next + 1) % self.pages.len();
-            let (index, page) = (*next, self.pages.page(*next));
-            let (mut lock, _) = page.version.wait_and_lock();
-            lock.changes();
-            let found = self.tidy((page, index), now);
-            drop(lock);
-            if found.forgotten >= WORTH_A_LOOK {
-                return;
-            }
-        }
-        for _ in 0..SPLIT_AT_ONCE {
-            self.pages.split(|page, half| {
-                for times in [&self.idle, &self.going] {
-                    times.may_be(half, times.of(page));
-                }
-            });
-            // What comes after is another doubling, which has to be asked for.
-            if !self.pages.is_doubling() {
-                break;
-            }
         }
     }
 
@@ -594,67 +418,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     pub(super) fn fill(&self) -> Fill {
         Fill {
-            keys: self.filled(),
-            bound: self.bound,
+            keys: self.budget.filled(),
+            bound: self.budget.bound(),
             bytes: self.pages.bytes() + self.idle.bytes() + self.going.bytes(),
             evicted: self.evicted.load(Ordering::Relaxed),
             overflowed: self.overflowed.load(Ordering::Relaxed),
         }
     }
-
-    fn filled(&self) -> usize {
-        self.filled.0.load(Ordering::Relaxed)
-    }
-
-    fn distance(&self, place: &Place<'_, C>, latest: Micros, now: Micros) -> u64 {
-        let kept = place.slot().cell.see(&self.rule, latest);
-        self.rule.distance(&kept, now)
-    }
-
-    fn forget(&self, place: Place<'_, C>) {
-        self.free(self.leave(place));
-    }
-
-    /// Forgets the key of a place that is to be another's.
-    fn replace(&self, place: Place<'_, C>) {
-        self.free(self.leave(place).saturating_sub(1));
-    }
-
-    /// Tells how much room the key had taken.
-    fn leave(&self, place: Place<'_, C>) -> usize {
-        let cell = &place.slot().cell;
-        let size = self.rule.size(&cell.see(&self.rule, Micros::ZERO));
-        cell.clear();
-        place.leave();
-        size
-    }
-
-    fn reserve(&self, size: usize) -> bool {
-        let filled = &self.filled.0;
-        // Never above the bound, not for a moment: others would find it full that is not.
-        let reserved = filled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |filled| {
-            Some(filled + size).filter(|filled| *filled <= self.bound)
-        });
-        reserved.is_ok()
-    }
-
-    fn take(&self, size: usize) {
-        if size > 0 {
-            self.filled.0.fetch_add(size, Ordering::Relaxed);
-        }
-    }
-
-    fn free(&self, size: usize) {
-        if size > 0 {
-            self.filled.0.fetch_sub(size, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Makes this the time after such a wait, if that is the sooner.
-fn sooner(time: &mut Option<Micros>, now: Micros, wait: Micros) {
-    let then = now.saturating_add(wait);
-    *time = Some(time.map_or(then, |time| time.min(then)));
 }
 
 impl Glance {

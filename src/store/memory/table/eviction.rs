@@ -1,0 +1,176 @@
+use std::sync::atomic::Ordering;
+
+use super::{Glance, Table};
+use crate::algorithm::Step;
+use crate::clock::Micros;
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::page::{Page, Place};
+
+/// What was found on a page.
+pub(super) struct Found<'a, C> {
+    pub(super) forgotten: usize,
+    /// Of the keys that are not refusing, the one that is the closest to new.
+    nearest: Option<Place<'a, C>>,
+}
+
+/// How many pages are looked through for keys that may be as good as new, before any that can go
+/// will do.
+const SEARCHED_FOR_IDLE: usize = 8;
+
+/// Who goes when a newcomer needs a place.
+impl<S: Step, C: Keeps<S>> Table<S, C> {
+    /// A place for a newcomer, on its page or behind it. The page is locked.
+    pub(super) fn room<'a>(
+        &self,
+        (page, glance): (&'a Page<C>, &Glance),
+        fingerprint: u64,
+        now: Micros,
+    ) -> Option<Place<'a, C>> {
+        let latest = page.latest();
+        let mut own = page.own(fingerprint);
+        if let Some(idle) = own.find(|place| self.distance(place, latest, now) == 0) {
+            self.replace(idle);
+            return Some(idle);
+        }
+        if let Some(empty) = page.empty(fingerprint)
+            && self.budget.reserve(1)
+        {
+            return Some(empty);
+        }
+        // The page or the table is full.
+        let found = self.tidy((page, glance.index), now);
+        if self.budget.reserve(1) {
+            return Some(self.pages.room(page, fingerprint));
+        }
+        if self.idle.due(now, glance.index).is_some() {
+            return None;
+        }
+        let victim = found.nearest?;
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.replace(victim);
+        Some(victim)
+    }
+
+    /// Makes room on whichever page has a key that can go. No page is locked.
+    pub(in crate::store::memory) fn make_room(&self, glance: &Glance, now: Micros) -> bool {
+        let from = glance.index;
+        // Each look makes the index exact for its page, so that there are as many looks in all as
+        // there have been charges, and few for most newcomers.
+        for searched in 0..C::PAGES_SEARCHED {
+            // What may be idle on many pages may be so on none. Then whoever can go has to.
+            let can_wait = searched < SEARCHED_FOR_IDLE;
+            let due = self.idle.due(now, from).filter(|_| can_wait);
+            let Some(index) = due.or_else(|| self.going.due(now, from)) else {
+                return false;
+            };
+            if self.clear_out(index, now, can_wait) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Forgets what is as good as new on this page or, if the table has nothing of that kind or it
+    /// `can_wait` no longer to be found, what is nearest to it. Tells whether anything was forgotten.
+    fn clear_out(&self, index: usize, now: Micros, can_wait: bool) -> bool {
+        let page = self.pages.page(index);
+        let (mut lock, _) = page.version.wait_and_lock();
+        lock.changes();
+        let found = self.tidy((page, index), now);
+        if found.forgotten > 0 {
+            return true;
+        }
+        if can_wait && self.idle.due(now, index).is_some() {
+            return false;
+        }
+        let Some(victim) = found.nearest else {
+            return false;
+        };
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.forget(victim);
+        true
+    }
+
+    /// Forgets every key of a page that is as good as new. The page is locked.
+    pub(super) fn tidy<'a>(
+        &self,
+        (page, index): (&'a Page<C>, usize),
+        now: Micros,
+    ) -> Found<'a, C> {
+        let latest = page.latest();
+        // Somebody may have been here since the clock was read: a window that begins then would be
+        // none as of now.
+        let now = now.max(latest);
+        let mut found = Found {
+            forgotten: 0,
+            nearest: None,
+        };
+        let (is_idle_due, is_going_due) =
+            (self.idle.is_due(index, now), self.going.is_due(index, now));
+        let (mut least, mut idle, mut going) = (u64::MAX, None, None);
+        for place in page.keys() {
+            let kept = place.slot().cell.see(&self.rule, latest);
+            let distance = self.rule.distance(&kept, now);
+            if distance == 0 {
+                drop(kept);
+                self.forget(place);
+                found.forgotten += 1;
+                continue;
+            }
+            if is_idle_due {
+                sooner(&mut idle, now, self.rule.reset_after(&kept, now));
+            }
+            if self.rule.allows(&kept, now, 1) {
+                if found.nearest.is_none() || distance < least {
+                    least = distance;
+                    found.nearest = Some(place);
+                }
+            } else if is_going_due {
+                sooner(&mut going, now, self.rule.retry_after(&kept, now, 1));
+            }
+        }
+        if is_idle_due {
+            self.idle.is_not_before(index, idle);
+        }
+        if is_going_due && found.nearest.is_none() {
+            self.going.is_not_before(index, going);
+        }
+        found
+    }
+
+    /// Whether a newcomer need not look for room, since there is none.
+    pub(super) fn is_crowded(&self, now: Micros, from: usize) -> bool {
+        self.budget.is_used_up()
+            && self.idle.due(now, from).is_none()
+            && self.going.due(now, from).is_none()
+    }
+
+    fn distance(&self, place: &Place<'_, C>, latest: Micros, now: Micros) -> u64 {
+        let kept = place.slot().cell.see(&self.rule, latest);
+        self.rule.distance(&kept, now)
+    }
+
+    fn forget(&self, place: Place<'_, C>) {
+        self.budget.free(self.leave(place));
+    }
+
+    /// Forgets the key of a place that is to be another's.
+    fn replace(&self, place: Place<'_, C>) {
+        self.budget.free(self.leave(place).saturating_sub(1));
+    }
+
+    /// Tells how much room the key had taken.
+    fn leave(&self, place: Place<'_, C>) -> usize {
+        let cell = &place.slot().cell;
+        let size = self.rule.size(&cell.see(&self.rule, Micros::ZERO));
+        cell.clear();
+        place.leave();
+        size
+    }
+}
+
+/// Makes this the time after such a wait, if that is the sooner.
+fn sooner(time: &mut Option<Micros>, now: Micros, wait: Micros) {
+    let then = now.saturating_add(wait);
+    *time = Some(time.map_or(then, |time| time.min(then)));
+}

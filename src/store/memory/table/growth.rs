@@ -1,0 +1,51 @@
+use std::sync::TryLockError;
+
+use super::Table;
+use crate::algorithm::Step;
+use crate::clock::Micros;
+use crate::store::memory::cell::Keeps;
+
+/// If so many keys were forgotten on one page, the table need not grow yet.
+const WORTH_A_LOOK: usize = 4;
+
+/// How many pages are split for one newcomer. Once one has been, all are as soon as may be, since
+/// those that wait for their turn are twice as full.
+const SPLIT_AT_ONCE: usize = 2;
+
+impl<S: Step, C: Keeps<S>> Table<S, C> {
+    /// Adds pages if there are too few for the keys, unless some keys can be forgotten. No page is
+    /// locked.
+    pub(in crate::store::memory) fn grow(&self, now: Micros) {
+        let is_doubling = self.pages.is_doubling();
+        if !is_doubling && !self.pages.are_too_few(self.budget.filled()) {
+            return;
+        }
+        let mut next = match self.next_to_tidy.try_lock() {
+            Ok(next) => next,
+            Err(TryLockError::Poisoned(next)) => next.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if !is_doubling {
+            *next = (*next + 1) % self.pages.len();
+            let (index, page) = (*next, self.pages.page(*next));
+            let (mut lock, _) = page.version.wait_and_lock();
+            lock.changes();
+            let found = self.tidy((page, index), now);
+            drop(lock);
+            if found.forgotten >= WORTH_A_LOOK {
+                return;
+            }
+        }
+        for _ in 0..SPLIT_AT_ONCE {
+            self.pages.split(|page, half| {
+                for times in [&self.idle, &self.going] {
+                    times.may_be(half, times.of(page));
+                }
+            });
+            // What comes after is another doubling, which has to be asked for.
+            if !self.pages.is_doubling() {
+                break;
+            }
+        }
+    }
+}
