@@ -19,8 +19,8 @@ pub struct MemoryLedger {
     clock: Arc<dyn Clock>,
     seed: Seed,
     policies: Box<[Opened]>,
-    /// The policies in the order in which their tables are locked, which is the same for all
-    /// ledgers of a store, so that two decisions cannot hinder each other for ever.
+    /// The policies in the order in which their tables are locked. It is the same for all ledgers
+    /// of a store, or two decisions that wait for locks could wait for each other.
     order_of_locking: Box<[usize]>,
 }
 

@@ -22,7 +22,8 @@ pub(super) struct Version(AtomicU64);
 const ONE_CHANGE: u64 = 2;
 const UNDER_WAY: u64 = 1;
 
-/// A change takes some ten instructions; after so many looks its thread must have been suspended.
+/// Most changes take some ten instructions; after so many looks it is a larger one, or its thread was
+/// suspended.
 const SPINS: u32 = 64;
 
 impl Default for Version {
