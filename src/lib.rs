@@ -1,8 +1,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// The documentation speaks of all features; without them some of its links lead nowhere.
 #![cfg_attr(
     not(all(feature = "axum", feature = "quanta", feature = "serde")),
-    allow(rustdoc::broken_intra_doc_links)
+    allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "the documentation speaks of all features; without them some of its links lead nowhere"
+    )
 )]
 //! Rate limiting for axum and any other Tower service.
 //!

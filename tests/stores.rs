@@ -94,6 +94,52 @@ fn a_clock_that_steps_back_does_not_hold_up_a_policy_beside_one_that_only_asks()
 }
 
 #[test]
+fn of_a_policy_that_was_never_opened_nothing_is_told_and_nothing_beside_it_is_charged() {
+    let ledger = MemoryStore::new().open(&[policy("a")]).unwrap();
+    let key = "ann".into_key();
+    let (opened, unknown) = (Charge::new(0, key, 1), Charge::new(7, key, 1));
+    for charges in [&[unknown][..], &[opened, unknown]] {
+        assert_eq!(ledger.charge_now(charges).iter().len(), 0);
+        assert!(!ledger.admit_now(charges));
+    }
+    let outcomes = ledger.charge_now(&[opened]);
+    assert_eq!(outcomes.iter().next().unwrap().1.used(), 1);
+}
+
+/// What the documentation of the store says, within a tenth.
+#[test]
+fn memory_is_what_the_documentation_says() {
+    let said = [
+        ("gcra 100/hour", 1_u32, 56_000_usize),
+        ("gcra 100/hour", 10_000, 350_000),
+        ("gcra 100/hour", 100_000, 2_600_000),
+        // A rate that does not fit a word, and a log.
+        ("gcra 999983/day", 100_000, 4_800_000),
+        ("sliding-log 100/hour", 100_000, 7_000_000),
+    ];
+    for (algorithm, keys, bytes) in said {
+        let store = MemoryStore::new().clock(ManualClock::new());
+        let algorithm: tower_ratelimit::Algorithm = algorithm.parse().unwrap();
+        let limiter = Limiter::builder()
+            .policy(Policy::new("a", algorithm))
+            .store(store.clone())
+            .build()
+            .unwrap();
+        for key in 0..keys {
+            assert!(limiter.admit_now(key, 1));
+        }
+        let usage = &store.usage()[0];
+        assert_eq!(usage.keys(), usize::try_from(keys).unwrap());
+        let taken = usage.bytes();
+        let tenth = bytes / 10;
+        assert!(
+            taken.abs_diff(bytes) <= tenth,
+            "{algorithm}: {taken}, not {bytes}"
+        );
+    }
+}
+
+#[test]
 fn a_charge_says_what_it_was_made_of() {
     let charge = Charge::new(3, "ann".into_key(), 7);
     assert_eq!(

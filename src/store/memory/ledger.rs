@@ -42,14 +42,16 @@ impl MemoryLedger {
         }
     }
 
-    /// Decides on one request; see [`Ledger::charge`].
+    /// Decides on one request; see [`Ledger::charge`]. If a charge names a policy that was not
+    /// opened, nothing is charged and nothing is told.
     pub fn charge_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         self.decide(charges, Wanted::Everything, &mut outcomes);
         outcomes
     }
 
-    /// Decides as [`charge_now`](Self::charge_now) does, and tells whether the request may go on.
+    /// Decides as [`charge_now`](Self::charge_now) does, and tells whether the request may go on;
+    /// it may not if nothing could be charged because of such a policy.
     pub fn admit_now(&self, charges: &[Charge]) -> bool {
         self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
     }

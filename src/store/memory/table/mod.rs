@@ -159,11 +159,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if !page.version.still_is(glance.seen) {
             return Err(Undecided::Changed);
         }
-        let moved = if now < glance.latest {
-            self.rule.moved_back(&seen, now)
-        } else {
-            None
-        };
+        let moved = self.moved_back(&seen, glance, now);
         let kept = moved.as_ref().unwrap_or(&seen);
         let allowed = self.rule.allows(kept, now, ask.cost);
         if !allowed || ask.cost == 0 {
@@ -243,12 +239,17 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let Some(seen) = seen else {
             return Ok(read(&S::Kept::default()));
         };
-        let moved = if now < glance.latest {
-            self.rule.moved_back(&seen, now)
-        } else {
-            None
-        };
+        let moved = self.moved_back(&seen, glance, now);
         Ok(read(moved.as_ref().unwrap_or(&seen)))
+    }
+
+    /// What was seen, as it is after the clock has stepped back; `None` if it has not.
+    #[inline]
+    fn moved_back(&self, seen: &S::Kept, glance: &Glance, now: Micros) -> Option<S::Kept> {
+        if now < glance.latest {
+            return self.rule.moved_back(seen, now);
+        }
+        None
     }
 
     /// Puts down what a request is told, if that is wanted.
