@@ -1,4 +1,4 @@
-//! What can be wrong: with a configuration, with a store, with the way a server is set up.
+//! What can be wrong: with a configuration, with a store.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -146,67 +146,5 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
-    }
-}
-
-/// A mistake in how a server is set up, found while it runs.
-///
-/// It is logged once per process, with its code and the line of code that mends it; the request
-/// that met it is answered with `500 Internal Server Error`, which says nothing of the cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Diagnostic {
-    code: &'static str,
-    subject: &'static str,
-    problem: &'static str,
-    remedy: &'static str,
-}
-
-impl Diagnostic {
-    /// A diagnostic of your own, for a key extractor of your own.
-    ///
-    /// `code` stays the same for ever, so that people can search for it; `subject` is what the
-    /// problem is about (a type, a header); `remedy` is the line of code that mends it.
-    pub const fn new(
-        code: &'static str,
-        subject: &'static str,
-        problem: &'static str,
-        remedy: &'static str,
-    ) -> Self {
-        Self {
-            code,
-            subject,
-            problem,
-            remedy,
-        }
-    }
-
-    /// The stable code, such as `TRL001`.
-    pub fn code(&self) -> &'static str {
-        self.code
-    }
-
-    /// What it is about.
-    pub fn subject(&self) -> &'static str {
-        self.subject
-    }
-
-    /// What is wrong.
-    pub fn problem(&self) -> &'static str {
-        self.problem
-    }
-
-    /// The line of code that mends it.
-    pub fn remedy(&self) -> &'static str {
-        self.remedy
-    }
-}
-
-impl fmt::Display for Diagnostic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} ({}); {}",
-            self.code, self.problem, self.subject, self.remedy
-        )
     }
 }

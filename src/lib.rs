@@ -56,6 +56,7 @@
 pub mod algorithm;
 pub mod clock;
 pub mod decision;
+pub mod diagnostics;
 pub mod error;
 pub mod key;
 pub mod limiter;
@@ -72,9 +73,6 @@ pub mod response;
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
-
-#[doc = include_str!("../docs/diagnostics.md")]
-pub mod diagnostics {}
 
 pub use self::algorithm::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingSlots,

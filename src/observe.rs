@@ -2,21 +2,9 @@
 //!
 //! What is said, and what mends it, stands in [`diagnostics`](crate::diagnostics).
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::error::{Diagnostic, StoreError};
-
-/// Logs a diagnostic, the first time that it is met.
-pub(crate) fn diagnose(diagnostic: &Diagnostic) {
-    static SAID: LazyLock<Mutex<HashSet<Diagnostic>>> = LazyLock::new(Mutex::default);
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert(*diagnostic) {
-        drop(said);
-        log(diagnostic);
-    }
-}
+use crate::error::StoreError;
 
 /// Whether a store works, as far as its last answer tells. A change is logged once, and not
 /// each request that meets it.
@@ -59,17 +47,3 @@ fn log_failure(_: &StoreError) {}
 
 #[cfg(not(feature = "tracing"))]
 fn log_recovery() {}
-
-#[cfg(feature = "tracing")]
-fn log(diagnostic: &Diagnostic) {
-    tracing::error!(
-        code = diagnostic.code(),
-        subject = diagnostic.subject(),
-        remedy = diagnostic.remedy(),
-        "{}",
-        diagnostic.problem(),
-    );
-}
-
-#[cfg(not(feature = "tracing"))]
-fn log(_: &Diagnostic) {}

@@ -10,6 +10,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     // A period is a length of time, and a quota that cannot be is an error.
     ("quota", 0, &["clock", "error"]),
     ("decision", 1, &[]),
+    ("diagnostics", 1, &[]),
     ("algorithm", 2, &[]),
     ("key", 2, &[]),
     ("policy", 3, &[]),

@@ -3,7 +3,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::{Extract, Head, IntoKey, Key, Missing};
-use crate::error::Diagnostic;
+use crate::diagnostics::Diagnostic;
 
 /// A value that a layer outside has put into the request's extensions, such as the identity
 /// that authentication has verified.

@@ -1,5 +1,5 @@
 use super::{Head, IntoKey, Key};
-use crate::error::Diagnostic;
+use crate::diagnostics::Diagnostic;
 
 /// Takes the key from a request's head.
 ///

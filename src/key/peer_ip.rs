@@ -1,7 +1,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Extract, Head, IntoKey, Key, Missing};
-use crate::error::Diagnostic;
+use crate::diagnostics::Diagnostic;
 
 /// The address of the socket's other end: the client, or the last proxy before this server.
 ///

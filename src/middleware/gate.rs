@@ -6,10 +6,11 @@ use bytes::Bytes;
 use http::{Extensions, Request, Response};
 
 use crate::decision::Outcomes;
-use crate::error::{Diagnostic, StoreError};
+use crate::diagnostics::{Diagnostic, diagnose};
+use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
-use crate::observe::{StoreHealth, diagnose};
+use crate::observe::StoreHealth;
 use crate::policy::{Http, Policy};
 use crate::response::{Draft11, Fields, Refusals};
 use crate::store::{Charge, Ledger, Reply, Verdict, answered};

@@ -10,7 +10,8 @@ use super::form::Form;
 use super::problem::{self, Problems};
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
-use crate::error::{Diagnostic, StoreErrorKind};
+use crate::diagnostics::Diagnostic;
+use crate::error::StoreErrorKind;
 use crate::policy::Policy;
 
 /// Why a request was refused; found in the extensions of the response.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use tower::{Layer, service_fn};
-use tower_ratelimit::error::Diagnostic;
+use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::key::{Head, Key, Missing};
 use tower_ratelimit::{Algorithm, FixedWindow, LeakyBucket, Policy, RateLimitLayer, TokenBucket};
 

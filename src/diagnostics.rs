@@ -1,0 +1,136 @@
+#![doc = include_str!("../docs/diagnostics.md")]
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+/// A mistake in how a server is set up, found while it runs.
+///
+/// It is logged once per process, with its code and the line of code that mends it; the request
+/// that met it is answered with `500 Internal Server Error`, which says nothing of the cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Diagnostic {
+    code: &'static str,
+    subject: &'static str,
+    problem: &'static str,
+    remedy: &'static str,
+}
+
+impl Diagnostic {
+    /// A diagnostic of your own, for a key extractor of your own.
+    ///
+    /// `code` stays the same for ever, so that people can search for it; `subject` is what the
+    /// problem is about (a type, a header); `remedy` is the line of code that mends it.
+    pub const fn new(
+        code: &'static str,
+        subject: &'static str,
+        problem: &'static str,
+        remedy: &'static str,
+    ) -> Self {
+        Self {
+            code,
+            subject,
+            problem,
+            remedy,
+        }
+    }
+
+    /// The stable code, such as `TRL001`.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// What it is about.
+    pub fn subject(&self) -> &'static str {
+        self.subject
+    }
+
+    /// What is wrong.
+    pub fn problem(&self) -> &'static str {
+        self.problem
+    }
+
+    /// The line of code that mends it.
+    pub fn remedy(&self) -> &'static str {
+        self.remedy
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} ({}); {}",
+            self.code, self.problem, self.subject, self.remedy
+        )
+    }
+}
+
+/// Logs a diagnostic as an error, the first time that it is met in this process.
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "only a server can be set up wrongly")
+)]
+pub(crate) fn diagnose(diagnostic: &Diagnostic) {
+    static SAID: LazyLock<Mutex<HashSet<Diagnostic>>> = LazyLock::new(Mutex::default);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(*diagnostic) {
+        drop(said);
+        log(Level::Error, diagnostic);
+    }
+}
+
+/// A diagnostic of something that refuses nobody: logged as a warning, the first time only.
+#[derive(Debug)]
+#[allow(dead_code, reason = "the first warning comes next")]
+pub(crate) struct Warning {
+    diagnostic: Diagnostic,
+    was_said: AtomicBool,
+}
+
+#[allow(dead_code, reason = "the first warning comes next")]
+impl Warning {
+    pub(crate) const fn new(diagnostic: Diagnostic) -> Self {
+        Self {
+            diagnostic,
+            was_said: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn say(&self) {
+        // Read first: a write by every request would be shared by all processors.
+        if !self.was_said.load(Ordering::Relaxed) && !self.was_said.swap(true, Ordering::Relaxed) {
+            log(Level::Warning, &self.diagnostic);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "the first warning comes next")]
+enum Level {
+    Error,
+    Warning,
+}
+
+#[cfg(feature = "tracing")]
+fn log(level: Level, diagnostic: &Diagnostic) {
+    macro_rules! log {
+        ($event:ident) => {
+            tracing::$event!(
+                code = diagnostic.code(),
+                subject = diagnostic.subject(),
+                remedy = diagnostic.remedy(),
+                "{}",
+                diagnostic.problem(),
+            )
+        };
+    }
+    match level {
+        Level::Error => log!(error),
+        Level::Warning => log!(warn),
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+fn log(_: Level, _: &Diagnostic) {}
