@@ -17,6 +17,7 @@ use crate::clock::Micros;
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
+    soft: bool,
     limit: u32,
     remaining: u32,
     reset_after: Micros,
@@ -33,6 +34,7 @@ impl Outcome {
         Self {
             allowed: true,
             counted_together: false,
+            soft: false,
             limit,
             remaining,
             reset_after,
@@ -73,9 +75,21 @@ impl Outcome {
         self.retry_after.map(|time| Micros::new(time.get()))
     }
 
-    /// Whether this policy lets the request pass.
+    /// Whether the request is within this policy's limit, and was charged to it unless another
+    /// policy denied it. One that is not may go on all the same if the policy
+    /// [is soft](Self::is_soft).
     pub fn is_allowed(&self) -> bool {
         self.allowed
+    }
+
+    /// Whether the policy is [soft](crate::Policy::soft): it denies nothing.
+    pub fn is_soft(&self) -> bool {
+        self.soft
+    }
+
+    /// Whether a request is denied because of this policy.
+    pub(crate) fn denies(&self) -> bool {
+        !self.allowed && !self.soft
     }
 
     /// Whether the store had no room for the key, and found none that could go, and counted it
@@ -177,15 +191,22 @@ impl Outcomes {
         self.each.iter().map(|(policy, outcome)| (*policy, outcome))
     }
 
+    /// Marks the outcomes of policies that deny nothing.
+    pub(crate) fn soften(&mut self, is_soft: impl Fn(usize) -> bool) {
+        for (policy, outcome) in &mut self.each {
+            outcome.soft = is_soft(*policy);
+        }
+    }
+
     /// Whether every policy lets the request pass.
     pub fn is_allowed(&self) -> bool {
-        self.each.iter().all(|(_, outcome)| outcome.allowed)
+        !self.each.iter().any(|(_, outcome)| outcome.denies())
     }
 
     /// The shortest wait after which the same request passes every policy.
     pub(crate) fn retry_after(&self) -> Option<Micros> {
-        self.binding()
-            .and_then(|(_, outcome)| outcome.retry_micros())
+        let (_, outcome) = self.binding()?;
+        outcome.retry_micros().filter(|_| outcome.denies())
     }
 
     /// The policy that binds: when allowed, the least remaining; when denied, the longest
@@ -197,7 +218,7 @@ impl Outcomes {
                 .iter()
                 .min_by_key(|(_, outcome)| outcome.remaining);
         }
-        let denied = self.each.iter().filter(|(_, outcome)| !outcome.allowed);
+        let denied = self.each.iter().filter(|(_, outcome)| outcome.denies());
         // `max_by_key` would return the last of several equals.
         denied.min_by_key(|(_, outcome)| {
             let wait = outcome.retry_after.map_or(u64::MAX, Wait::get);
@@ -264,6 +285,13 @@ impl Decision {
         self.outcomes
             .iter()
             .map(|(policy, outcome)| (self.name(policy), outcome))
+    }
+
+    /// The soft policies whose limit the request is over, in the order of declaration: none if the
+    /// service need not serve less.
+    pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
+        self.policies()
+            .filter(|(_, outcome)| outcome.soft && !outcome.allowed)
     }
 
     /// The policy that binds: when allowed, the one with the least remaining; when denied, the

@@ -77,19 +77,27 @@ pub(crate) fn diagnose(diagnostic: &Diagnostic) {
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.insert(*diagnostic) {
         drop(said);
-        log(Level::Error, diagnostic);
+        log(Level::Error, diagnostic, diagnostic.subject());
+    }
+}
+
+/// Logs a warning about something that has a name of its own, the first time for each name.
+pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: &str) {
+    static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(format!("{} {subject}", diagnostic.code())) {
+        drop(said);
+        log(Level::Warning, diagnostic, subject);
     }
 }
 
 /// A diagnostic of something that refuses nobody: logged as a warning, the first time only.
 #[derive(Debug)]
-#[allow(dead_code, reason = "the first warning comes next")]
 pub(crate) struct Warning {
     diagnostic: Diagnostic,
     was_said: AtomicBool,
 }
 
-#[allow(dead_code, reason = "the first warning comes next")]
 impl Warning {
     pub(crate) const fn new(diagnostic: Diagnostic) -> Self {
         Self {
@@ -101,25 +109,24 @@ impl Warning {
     pub(crate) fn say(&self) {
         // Read first: a write by every request would be shared by all processors.
         if !self.was_said.load(Ordering::Relaxed) && !self.was_said.swap(true, Ordering::Relaxed) {
-            log(Level::Warning, &self.diagnostic);
+            log(Level::Warning, &self.diagnostic, self.diagnostic.subject());
         }
     }
 }
 
 #[derive(Clone, Copy)]
-#[allow(dead_code, reason = "the first warning comes next")]
 enum Level {
     Error,
     Warning,
 }
 
 #[cfg(feature = "tracing")]
-fn log(level: Level, diagnostic: &Diagnostic) {
+fn log(level: Level, diagnostic: &Diagnostic, subject: &str) {
     macro_rules! log {
         ($event:ident) => {
             tracing::$event!(
                 code = diagnostic.code(),
-                subject = diagnostic.subject(),
+                subject,
                 remedy = diagnostic.remedy(),
                 "{}",
                 diagnostic.problem(),
@@ -133,4 +140,4 @@ fn log(level: Level, diagnostic: &Diagnostic) {
 }
 
 #[cfg(not(feature = "tracing"))]
-fn log(_: Level, _: &Diagnostic) {}
+fn log(_: Level, _: &Diagnostic, _: &str) {}

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
-use crate::policy::{Policy, check_names};
+use crate::policy::{Policy, Unkeyed, check_names, warn_of_those_that_never_bind};
 #[cfg(feature = "http")]
 use crate::store::Verdict;
 use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store, answered};
@@ -38,8 +38,10 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
 
 struct Policies {
     names: Arc<[String]>,
-    /// The policies that have a limit; the others are never asked.
-    limited: Vec<usize>,
+    /// The policies that have a limit, and whether they are soft; the others are never asked.
+    limited: Vec<(usize, bool)>,
+    /// The policy that is asked if it is the only one, and denies what is over its limit.
+    alone: Option<usize>,
 }
 
 pub(crate) type Charges = SmallVec<[Charge; 8]>;
@@ -63,9 +65,9 @@ impl Limiter {
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let key = key.into_key();
         let names = Arc::clone(&self.policies.names);
-        match *self.policies.limited {
-            [policy] => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
-            _ => Decision::new(names, self.ledger.charge_now(&self.charges(key, cost))),
+        match self.policies.alone {
+            Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
+            None => Decision::new(names, self.ledger.charge_now(&self.charges(key, cost))),
         }
     }
 
@@ -74,9 +76,9 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        match *self.policies.limited {
-            [policy] => self.ledger.admit_one(policy, &key, cost),
-            _ => self.ledger.admit_now(&self.charges(key, cost)),
+        match self.policies.alone {
+            Some(policy) => self.ledger.admit_one(policy, &key, cost),
+            None => self.ledger.admit_now(&self.charges(key, cost)),
         }
     }
 }
@@ -106,8 +108,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn charges(&self, key: Key, cost: u32) -> Charges {
         let mut charges = Charges::new();
-        for &policy in &self.policies.limited {
-            charges.push(Charge { policy, key, cost });
+        for &(policy, is_soft) in &self.policies.limited {
+            charges.push(Charge {
+                policy,
+                key,
+                cost,
+                is_soft,
+            });
         }
         charges
     }
@@ -130,12 +137,21 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
     pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
-        let limited = |(index, policy): (usize, &Policy)| policy.is_limited().then_some(index);
+        let limited = policies.iter().enumerate();
+        let limited: Vec<_> = limited
+            .filter(|(_, policy)| policy.is_limited())
+            .map(|(index, policy)| (index, policy.is_soft()))
+            .collect();
+        let alone = match *limited {
+            [(policy, false)] => Some(policy),
+            _ => None,
+        };
         let names = policies.iter().map(|policy| policy.name().to_owned());
         Self {
             policies: Arc::new(Policies {
                 names: names.collect(),
-                limited: policies.iter().enumerate().filter_map(limited).collect(),
+                limited,
+                alone,
             }),
             ledger: Arc::new(ledger),
         }
@@ -207,6 +223,8 @@ impl<S: Store> LimiterBuilder<S> {
     /// and when the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
+        let scopes: Vec<_> = self.policies.iter().map(Policy::<Unkeyed>::scope).collect();
+        warn_of_those_that_never_bind(&scopes);
         let ledger = self.store.open(&self.policies)?;
         Ok(Limiter::of(&self.policies, ledger))
     }

@@ -127,7 +127,7 @@ fn diagnostic_of(answers: &[Answer]) -> Diagnostic {
             r#"{"type":"about:blank","title":"Internal Server Error","status":500}"#
         );
         match answer.refusal {
-            Refusal::NoKey(diagnostic) => diagnostic,
+            Refusal::NoKey(Missing::ByServer(diagnostic)) => diagnostic,
             ref other => panic!("{other:?}"),
         }
     });

@@ -19,4 +19,8 @@ impl Extract for ClientIp {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.peer.extract(head)
     }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
 }

@@ -50,6 +50,10 @@ impl<T: IntoKey + Clone + Send + Sync + 'static> Extract for Extension<T> {
             ))),
         }
     }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
 }
 
 impl<T> Clone for Extension<T> {

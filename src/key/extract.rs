@@ -32,6 +32,14 @@ pub trait Extract: Send + Sync + 'static {
     /// [`Missing::ByClient`] when the client left it out; [`Missing::ByServer`] when the server
     /// is not set up to provide it.
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing>;
+
+    /// What this extractor reads, as a text that two extractors have in common only if they take
+    /// the same key from every request. `None`, as of a closure, if there is no such text.
+    ///
+    /// With it, a policy that another makes pointless is found when a layer is built.
+    fn identity(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Why a request has no key.

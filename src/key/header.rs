@@ -58,4 +58,8 @@ impl Extract for Header {
             None => Err(Missing::ByClient),
         }
     }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
 }

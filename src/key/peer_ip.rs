@@ -36,6 +36,10 @@ impl Extract for PeerIp {
             None => Err(Missing::ByServer(NO_PEER)),
         }
     }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
 }
 
 fn peer(head: &Head<'_>) -> Option<IpAddr> {

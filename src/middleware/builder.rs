@@ -1,8 +1,10 @@
 use super::RateLimitLayer;
 use super::gate::Gate;
+use super::lists::Lists;
 use crate::error::ConfigError;
+use crate::key::Head;
 use crate::limiter::check_policies;
-use crate::policy::{Http, Policy};
+use crate::policy::{Http, Policy, warn_of_those_that_never_bind};
 use crate::store::{MemoryStore, Store};
 
 /// Puts a [`RateLimitLayer`] together; see [`RateLimitLayer::builder`].
@@ -11,6 +13,7 @@ use crate::store::{MemoryStore, Store};
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
     policies: Vec<Policy<Http>>,
     store: S,
+    lists: Lists,
     has_fields: bool,
     exposes_decision: bool,
 }
@@ -20,6 +23,7 @@ impl RateLimitLayerBuilder {
         Self {
             policies: Vec::new(),
             store: MemoryStore::new(),
+            lists: Lists::default(),
             has_fields: true,
             exposes_decision: false,
         }
@@ -45,9 +49,50 @@ impl<S> RateLimitLayerBuilder<S> {
         RateLimitLayerBuilder {
             policies: self.policies,
             store,
+            lists: self.lists,
             has_fields: self.has_fields,
             exposes_decision: self.exposes_decision,
         }
+    }
+
+    /// Lets requests of these paths go on, without a limit and without fields: the probes of a load
+    /// balancer, say, which must not find the service gone because they ask often.
+    ///
+    /// A path is compared as it is sent, whole and without its query. Within a router that is
+    /// nested in another, axum has cut the outer part off.
+    pub fn exempt_paths<P: Into<String>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+        for path in paths {
+            self.lists.exempt_path(path.into());
+        }
+        self
+    }
+
+    /// Lets requests for which this holds go on, without a limit and without fields. May be said
+    /// several times.
+    ///
+    /// The extractors of [`key`](crate::key) make conditions of lists, and any closure is one:
+    ///
+    /// ```
+    /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .policy(Policy::new("address", TokenBucket::per_second(5)).key(key::client_ip()))
+    ///     .exempt_paths(["/health", "/ready"])
+    ///     .allow(|head| head.method() == "OPTIONS")
+    ///     .deny(|head| head.header("user-agent").is_some_and(|agent| agent.contains("scraper")))
+    ///     .build()?;
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn allow(mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.lists.allow(condition);
+        self
+    }
+
+    /// Refuses requests for which this holds with `403 Forbidden`, before any policy is asked and
+    /// whatever else allows them. May be said several times.
+    pub fn deny(mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.lists.deny(condition);
+        self
     }
 
     /// Leaves the fields `RateLimit` and `RateLimit-Policy` out of all responses, as where clients
@@ -78,13 +123,19 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     /// # Errors
     ///
     /// When there is no policy, when a name cannot stand in a header field or is there twice,
-    /// and when the store cannot hold a policy exactly.
+    /// when an exempt path cannot be one, when a policy refuses requests without a key with a
+    /// status that is no refusal, and when the store cannot hold a policy exactly.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
+        self.lists.check()?;
+        self.policies.iter().try_for_each(Policy::check)?;
+        let scopes: Vec<_> = self.policies.iter().map(Policy::<Http>::scope).collect();
+        warn_of_those_that_never_bind(&scopes);
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
         let ledger = self.store.open(&policies)?;
         let mut gate = Gate::new(&policies, readers, ledger);
+        gate.look_up_in(self.lists);
         if !self.has_fields {
             gate.leave_out_fields();
         }

@@ -11,6 +11,7 @@ use tower_service::Service;
 
 use super::ResponseBody;
 use super::gate::{Gate, Question, Ruling};
+use super::nesting::Within;
 use crate::response::Fields;
 
 pin_project! {
@@ -43,6 +44,8 @@ pin_project! {
             #[pin]
             future: S::Future,
             fields: Option<Fields>,
+            // The layer's number, for those that stand on a route twice.
+            gate: usize,
         },
         Refused {
             response: Option<Response<Bytes>>,
@@ -51,9 +54,13 @@ pin_project! {
 }
 
 impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
-    pub(super) fn calling(future: S::Future, fields: Option<Fields>) -> Self {
+    pub(super) fn calling(future: S::Future, fields: Option<Fields>, gate: usize) -> Self {
         Self {
-            state: State::Calling { future, fields },
+            state: State::Calling {
+                future,
+                fields,
+                gate,
+            },
         }
     }
 
@@ -103,8 +110,14 @@ where
                     match gate.resume(question.take().expect(AGAIN), request, cx) {
                         Ruling::Pass(fields) => {
                             let (mut ready_inner, request) = *held.take().expect(AGAIN);
+                            let gate = gate.id();
+                            let _within = Within::enter(gate);
                             let future = ready_inner.call(request);
-                            State::Calling { future, fields }
+                            State::Calling {
+                                future,
+                                fields,
+                                gate,
+                            }
                         }
                         Ruling::Refuse(response) => State::Refused {
                             response: Some(response),
@@ -115,7 +128,12 @@ where
                         }
                     }
                 }
-                StateProj::Calling { future, fields } => {
+                StateProj::Calling {
+                    future,
+                    fields,
+                    gate,
+                } => {
+                    let _within = Within::enter(*gate);
                     let mut answer = future.poll(cx);
                     if let Poll::Ready(Ok(response)) = &mut answer
                         && let Some(fields) = fields.take()

@@ -3,15 +3,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Extensions, Request, Response};
+use http::{Extensions, Request, Response, StatusCode};
+
+use super::OverLimit;
+use super::lists::{Listed, Lists};
+use super::nesting::{Life, look_for_itself};
 
 use crate::decision::Outcomes;
-use crate::diagnostics::{Diagnostic, diagnose};
+use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
 use crate::observe::StoreHealth;
-use crate::policy::{Http, Policy};
+use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Draft11, Fields, Refusals};
 use crate::store::{Charge, Ledger, Reply, Verdict, answered};
 
@@ -25,7 +29,11 @@ pub(super) struct Gate {
     fields: Option<Draft11>,
     refusals: Refusals,
     store: StoreHealth,
+    lists: Lists,
+    /// Whether a policy lets requests over its limit go on.
+    is_soft: bool,
     exposes_decision: bool,
+    life: Life,
 }
 
 /// What becomes of a request.
@@ -61,8 +69,15 @@ impl Gate {
             fields: Some(Draft11::new(policies)),
             refusals: Refusals::new(policies),
             store: StoreHealth::default(),
+            lists: Lists::default(),
+            is_soft: policies.iter().any(Policy::is_soft),
             exposes_decision: false,
+            life: Life::default(),
         }
+    }
+
+    pub(super) fn look_up_in(&mut self, lists: Lists) {
+        self.lists = lists;
     }
 
     pub(super) fn expose_decision(&mut self) {
@@ -76,30 +91,52 @@ impl Gate {
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
     /// is refused is done with: its extensions are emptied.
     pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
+        self.life.request();
+        look_for_itself(self.id());
+        let head = Head::of(request);
+        match self.lists.look_up(&head) {
+            Listed::Nowhere => {}
+            Listed::Allowed => return Ruling::Pass(None),
+            Listed::Denied => {
+                return Ruling::Refuse(Refusals::forbidden(request.extensions_mut()));
+            }
+        }
         let mut charges = Charges::new();
-        match self.read(&Head::of(request), &mut charges) {
+        match self.read(&head, &mut charges) {
             Ok(()) if charges.is_empty() => Ruling::Pass(None),
             Ok(()) => self.put(&mut charges, request.extensions_mut()),
-            Err(diagnostic) => {
-                diagnose(&diagnostic);
-                Ruling::Refuse(Refusals::no_key(diagnostic, request.extensions_mut()))
+            Err((status, missing)) => {
+                if let Missing::ByServer(diagnostic) = &missing {
+                    diagnose(diagnostic);
+                }
+                let extensions = request.extensions_mut();
+                Ruling::Refuse(Refusals::no_key(status, missing, extensions))
             }
         }
     }
 
-    /// What each policy charges this request.
-    fn read(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Diagnostic> {
+    /// The same for all clones of a layer, and for no other layer that is alive.
+    pub(super) fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// What each policy charges this request, or how it is refused for want of a key.
+    fn read(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), (StatusCode, Missing)> {
         for (policy, reader) in &self.readers {
             if reader.applies(head) {
                 let key = match reader.key(head) {
                     Ok(key) => key,
-                    Err(Missing::ByClient) => Key::NOBODY,
-                    Err(Missing::ByServer(diagnostic)) => return Err(diagnostic),
+                    Err(missing) => match reader.no_key(&missing) {
+                        NoKey::Shared => Key::NOBODY,
+                        NoKey::Skip => continue,
+                        NoKey::Refuse(status) => return Err((status, missing)),
+                    },
                 };
                 charges.push(Charge {
                     policy: *policy,
                     key,
                     cost: reader.cost(head),
+                    is_soft: reader.is_soft(),
                 });
             }
         }
@@ -111,7 +148,9 @@ impl Gate {
     fn put(&self, charges: &mut Charges, request: &mut Extensions) -> Ruling {
         let answer = if self.wants_numbers() {
             match self.limiter.charge(charges) {
-                Reply::Now(Ok(ref outcomes)) if outcomes.are_of(policies(charges)) => {
+                Reply::Now(Ok(ref outcomes))
+                    if !self.is_soft && outcomes.are_of(policies(charges)) =>
+                {
                     return self.heed(outcomes, request);
                 }
                 Reply::Now(answer) => return self.rule(charges, answer, request),
@@ -135,7 +174,7 @@ impl Gate {
 
     /// Whether anybody is told the numbers of a request that goes on.
     fn wants_numbers(&self) -> bool {
-        self.fields.is_some() || self.exposes_decision
+        self.fields.is_some() || self.exposes_decision || self.is_soft
     }
 
     /// Goes on with a question to which the store had no answer, as [`ask`](Self::ask) does.
@@ -195,6 +234,9 @@ impl Gate {
             return self.refuse(outcomes, request);
         }
         self.store.answered();
+        if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
+            request.insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
+        }
         if self.exposes_decision {
             request.insert(self.limiter.decision(outcomes.clone()));
         }

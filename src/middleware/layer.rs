@@ -41,6 +41,7 @@ impl RateLimitLayer {
     /// - policies: none; at least one has to be given
     /// - store: a new [`MemoryStore`]
     /// - responses have the fields `RateLimit` and `RateLimit-Policy`
+    /// - no path is exempt, nobody is on a list
     /// - decisions are not put into requests' extensions
     pub fn builder() -> RateLimitLayerBuilder {
         RateLimitLayerBuilder::new()

@@ -130,10 +130,14 @@ mod builder;
 mod future;
 mod gate;
 mod layer;
+mod lists;
+mod nesting;
+mod over_limit;
 mod service;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
 pub use self::future::ResponseFuture;
 pub use self::layer::RateLimitLayer;
+pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;

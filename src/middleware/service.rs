@@ -8,6 +8,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::gate::{Gate, Ruling};
+use super::nesting::Within;
 use super::{ResponseBody, ResponseFuture};
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of another.
@@ -54,7 +55,11 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.gate.ask(&mut request) {
-            Ruling::Pass(fields) => ResponseFuture::calling(self.inner.call(request), fields),
+            Ruling::Pass(fields) => {
+                let gate = self.gate.id();
+                let _within = Within::enter(gate);
+                ResponseFuture::calling(self.inner.call(request), fields, gate)
+            }
             Ruling::Refuse(response) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.
                 // Dropping it gives that back to the others.

@@ -1,7 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Policy, Unkeyed};
+use super::{NoKey, Policy, Scope, Unkeyed};
+use crate::error::ConfigError;
 use crate::key::{Extract, Head, Key, Missing};
 
 /// How a policy reads a request of HTTP: its key, its cost, and whether it applies.
@@ -10,6 +11,8 @@ pub struct Http {
     key: Arc<dyn Extract>,
     cost: Option<Arc<Cost>>,
     when: Option<Arc<When>>,
+    no_key: Option<NoKey>,
+    is_soft: bool,
 }
 
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
@@ -22,10 +25,13 @@ impl Policy {
         Policy {
             name: self.name,
             algorithm: self.algorithm,
+            is_soft: self.is_soft,
             reads: Http {
                 key: Arc::new(key),
                 cost: None,
                 when: None,
+                no_key: None,
+                is_soft: false,
             },
         }
     }
@@ -48,14 +54,52 @@ impl Policy<Http> {
         self
     }
 
+    /// What becomes of requests from which no key can be taken, whoever has left it out.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_ratelimit::policy::NoKey;
+    /// use tower_ratelimit::{Policy, TokenBucket, key};
+    ///
+    /// let per_key = Policy::new("key", TokenBucket::per_second(50))
+    ///     .key(key::header("x-api-key"))
+    ///     .no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED));
+    /// ```
+    pub fn no_key(mut self, no_key: NoKey) -> Self {
+        self.reads.no_key = Some(no_key);
+        self
+    }
+
+    /// Refuses what cannot be answered to a request.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        self.reads.no_key.map_or(Ok(()), NoKey::check)
+    }
+
+    /// As one of several that are asked about some requests.
+    pub(crate) fn scope(&self) -> Scope<'_> {
+        let key = &self.reads.key;
+        Scope {
+            name: &self.name,
+            algorithm: &self.algorithm,
+            is_soft: self.is_soft,
+            counts: key.identity().filter(|_| self.reads.cost.is_none()),
+            is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
+        }
+    }
+
     /// The rule alone, and how it reads a request.
     pub(crate) fn split(self) -> (Policy, Http) {
         let rule = Policy {
             name: self.name,
             algorithm: self.algorithm,
+            is_soft: self.is_soft,
             reads: Unkeyed,
         };
-        (rule, self.reads)
+        let reads = Http {
+            is_soft: rule.is_soft,
+            ..self.reads
+        };
+        (rule, reads)
     }
 }
 
@@ -66,6 +110,14 @@ impl Http {
 
     pub(crate) fn key(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.key.extract(head)
+    }
+
+    pub(crate) fn is_soft(&self) -> bool {
+        self.is_soft
+    }
+
+    pub(crate) fn no_key(&self, missing: &Missing) -> NoKey {
+        self.no_key.unwrap_or_else(|| NoKey::by_default(missing))
     }
 
     pub(crate) fn cost(&self, head: &Head<'_>) -> u32 {

@@ -2,12 +2,20 @@
 
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod no_key;
+
+mod never_binds;
 
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 
+pub(crate) use self::never_binds::{Scope, warn_of_those_that_never_bind};
+
 #[cfg(feature = "http")]
 pub use self::http::Http;
+#[cfg(feature = "http")]
+pub use self::no_key::NoKey;
 
 /// A named rule.
 ///
@@ -21,6 +29,8 @@ pub use self::http::Http;
 ///
 /// - cost: 1
 /// - when: always
+/// - not soft: a request over the limit is denied
+/// - no key: one quota for all clients that left it out; `500` where the server does not provide it
 ///
 /// ```
 /// use tower_ratelimit::key::{self, Head};
@@ -36,6 +46,7 @@ pub use self::http::Http;
 pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,
+    is_soft: bool,
     #[cfg_attr(
         not(feature = "http"),
         expect(dead_code, reason = "without HTTP there is nothing to read")
@@ -58,12 +69,57 @@ impl Policy {
         Self {
             name: name.into(),
             algorithm: algorithm.into(),
+            is_soft: false,
             reads: Unkeyed,
         }
     }
 }
 
+impl Policy {
+    /// As one of several that are asked about each request.
+    pub(crate) fn scope(&self) -> Scope<'_> {
+        Scope {
+            name: &self.name,
+            algorithm: &self.algorithm,
+            is_soft: self.is_soft,
+            counts: Some(String::new()),
+            is_conditional: false,
+        }
+    }
+}
+
 impl<R> Policy<R> {
+    /// Lets requests over the limit go on, marked, so that whoever serves them can serve less.
+    ///
+    /// A request over the limit is not charged to this policy, and is to the others that apply.
+    /// [`Decision::over_limit`](crate::Decision::over_limit) names the policy, and behind a layer a
+    /// handler finds an `OverLimit` among the request's extensions.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("full", FixedWindow::per_hour(1)).soft())
+    ///     .policy(Policy::new("any", FixedWindow::per_hour(2)))
+    ///     .build()?;
+    ///
+    /// assert_eq!(limiter.check_now("ann", 1).over_limit().count(), 0);
+    /// let second = limiter.check_now("ann", 1);
+    /// assert!(second.is_allowed());
+    /// assert_eq!(second.over_limit().next().unwrap().0, "full");
+    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn soft(mut self) -> Self {
+        self.is_soft = true;
+        self
+    }
+
+    /// Whether it is [soft](Self::soft).
+    pub fn is_soft(&self) -> bool {
+        self.is_soft
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

@@ -64,7 +64,7 @@ impl Draft11 {
     /// All policies that were asked; of those that denied, how long to wait. No time is told
     /// where none helps, nor one above `Retry-After`, which is never longer than `most`.
     pub(crate) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Fields> {
-        let denied = |outcome: &Outcome| !outcome.is_allowed();
+        let denied = Outcome::denies;
         let helps = outcomes.retry_after().is_some();
         self.fields(outcomes, denied, |outcome| {
             let wait = outcome.retry_micros().filter(|_| helps)?;

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use super::draft11::quoted;
 use crate::decision::Outcomes;
@@ -18,12 +19,16 @@ macro_rules! quota_exceeded {
     };
 }
 
-pub(super) const MISCONFIGURED: Bytes =
-    Bytes::from_static(br#"{"type":"about:blank","title":"Internal Server Error","status":500}"#);
-
 pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
     br#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The rate limiter is unavailable."}"#,
 );
+
+/// A problem of which the status says all.
+pub(super) fn without_detail(status: StatusCode) -> Bytes {
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let code = status.as_u16();
+    format!(r#"{{"type":"about:blank","title":"{title}","status":{code}}}"#).into()
+}
 
 /// Writes problems of RFC 9457.
 #[derive(Debug)]
@@ -51,7 +56,7 @@ impl Problems {
             Some("1") => [quota_exceeded!("Retry after 1 second."), "", ""],
             Some(seconds) => [quota_exceeded!("Retry after "), seconds, " seconds."],
         };
-        let denied = outcomes.iter().filter(|(_, outcome)| !outcome.is_allowed());
+        let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
         let mut denied = denied.map(|(policy, _)| policy);
         let ending = match (denied.next(), denied.next()) {
             (Some(policy), None) => Cow::Borrowed(text(&self.endings, policy)),

@@ -10,8 +10,8 @@ use super::form::Form;
 use super::problem::{self, Problems};
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
-use crate::diagnostics::Diagnostic;
 use crate::error::StoreErrorKind;
+use crate::key::Missing;
 use crate::policy::Policy;
 
 /// Why a request was refused; found in the extensions of the response.
@@ -44,8 +44,11 @@ use crate::policy::Policy;
 pub enum Refusal {
     /// A policy denied it: 429.
     Denied(Decision),
-    /// The server does not provide what a key is made of: 500.
-    NoKey(Diagnostic),
+    /// A policy takes its key from something that is missing: 500 if the server has to provide
+    /// it, unless its [`NoKey`](crate::policy::NoKey) says otherwise.
+    NoKey(Missing),
+    /// It is on the layer's list of those that are denied: 403.
+    Forbidden,
     /// The store could not decide: 503.
     StoreFailed(StoreErrorKind),
 }
@@ -103,14 +106,20 @@ impl Refusals {
         response
     }
 
-    pub(crate) fn no_key(diagnostic: Diagnostic, request: &mut Extensions) -> Response<Bytes> {
-        refuse(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            PLAIN.filled([]),
-            problem::MISCONFIGURED,
-            Refusal::NoKey(diagnostic),
-            request,
-        )
+    pub(crate) fn no_key(
+        status: StatusCode,
+        missing: Missing,
+        request: &mut Extensions,
+    ) -> Response<Bytes> {
+        let reason = Refusal::NoKey(missing);
+        let body = problem::without_detail(status);
+        refuse(status, PLAIN.filled([]), body, reason, request)
+    }
+
+    pub(crate) fn forbidden(request: &mut Extensions) -> Response<Bytes> {
+        let status = StatusCode::FORBIDDEN;
+        let body = problem::without_detail(status);
+        refuse(status, PLAIN.filled([]), body, Refusal::Forbidden, request)
     }
 
     pub(crate) fn store_failed(kind: StoreErrorKind, request: &mut Extensions) -> Response<Bytes> {

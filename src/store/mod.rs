@@ -37,7 +37,8 @@ pub trait Store {
 /// The state of all keys under one list of policies.
 pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// Decides on one request, in one step at one moment: if every policy allows it, each is
-    /// charged; if one denies, none is. The answer holds an outcome for every charge, made by
+    /// charged; if one denies, none is. A [soft](Charge::is_soft) charge that does not fit is left
+    /// out, and denies nothing. The answer holds an outcome for every charge, made by
     /// [`Algorithm::step`](crate::Algorithm::step). A cost of 0 is answered and never written.
     ///
     /// # Errors
@@ -70,12 +71,27 @@ pub struct Charge {
     pub(crate) policy: usize,
     pub(crate) key: Key,
     pub(crate) cost: u32,
+    pub(crate) is_soft: bool,
 }
 
 impl Charge {
     /// Asks the policy at this place of the list whether this key may be charged this much.
     pub fn new(policy: usize, key: Key, cost: u32) -> Self {
-        Self { policy, key, cost }
+        Self {
+            policy,
+            key,
+            cost,
+            is_soft: false,
+        }
+    }
+
+    /// The same, of a policy that denies nothing: if the charge does not fit, it is left out, and
+    /// the others are made as if it had not been there.
+    pub fn soft(self) -> Self {
+        Self {
+            is_soft: true,
+            ..self
+        }
     }
 
     /// The policy, by its place in the list that the ledger was opened with.
@@ -91,5 +107,10 @@ impl Charge {
     /// How much.
     pub fn cost(&self) -> u32 {
         self.cost
+    }
+
+    /// Whether it is [soft](Self::soft).
+    pub fn is_soft(&self) -> bool {
+        self.is_soft
     }
 }

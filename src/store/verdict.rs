@@ -7,7 +7,7 @@ use crate::error::{StoreError, StoreErrorKind};
 #[must_use = "a request that is denied must not go on"]
 #[expect(clippy::large_enum_variant, reason = "a denial must not allocate")]
 pub enum Verdict {
-    /// Every policy allows it, and has been charged.
+    /// Every policy allows it, and has been charged; one that is soft may have been left out.
     Allowed,
     /// A policy denies it, and none has been charged.
     Denied(Outcomes),
@@ -36,8 +36,19 @@ pub(crate) fn answered(
     outcomes.put_in_order();
     let answered = outcomes.iter().map(|(policy, _)| policy);
     if answered.eq(charges.iter().map(|charge| charge.policy)) {
+        soften(charges, &mut outcomes);
         return Ok(outcomes);
     }
     let cause = "it answered about other policies than it was asked about";
     Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
+}
+
+/// Marks the outcomes of soft charges, so that a store need not.
+pub(super) fn soften(charges: &[Charge], outcomes: &mut Outcomes) {
+    if charges.iter().any(Charge::is_soft) {
+        outcomes.soften(|policy| {
+            let of = |charge: &&Charge| charge.policy == policy;
+            charges.iter().find(of).is_some_and(Charge::is_soft)
+        });
+    }
 }

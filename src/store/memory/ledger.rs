@@ -12,6 +12,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::key::Key;
+use crate::store::verdict::soften;
 use crate::store::{Charge, Ledger, Reply, Verdict};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
@@ -77,7 +78,7 @@ impl MemoryLedger {
 
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
         match charges {
-            [charge] if charge.policy < self.policies.len() => {
+            [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
                 let ask = self.ask(&charge.key, charge.cost);
                 self.decide_one(charge.policy, ask, wanted, outcomes)
             }
@@ -115,10 +116,15 @@ impl MemoryLedger {
             if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
                 let ask = self.ask(&charge.key, charge.cost);
                 let counter = &*self.policies[policy].counter;
-                decision.parts.push(Part::new(policy, counter, ask));
+                decision.parts.push(Part {
+                    is_soft: charge.is_soft,
+                    ..Part::new(policy, counter, ask)
+                });
             }
         }
-        decision.decide(outcomes)
+        let allowed = decision.decide(outcomes);
+        soften(charges, outcomes);
+        allowed
     }
 
     #[inline]
@@ -152,6 +158,8 @@ struct Part<'a> {
     counted: Counted,
     glance: Glance,
     allowed: bool,
+    /// Whether it denies nothing, and is left out where it does not fit.
+    is_soft: bool,
     lock: Option<Lock<'a>>,
     /// Whether a place was made for the key in this decision.
     is_new: bool,
@@ -197,7 +205,7 @@ impl Decision<'_> {
         let mut allowed = true;
         for part in &mut self.parts {
             part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
-            allowed &= part.allowed;
+            allowed &= part.allowed || part.is_soft;
         }
         // Those that are charged are told afterwards.
         for part in self
@@ -258,8 +266,8 @@ impl Decision<'_> {
             return Err(Changed);
         }
         for part in &mut self.parts {
-            if let Some(lock) = &mut part.lock
-                && part.ask.cost > 0
+            if part.charges()
+                && let Some(lock) = &mut part.lock
             {
                 let mut told = Told {
                     wanted: self.wanted,
@@ -317,20 +325,22 @@ impl<'a> Part<'a> {
             counted: Counted::Apart,
             glance: Glance::default(),
             allowed: false,
+            is_soft: false,
             lock: None,
             is_new: false,
             attempts: 0,
         }
     }
 
+    /// Whether it is charged if the request is allowed.
     fn charges(&self) -> bool {
-        self.ask.cost > 0
+        self.ask.cost > 0 && self.allowed
     }
 
     /// Makes sure that the key has a place, if it is to be charged.
     fn place(&mut self, now: Micros) -> Result<(), NoRoom> {
-        if let Some(lock) = &mut self.lock
-            && self.ask.cost > 0
+        if self.charges()
+            && let Some(lock) = &mut self.lock
         {
             self.is_new = self.counter.place(&self.glance, self.ask, lock, now)?;
         }

@@ -1,0 +1,71 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::ConfigError;
+use crate::key::Head;
+
+/// Which requests are decided without asking a policy.
+#[derive(Clone, Default)]
+pub(super) struct Lists {
+    denied: Vec<Arc<Condition>>,
+    allowed: Vec<Arc<Condition>>,
+    /// Whole paths, without a query.
+    exempt_paths: Vec<String>,
+}
+
+type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
+
+/// What the lists say of a request.
+pub(super) enum Listed {
+    Denied,
+    Allowed,
+    Nowhere,
+}
+
+impl Lists {
+    pub(super) fn deny(&mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) {
+        self.denied.push(Arc::new(condition));
+    }
+
+    pub(super) fn allow(&mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) {
+        self.allowed.push(Arc::new(condition));
+    }
+
+    pub(super) fn exempt_path(&mut self, path: String) {
+        self.exempt_paths.push(path);
+    }
+
+    /// Refuses a path that no request can have.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let is_path = |path: &str| path.starts_with('/') && !path.contains(['?', '#', '*', '{']);
+        match self.exempt_paths.iter().find(|path| !is_path(path)) {
+            None => Ok(()),
+            Some(path) => {
+                let remedy =
+                    "give a whole path as it is sent, such as /health; for others there is `allow`";
+                Err(ConfigError::quoting("exempt path", path, remedy))
+            }
+        }
+    }
+
+    pub(super) fn look_up(&self, head: &Head<'_>) -> Listed {
+        let holds = |condition: &Arc<Condition>| condition(head);
+        if self.denied.iter().any(holds) {
+            return Listed::Denied;
+        }
+        if self.exempt_paths.iter().any(|path| path == head.path())
+            || self.allowed.iter().any(holds)
+        {
+            return Listed::Allowed;
+        }
+        Listed::Nowhere
+    }
+}
+
+impl fmt::Debug for Lists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lists")
+            .field("exempt_paths", &self.exempt_paths)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,90 @@
+//! Finds a layer that stands on a route twice, and one that is built anew for each request.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use crate::diagnostics::{Diagnostic, Warning};
+
+static TWICE: Warning = Warning::new(Diagnostic::new(
+    "TRL004",
+    "RateLimitLayer",
+    "a request has passed the same rate limiting layer twice, and is charged twice",
+    "add the layer to the router or to the route, not to both",
+));
+
+static FOR_EACH_REQUEST: Warning = Warning::new(Diagnostic::new(
+    "TRL005",
+    "RateLimitLayer",
+    "rate limiting layers are built for one request each and forget at once whom they have counted",
+    "build the layer once, outside the handler, and clone it or the service around which it stands",
+));
+
+/// How many layers one within another are remembered.
+const DEPTH: usize = 4;
+
+thread_local! {
+    /// The gates within which this thread calls or polls a service, the innermost first.
+    static WITHIN: Cell<[usize; DEPTH]> = const { Cell::new([0; DEPTH]) };
+}
+
+/// While it lives, this thread is within a gate.
+pub(super) struct Within {
+    before: [usize; DEPTH],
+}
+
+impl Within {
+    /// `gate` is any number that is the same for all clones of a layer, and not 0.
+    pub(super) fn enter(gate: usize) -> Self {
+        let before = WITHIN.get();
+        let [first, second, third, _] = before;
+        WITHIN.set([gate, first, second, third]);
+        Self { before }
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        WITHIN.set(self.before);
+    }
+}
+
+/// Warns, once, if this thread is within this gate already.
+pub(super) fn look_for_itself(gate: usize) {
+    if WITHIN.get().contains(&gate) {
+        TWICE.say();
+    }
+}
+
+/// How many requests a gate has seen, as far as one and more than one differ.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    requests: AtomicU8,
+}
+
+/// So many gates in a row, each dropped after its only request, are no accident.
+const IN_A_ROW: u32 = 100;
+
+impl Life {
+    pub(super) fn request(&self) {
+        const MANY: u8 = 2;
+        // Written twice at most or so: a write by every request would be shared by all processors.
+        if self.requests.load(Ordering::Relaxed) < MANY {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        static SHORT: AtomicU32 = AtomicU32::new(0);
+        match self.requests.load(Ordering::Relaxed) {
+            0 => {}
+            1 => {
+                if SHORT.fetch_add(1, Ordering::Relaxed) >= IN_A_ROW {
+                    FOR_EACH_REQUEST.say();
+                }
+            }
+            _ => SHORT.store(0, Ordering::Relaxed),
+        }
+    }
+}

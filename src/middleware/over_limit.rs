@@ -1,0 +1,45 @@
+use crate::decision::Decision;
+
+/// Marks a request that is over the limit of a [soft](crate::Policy::soft) policy; found in its
+/// extensions by those who serve it.
+///
+/// ```
+/// use axum::{Extension, Router, body::Body, http::Request, routing::get};
+/// use http_body_util::BodyExt;
+/// use tower::ServiceExt;
+/// use tower_ratelimit::middleware::OverLimit;
+/// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+///
+/// async fn search(over: Option<Extension<OverLimit>>) -> &'static str {
+///     if over.is_some() { "the cached answer" } else { "a fresh answer" }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let fresh = Policy::new("fresh", FixedWindow::per_hour(1)).soft().key(key::header("x-user"));
+/// let layer = RateLimitLayer::builder().policy(fresh).build()?;
+/// let app: Router = Router::new().route("/", get(search)).layer(layer);
+///
+/// for expected in ["a fresh answer", "the cached answer"] {
+///     let response = app.clone().oneshot(Request::new(Body::empty())).await?;
+///     assert_eq!(response.into_body().collect().await?.to_bytes(), expected);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OverLimit {
+    decision: Decision,
+}
+
+impl OverLimit {
+    pub(super) fn new(decision: Decision) -> Self {
+        Self { decision }
+    }
+
+    /// The decision: [`over_limit`](Decision::over_limit) tells which policies it is over, and
+    /// how long until it would be within them again.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+}

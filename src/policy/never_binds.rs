@@ -1,0 +1,230 @@
+//! Finds a policy that another makes pointless: whatever it would deny, the other denies.
+
+use crate::algorithm::Algorithm;
+use crate::diagnostics::{Diagnostic, warn_once_of};
+
+const NEVER_BINDS: Diagnostic = Diagnostic::new(
+    "TRL006",
+    "",
+    "a policy can never deny anything, since another of the same clients is at least as strict",
+    "leave it out, or give it a smaller limit or a slower rate than the other's",
+);
+
+/// As much of a policy as tells whether another makes it pointless.
+pub(crate) struct Scope<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) algorithm: &'a Algorithm,
+    pub(crate) is_soft: bool,
+    /// What tells whose requests are counted, at which cost; `None` if nothing does.
+    pub(crate) counts: Option<String>,
+    /// Whether there are requests to which it does not apply.
+    pub(crate) is_conditional: bool,
+}
+
+/// Warns of each policy that can never bind because of another.
+pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
+    for (index, policy) in policies.iter().enumerate() {
+        let by = policies.iter().enumerate().find(|(other, stricter)| {
+            let first_of_equals = index < *other && policy.is_pointless_beside(stricter);
+            *other != index
+                && policy.is_pointless_beside(stricter)
+                && !(first_of_equals && stricter.is_pointless_beside(policy))
+        });
+        if let Some((_, stricter)) = by {
+            let subject = format!("policy {:?} beside {:?}", policy.name, stricter.name);
+            warn_once_of(&NEVER_BINDS, &subject);
+        }
+    }
+}
+
+impl Scope<'_> {
+    fn is_pointless_beside(&self, other: &Self) -> bool {
+        let same_requests =
+            self.counts.is_some() && self.counts == other.counts && !other.is_conditional;
+        same_requests && !other.is_soft && never_binds(self.algorithm, other.algorithm)
+    }
+}
+
+/// What an algorithm admits at most: a limit in each period, and between two periods or in a span
+/// that touches two of them as its kind says.
+#[derive(Clone, Copy)]
+struct Bound {
+    kind: Kind,
+    limit: u128,
+    /// Microseconds; of a bucket, those in which `per_period` drain.
+    period: u128,
+    per_period: u128,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// No span of a period has more than the limit.
+    Sliding,
+    /// Windows that begin at multiples of the period.
+    Aligned,
+    /// Windows that begin at any time.
+    Anchored,
+    Bucket,
+}
+
+impl Bound {
+    /// Of an algorithm that is to be stricter than another: as much as it may admit.
+    fn above(algorithm: &Algorithm) -> Option<Self> {
+        let (kind, quota) = match algorithm {
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => (Kind::Aligned, None),
+            Algorithm::AnchoredWindow(_) => (Kind::Anchored, None),
+            Algorithm::SlidingLog(_) | Algorithm::SlidingSlots(_) => (Kind::Sliding, None),
+            Algorithm::LeakyBucket(bucket) => (Kind::Bucket, Some(bucket.quota())),
+            Algorithm::Gcra(gcra) => (Kind::Bucket, Some(gcra.quota())),
+            Algorithm::TokenBucket(bucket) if !bucket.is_by_interval() => {
+                (Kind::Bucket, Some(bucket.quota()))
+            }
+            Algorithm::TokenBucket(_) | Algorithm::Unlimited => return None,
+        };
+        let limit = u128::from(algorithm.limit()?);
+        let (per_period, period) = match quota {
+            Some(quota) => (quota.limit().into(), quota.period()),
+            None => (limit, algorithm.period()?),
+        };
+        Some(Self {
+            kind,
+            limit,
+            period: period.as_micros(),
+            per_period,
+        })
+    }
+
+    /// Of an algorithm that may be pointless: the span over which it counts. Estimates and slots
+    /// reach up to twice as far back as their period.
+    fn below(algorithm: &Algorithm) -> Option<Self> {
+        let bound = Self::above(algorithm).filter(|bound| bound.limit > 0)?;
+        Some(match algorithm {
+            Algorithm::SlidingWindow(_) | Algorithm::SlidingSlots(_) => Self {
+                kind: Kind::Sliding,
+                period: 2 * bound.period,
+                ..bound
+            },
+            _ => bound,
+        })
+    }
+}
+
+/// Whether every sequence of requests that `strict` admits is one of which `lenient` denies none.
+///
+/// Where the answer is yes it is proved: by what `strict` admits at most in a span of any length.
+/// Where it is no, nothing may be known.
+fn never_binds(lenient: &Algorithm, strict: &Algorithm) -> bool {
+    let (Some(lenient), Some(strict)) = (Bound::below(lenient), Bound::above(strict)) else {
+        return false;
+    };
+    let is_faster = |lenient: Bound, strict: Bound| {
+        strict.per_period * lenient.period <= lenient.per_period * strict.period
+    };
+    match (lenient.kind, strict.kind) {
+        (Kind::Bucket, Kind::Bucket | Kind::Sliding) => {
+            strict.limit <= lenient.limit && is_faster(lenient, strict)
+        }
+        // A short span may touch two windows, and have the limit of both.
+        (Kind::Bucket, Kind::Aligned | Kind::Anchored) => {
+            2 * strict.limit <= lenient.limit && is_faster(lenient, strict)
+        }
+        (_, Kind::Bucket) => {
+            strict.limit + strict.per_period * lenient.period / strict.period.max(1)
+                <= lenient.limit
+        }
+        (_, Kind::Sliding) => strict.limit <= lenient.limit && strict.period >= lenient.period,
+        (Kind::Aligned, Kind::Aligned) if strict.period.is_multiple_of(lenient.period) => {
+            strict.limit <= lenient.limit
+        }
+        (_, Kind::Aligned | Kind::Anchored) => {
+            2 * strict.limit <= lenient.limit && strict.period >= lenient.period
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::algorithm::State;
+    use crate::clock::Micros;
+
+    fn algorithm() -> impl Strategy<Value = Algorithm> {
+        let kind = prop::sample::select(vec![
+            "fixed-window",
+            "anchored-window",
+            "sliding-window",
+            "sliding-slots",
+            "sliding-log",
+            "token-bucket",
+            "leaky-bucket",
+            "token-bucket-interval",
+            "gcra",
+        ]);
+        let period = prop::sample::select(vec![10_u32, 20, 30, 40, 60, 120]);
+        (kind, 1..6_u32, period, 1..8_u32).prop_map(|(kind, limit, period, size)| {
+            let size = match kind {
+                "token-bucket" | "gcra" => format!(" burst {size}"),
+                "leaky-bucket" => format!(" capacity {size}"),
+                "sliding-slots" => " slots 5".to_owned(),
+                _ => String::new(),
+            };
+            format!("{kind} {limit}/{period}ms{size}").parse().unwrap()
+        })
+    }
+
+    fn pointless_pair() -> impl Strategy<Value = (Algorithm, Algorithm)> {
+        let pair = (algorithm(), algorithm());
+        pair.prop_filter("may bind", |(lenient, strict)| never_binds(lenient, strict))
+    }
+
+    proptest! {
+        // Rejected pairs count over the whole run.
+        #![proptest_config(ProptestConfig { max_local_rejects: u32::MAX, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_is_said_never_to_bind_denies_nothing_that_the_other_allows(
+            (lenient, strict) in pointless_pair(),
+            start in 0..200_u64,
+            attempts in prop::collection::vec((0..15_u64, 1..3_u32), 1..80),
+        ) {
+            let mut states = (State::NEW, State::NEW);
+            let mut now = Micros::new(1_700_000_000_000_000 + start * 1_000);
+            for (pause, cost) in attempts {
+                now = now.saturating_add(Micros::new(pause * 1_000));
+                let (by_lenient, after_lenient) = lenient.step(states.0.clone(), now, cost);
+                let (by_strict, after_strict) = strict.step(states.1.clone(), now, cost);
+                prop_assert!(by_lenient.is_allowed() || !by_strict.is_allowed());
+                if by_lenient.is_allowed() && by_strict.is_allowed() {
+                    states = (after_lenient, after_strict);
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn assert_never_binds(expected: bool, lenient: &str, strict: &str) {
+        let told = never_binds(&lenient.parse().unwrap(), &strict.parse().unwrap());
+        assert_eq!(told, expected, "{lenient} beside {strict}");
+    }
+
+    #[test]
+    fn f79_the_common_mistakes_are_found_and_what_makes_sense_is_not() {
+        for kind in ["fixed-window", "sliding-log", "token-bucket", "gcra"] {
+            let of = |quota: &str| format!("{kind} {quota}");
+            assert_never_binds(true, &of("10/min"), &of("10/h"));
+            assert_never_binds(false, &of("10/h"), &of("10/min"));
+            assert_never_binds(false, &of("10/s"), &of("100/min"));
+        }
+        assert_never_binds(true, "fixed-window 100/min", "fixed-window 50/h");
+        assert_never_binds(true, "fixed-window 1000/s", "token-bucket 10/s burst 20");
+        assert_never_binds(false, "fixed-window 10/s", "fixed-window 100/min");
+        assert_never_binds(true, "sliding-window 20/min", "fixed-window 10/h");
+        // Ten at the end of an hour, and ten more in the next.
+        assert_never_binds(false, "sliding-log 10/min", "fixed-window 10/h");
+        assert_never_binds(false, "unlimited", "fixed-window 10/h");
+        assert_never_binds(false, "fixed-window 10/h", "unlimited");
+        assert_never_binds(false, "fixed-window 0/min", "fixed-window 0/h");
+    }
+}
