@@ -24,6 +24,13 @@
 //! The address has to be asked for where the service is started:
 //! `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())`.
 //!
+//! # Where the layer belongs
+//!
+//! Outside everything that costs (parsing, authentication, compression), so that a refusal is
+//! cheap, and inside `CorsLayer`, or a browser sees a refusal as a network error. A policy by user
+//! stands inside authentication, and another layer outside it counts by address. More in
+//! [`middleware`](middleware#where-the-layer-belongs).
+//!
 //! # Where to go
 //!
 //! - [`middleware`]: the layer, its defaults, and where it belongs among other layers

@@ -19,9 +19,10 @@ use tower::ServiceExt;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{self, Extract, Head, IntoKey, Key, Missing};
+use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
-use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, StoreError, TokenBucket};
+use tower_ratelimit::{ConfigError, FixedWindow, Policy, RateLimitLayer, StoreError, TokenBucket};
 use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -134,6 +135,22 @@ fn diagnostic_of(answers: &[Answer]) -> Diagnostic {
     let diagnostics: Vec<_> = diagnostics.collect();
     assert!(diagnostics.windows(2).all(|pair| pair[0] == pair[1]));
     diagnostics[0]
+}
+
+/// The log has one line, a warning with this code about this subject.
+#[track_caller]
+fn assert_warns_once(lines: &[Line], code: &str, subject: &str) {
+    let [line] = lines else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(line.level, Level::WARN);
+    let told = ["code", "subject"].map(|name| &*line.fields[name]);
+    assert_eq!(told, [code, subject]);
+    let page = include_str!("../docs/diagnostics.md");
+    assert!(
+        page.contains(&format!("# `{code}`: ")),
+        "{code} has no page"
+    );
 }
 
 /// The log has one line, an error that says all of a diagnostic.
@@ -284,4 +301,131 @@ fn a_store_that_fails_is_a_warning_with_its_cause_which_the_client_is_not_told()
     let (answers, lines) = ask(&limit, 3);
     assert_eq!(answers.len(), 3);
     assert!(lines.is_empty(), "{lines:?}");
+}
+
+/// The answers of a router to so many requests that have no key, and what was logged meanwhile.
+fn statuses(app: &Router, times: usize) -> (Vec<StatusCode>, Vec<Line>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    Log::of(|| {
+        let ask = || app.clone().oneshot(Request::new(Body::empty()));
+        let ask = |_| runtime.block_on(ask()).unwrap().status();
+        (0..times).map(ask).collect()
+    })
+}
+
+fn hello() -> Router {
+    Router::new().route("/", get(|| async { "hello" }))
+}
+
+#[test]
+fn a_key_that_is_said_to_be_missing_at_times_is_no_mistake() {
+    for no_key in [NoKey::Skip, NoKey::Shared] {
+        let policy = Policy::new("user", TokenBucket::per_second(9))
+            .key(key::extension::<u8>())
+            .no_key(no_key);
+        let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
+        let (answers, lines) = statuses(&hello().layer(limit), 3);
+        assert_eq!(answers, [StatusCode::OK; 3]);
+        assert!(lines.is_empty(), "{lines:?}");
+    }
+}
+
+#[test]
+fn f80_f81_a_layer_that_stands_on_a_route_twice_is_warned_of_once() {
+    let everybody = |_: &Head<'_>| "everybody";
+    let many = || RateLimitLayer::new(everybody, TokenBucket::per_second(100));
+    let (once, twice) = (many(), many());
+
+    // Two layers one within the other, and one layer on two routes, are meant so.
+    let fine = Router::new()
+        .route("/other", get(|| async { "other" }).layer(twice.clone()))
+        .merge(hello().layer(twice.clone()))
+        .layer(once.clone());
+    let (_, lines) = statuses(&fine, 3);
+    assert!(lines.is_empty(), "{lines:?}");
+
+    // One layer added to a route and to the router around it, with another between.
+    let doubled = hello()
+        .layer(twice.clone())
+        .layer(once.clone())
+        .layer(twice);
+    let (_, lines) = statuses(&doubled, 3);
+    assert_warns_once(&lines, "TRL004", "RateLimitLayer");
+}
+
+#[test]
+fn f80_layers_that_are_built_for_each_request_are_warned_of_once() {
+    // As many as a reload of the configuration never makes.
+    let (_, lines) = Log::of(|| {
+        for _ in 0..300 {
+            let app = hello().layer(limit(|_: &Head<'_>| "everybody"));
+            assert_eq!(statuses(&app, 1).0, [StatusCode::OK]);
+        }
+    });
+    assert_warns_once(&lines, "TRL005", "RateLimitLayer");
+}
+
+#[test]
+fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
+    let by_header = |name: &str, algorithm: FixedWindow| {
+        Policy::new(name, algorithm).key(key::header("x-api-key"))
+    };
+    let minute = || by_header("minute", FixedWindow::per_minute(10));
+    let hour = || by_header("hour", FixedWindow::per_hour(10));
+    let build = |policies: [Policy<Http>; 2]| {
+        Log::of(|| {
+            RateLimitLayer::builder()
+                .policies(policies)
+                .build()
+                .unwrap()
+        })
+        .1
+    };
+    for apart in [
+        // Other clients, other requests, other costs, or one that denies nothing.
+        [minute().key_of_somebody_else(), hour()],
+        [minute(), hour().when(|head| head.method() == "POST")],
+        [minute(), hour().cost(|_| 2)],
+        [minute(), hour().soft()],
+        [minute(), hour().no_key(NoKey::Skip)],
+        [minute(), by_header("hour", FixedWindow::per_hour(100))],
+        [
+            Policy::new("minute", FixedWindow::per_minute(10)).key(|_: &Head<'_>| "a"),
+            Policy::new("hour", FixedWindow::per_hour(10)).key(|_: &Head<'_>| "a"),
+        ],
+    ] {
+        let lines = build(apart);
+        assert!(lines.is_empty(), "{lines:?}");
+    }
+    let some_of_them = || build([minute().when(|head| head.method() == "POST"), hour()]);
+    assert_warns_once(
+        &some_of_them(),
+        "TRL006",
+        r#"policy "minute" beside "hour""#,
+    );
+    assert!(some_of_them().is_empty());
+    let lines = build([by_header("day", FixedWindow::per_day(9)), hour()]);
+    assert_warns_once(&lines, "TRL006", r#"policy "hour" beside "day""#);
+
+    // Without HTTP, all policies count the same.
+    let (_, lines) = Log::of(|| {
+        let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10)));
+        tower_ratelimit::Limiter::builder()
+            .policies(same)
+            .build()
+            .unwrap()
+    });
+    assert_warns_once(&lines, "TRL006", r#"policy "two" beside "one""#);
+}
+
+trait OfSomebodyElse {
+    fn key_of_somebody_else(self) -> Policy<Http>;
+}
+
+impl OfSomebodyElse for Policy<Http> {
+    fn key_of_somebody_else(self) -> Policy<Http> {
+        Policy::new(self.name(), *self.algorithm()).key(key::header("x-tenant"))
+    }
 }

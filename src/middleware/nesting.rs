@@ -61,8 +61,8 @@ pub(super) struct Life {
     requests: AtomicU8,
 }
 
-/// So many gates in a row, each dropped after its only request, are no accident.
-const IN_A_ROW: u32 = 100;
+/// So many gates that were dropped after their only request are no accident.
+const SHORT_LIVED: u32 = 100;
 
 impl Life {
     pub(super) fn request(&self) {
@@ -77,14 +77,9 @@ impl Life {
 impl Drop for Life {
     fn drop(&mut self) {
         static SHORT: AtomicU32 = AtomicU32::new(0);
-        match self.requests.load(Ordering::Relaxed) {
-            0 => {}
-            1 => {
-                if SHORT.fetch_add(1, Ordering::Relaxed) >= IN_A_ROW {
-                    FOR_EACH_REQUEST.say();
-                }
-            }
-            _ => SHORT.store(0, Ordering::Relaxed),
+        let saw_one = self.requests.load(Ordering::Relaxed) == 1;
+        if saw_one && SHORT.fetch_add(1, Ordering::Relaxed) + 1 == SHORT_LIVED {
+            FOR_EACH_REQUEST.say();
         }
     }
 }

@@ -1,0 +1,126 @@
+//! Requests from which no key can be taken.
+
+use http::StatusCode;
+use tower_ratelimit::key::{self, Head, Missing};
+use tower_ratelimit::policy::NoKey;
+use tower_ratelimit::response::Refusal;
+use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
+
+use crate::exchange::{Behind, Hello, ask, everybody, get, get_with, limited_hello};
+
+fn by_header(no_key: Option<NoKey>) -> Hello {
+    let policy = Policy::new("key", FixedWindow::per_day(1)).key(key::header("x-api-key"));
+    let policy = match no_key {
+        Some(no_key) => policy.no_key(no_key),
+        None => policy,
+    };
+    limited_hello([policy]).1
+}
+
+fn by_extension(no_key: NoKey) -> Hello {
+    let policy = Policy::new("user", FixedWindow::per_day(1)).key(key::extension::<u64>());
+    limited_hello([policy.no_key(no_key)]).1
+}
+
+#[test]
+fn f54_who_leaves_the_key_out_shares_one_quota_unless_it_is_said() {
+    for service in [
+        by_header(None),
+        by_header(Some(NoKey::Shared)),
+        by_extension(NoKey::Shared),
+    ] {
+        assert_eq!(ask(&service, get()).status, StatusCode::OK);
+        let answer = ask(&service, get());
+        assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(matches!(answer.refusal, Some(Refusal::Denied(_))));
+    }
+    // Apart from all who have one, even an empty one.
+    let service = by_header(None);
+    for request in [get(), get_with([("x-api-key", 1)])] {
+        assert_eq!(ask(&service, request).status, StatusCode::OK);
+    }
+}
+
+#[test]
+fn f54_a_policy_that_skips_them_does_not_apply_to_them() {
+    for service in [by_header(Some(NoKey::Skip)), by_extension(NoKey::Skip)] {
+        for _ in 0..3 {
+            let answer = ask(&service, get());
+            assert_eq!(answer.status, StatusCode::OK);
+            answer.assert_no_fields();
+        }
+    }
+    let service = by_header(Some(NoKey::Skip));
+    for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        assert_eq!(ask(&service, get_with([("x-api-key", 1)])).status, status);
+    }
+}
+
+#[test]
+fn f54_a_policy_that_refuses_them_charges_nothing() {
+    let refuse = NoKey::Refuse(StatusCode::UNAUTHORIZED);
+    let (_, service) = limited_hello([
+        everybody("all", FixedWindow::per_day(1)),
+        Policy::new("key", FixedWindow::per_day(9))
+            .key(key::header("x-api-key"))
+            .no_key(refuse),
+    ]);
+    for _ in 0..3 {
+        let answer = ask(&service, get());
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            answer.text(),
+            r#"{"type":"about:blank","title":"Unauthorized","status":401}"#
+        );
+        assert_eq!(
+            answer.field("content-type"),
+            Some("application/problem+json")
+        );
+        assert_eq!(answer.field("cache-control"), Some("no-store"));
+        answer.assert_no_fields();
+        assert!(matches!(
+            answer.refusal,
+            Some(Refusal::NoKey(Missing::ByClient))
+        ));
+    }
+    assert_eq!(
+        ask(&service, get_with([("x-api-key", 1)])).status,
+        StatusCode::OK
+    );
+}
+
+#[test]
+fn a_status_without_a_name_of_its_own_has_a_title_all_the_same() {
+    let service = by_header(Some(NoKey::Refuse(StatusCode::from_u16(499).unwrap())));
+    let answer = ask(&service, get());
+    assert_eq!(
+        answer.text(),
+        r#"{"type":"about:blank","title":"Refused","status":499}"#
+    );
+}
+
+#[test]
+fn a_status_that_refuses_nothing_is_refused_when_the_layer_is_built() {
+    for status in [StatusCode::OK, StatusCode::FOUND, StatusCode::CONTINUE] {
+        let policy = everybody("all", FixedWindow::per_day(1)).no_key(NoKey::Refuse(status));
+        let error = RateLimitLayer::builder()
+            .policy(policy)
+            .build()
+            .unwrap_err();
+        assert_eq!((error.field(), error.value()), ("no_key", status.as_str()));
+        assert_eq!(
+            error.remedy(),
+            "refuse with a status from 400 to 599, such as 401"
+        );
+    }
+}
+
+#[test]
+fn a_policy_that_does_not_apply_wants_no_key() {
+    let policy = Policy::new("key", FixedWindow::per_day(1))
+        .key(key::header("x-api-key"))
+        .when(|head: &Head<'_>| head.method() == "POST")
+        .no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED));
+    let layer = RateLimitLayer::builder().policy(policy).build().unwrap();
+    assert_eq!(ask(&Hello::behind(&layer), get()).status, StatusCode::OK);
+}
