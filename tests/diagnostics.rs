@@ -358,7 +358,7 @@ fn f80_f81_a_layer_that_stands_on_a_route_twice_is_warned_of_once() {
 #[test]
 fn f80_layers_that_are_built_for_each_request_are_warned_of_once() {
     // As many as a reload of the configuration never makes.
-    let (_, lines) = Log::of(|| {
+    let ((), lines) = Log::of(|| {
         for _ in 0..300 {
             let app = hello().layer(limit(|_: &Head<'_>| "everybody"));
             assert_eq!(statuses(&app, 1).0, [StatusCode::OK]);
