@@ -12,7 +12,9 @@ start() { # example, NAME=value…
     local example=$1
     shift
     cargo build --quiet --example "$example"
-    env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >"$work/log" 2>&1 &
+    # Before the example is there to write it, since it is read at once.
+    : >"$work/log"
+    env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >>"$work/log" 2>&1 &
     server=$!
     for _ in $(seq 300); do
         url=$(sed -n 's/^listening on \(http:[^ ]*[0-9]\).*/\1/p' "$work/log")
