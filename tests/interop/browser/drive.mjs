@@ -53,14 +53,15 @@ try {
 
   const refusal = plain.at(-1);
   for (const answer of preflighted) assert.equal(answer.status, 200, "after a preflight");
-  for (const answer of [...preflighted, ...plain]) assert.equal(answer.policy, POLICY);
-  const full = new RegExp(`^"sliding-log";r=${LIMIT - 1};t=[1-3]$`);
-  assert.match(preflighted[0].rateLimit, full);
-  assert.match(plain[0].rateLimit, full, "preflights cost the address nothing");
   assert.equal(refusal.status, 429, "a refusal can be read");
   assert.ok(plain.length > LIMIT, "no refusal below the limit");
-  assert.match(refusal.retryAfter, /^[1-3]$/);
-  assert.equal(refusal.rateLimit, `"sliding-log";r=0;t=${refusal.retryAfter}`);
+  for (const { policy } of [...preflighted, ...plain])
+    assert.equal(policy, POLICY, `the policy is ${policy}`);
+  const first = new RegExp(`^"sliding-log";r=${LIMIT - 1};t=[1-3]$`);
+  assert.ok(first.test(preflighted[0].rateLimit), "one is taken of a full quota");
+  assert.ok(first.test(plain[0].rateLimit), "preflights cost the address nothing");
+  assert.ok(/^[1-3]$/.test(refusal.retryAfter), `retry-after is ${refusal.retryAfter}`);
+  assert.equal(refusal.rateLimit, `"sliding-log";r=0;t=${refusal.retryAfter}`, "t is the wait");
   assert.equal(afterwards.status, 200, `after the ${refusal.retryAfter} s that were told`);
   console.log(`browser: a page of ${origin} read every field of ${url}, waited and passed`);
 } catch (error) {
