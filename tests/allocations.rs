@@ -10,8 +10,9 @@ use std::task::{Context, Poll, Waker};
 use allocation_counter::measure;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Layer, Service, service_fn};
+use tower_ratelimit::key::{Extract, Head, Secret};
 use tower_ratelimit::{Algorithm, Limiter, Policy, RateLimitLayer, TokenBucket, key};
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -132,6 +133,58 @@ fn an_allowed_request_without_fields_allocates_nothing() {
 fn a_request_that_no_policy_is_about_allocates_nothing() {
     let none = RateLimitLayer::new(key::client_ip(), Algorithm::Unlimited);
     assert_eq!(layer_allocations(&none, StatusCode::OK), 0);
+}
+
+/// How often a key is made of a request in which everything short is there.
+fn key_allocations(extractor: &impl Extract) -> u64 {
+    let mut request = Request::get("/?q=a").body(()).unwrap();
+    for (name, value) in [
+        ("x-key", "ann"),
+        ("cookie", "a=b; sid=0123456789abcdef"),
+        ("authorization", "Bearer 0123456789abcdef"),
+    ] {
+        let value = HeaderValue::from_static(value);
+        request.headers_mut().insert(name, value);
+    }
+    request
+        .extensions_mut()
+        .insert(SocketAddr::from((ADDRESS, 4711)));
+    allocations(|| assert!(extractor.extract(&Head::of(&request)).is_ok()))
+}
+
+#[test]
+fn no_extractor_and_no_combination_allocates() {
+    let secret = Secret::new([7; 32]).unwrap();
+    let x = || key::header("x-key");
+    for (name, count) in [
+        ("header", key_allocations(&x())),
+        ("cookie", key_allocations(&key::cookie("sid"))),
+        ("bearer", key_allocations(&key::bearer_token())),
+        ("query", key_allocations(&key::query("q"))),
+        ("method", key_allocations(&key::method())),
+        ("or", key_allocations(&key::header("y").or(x()))),
+        ("and", key_allocations(&key::client_ip().and(x()))),
+        ("map", key_allocations(&x().map(str::len))),
+        ("prefix", key_allocations(&x().prefix("tenant"))),
+        ("hashed", key_allocations(&x().hashed(&secret))),
+    ] {
+        assert_eq!(count, 0, "{name}");
+    }
+}
+
+#[test]
+fn conditions_allocate_nothing() {
+    let mut request = Request::new(());
+    request
+        .extensions_mut()
+        .insert(SocketAddr::from((ADDRESS, 4711)));
+    let inside = key::client_ip().within(["10.0.0.0/8", "192.0.2.0/24"]);
+    let listed = key::client_ip().one_of([ADDRESS]);
+    let count = allocations(|| {
+        let head = Head::of(&request);
+        assert!(inside(&head) && listed(&head));
+    });
+    assert_eq!(count, 0);
 }
 
 #[test]

@@ -1,3 +1,7 @@
+use std::net::IpAddr;
+
+use super::combinators::{combinators, hashed, map, within};
+use super::take::Take;
 use super::{Extract, Head, Key, Missing, PeerIp, peer_ip};
 
 /// The address of the client.
@@ -15,6 +19,14 @@ pub struct ClientIp {
     peer: PeerIp,
 }
 
+impl Take for ClientIp {
+    type Out<'a> = IpAddr;
+
+    fn take(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+        self.peer.take(head)
+    }
+}
+
 impl Extract for ClientIp {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.peer.extract(head)
@@ -24,3 +36,8 @@ impl Extract for ClientIp {
         Some(format!("{self:?}"))
     }
 }
+
+combinators!(ClientIp);
+hashed!(ClientIp);
+map!(ClientIp, IpAddr);
+within!(ClientIp);

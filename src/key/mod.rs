@@ -4,23 +4,54 @@
 //! this module, or a closure over the request's [`Head`].
 //!
 //! ```
-//! use tower_ratelimit::key::{self, Head, IntoKey, Key};
+//! use tower_ratelimit::key::{self, Head, IntoKey};
 //! use tower_ratelimit::{Policy, TokenBucket};
 //!
 //! /// Put into the request's extensions by the layer that authenticates, outside this one.
 //! #[derive(Clone)]
-//! struct UserId(u64);
-//!
-//! impl IntoKey for UserId {
-//!     fn into_key(self) -> Key {
-//!         self.0.into_key()
-//!     }
+//! struct User {
+//!     id: u64,
 //! }
 //!
+//! let user = key::extension::<User>().map(|user: &User| user.id);
 //! let by_address = Policy::new("address", TokenBucket::per_second(20)).key(key::client_ip());
-//! let by_user = Policy::new("user", TokenBucket::per_second(5)).key(key::extension::<UserId>());
+//! let by_user = Policy::new("user", TokenBucket::per_second(5)).key(user.and(key::method()));
 //! let by_tenant = Policy::new("tenant", TokenBucket::per_second(50))
 //!     .key(|head: &Head<'_>| head.header("x-tenant").map(IntoKey::into_key));
+//! ```
+//!
+//! # The extractors
+//!
+//! | extractor | what it reads | who chooses it | if it is not there |
+//! | --- | --- | --- | --- |
+//! | [`client_ip`], [`peer_ip`] | the address | the network | the server's fault |
+//! | [`extension`] | what a layer outside has put there | that layer | the server's fault, or the client's choice if it is [`optional`](Extension::optional) |
+//! | [`header`] | a header field | the client | the client's choice |
+//! | [`bearer_token`] | the token of `Authorization`, hashed | the client | the client's choice |
+//! | [`cookie`] | a cookie, hashed | the client | the client's choice |
+//! | [`query`] | a parameter of the query | the client | the client's choice |
+//! | [`method`] | the method, inventions as one | the client, of ten | is always there |
+//! | [`matched_path`], [`route`] (feature `axum`) | the route's path; with the method | the client, of your routes | the client's choice if no route has matched, the server's fault if the layer is not in a router |
+//! | [`global`] | nothing: one key for everybody | nobody | is always there |
+//! | [`from_fn`] | what a closure says | as there | as the closure says |
+//!
+//! They can be combined: [`or`](Or) takes another if the first is not there, [`and`](And) takes both
+//! as one, [`map`](Map) makes a key of the value in its own type, [`prefix`](Prefix) puts a constant
+//! before it, and [`hashed`](Hashed) keeps 128 bits of a keyed hash of what must not be seen.
+//!
+//! # Conditions and lists
+//!
+//! `one_of` and, where it reads an address, `within` make a condition of an extractor, for
+//! [`Policy::when`](crate::Policy::when):
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Head};
+//! use tower_ratelimit::{Policy, TokenBucket};
+//!
+//! let inside = key::client_ip().within(["10.0.0.0/8", "2001:db8::/32"]);
+//! let policy = Policy::new("strangers", TokenBucket::per_second(5))
+//!     .key(key::client_ip())
+//!     .when(move |head: &Head<'_>| !inside(head));
 //! ```
 //!
 //! # What a client can choose
@@ -38,8 +69,10 @@
 //! which line of code is missing, so that a quota is not shared by a whole site by accident. A
 //! closure says the same by returning [`Missing::ByServer`].
 //!
-//! Where some requests have an identity and others have none, say to which a policy applies:
-//! `.when(|head| head.extension::<UserId>().is_some())`.
+//! Where some requests have an identity and others have none, say to which a policy applies
+//! (`.when(|head| head.extension::<User>().is_some())`), or that the others are counted by something
+//! else: `user.optional().or(key::client_ip())`. Without `optional` nobody is counted as somebody
+//! else because the server has not provided a key.
 //!
 //! # Limits for each plan
 //!
@@ -68,32 +101,92 @@
 //! ```
 
 mod into_key;
+mod secret;
 mod value;
 
 #[cfg(feature = "http")]
+mod and;
+#[cfg(feature = "http")]
+mod bearer_token;
+#[cfg(feature = "http")]
 mod client_ip;
+#[cfg(feature = "http")]
+mod combinators;
+#[cfg(feature = "http")]
+mod cookie;
 #[cfg(feature = "http")]
 mod extension;
 #[cfg(feature = "http")]
 mod extract;
 #[cfg(feature = "http")]
+mod from_fn;
+#[cfg(feature = "http")]
+mod global;
+#[cfg(feature = "http")]
+mod hashed;
+#[cfg(feature = "http")]
 mod head;
 #[cfg(feature = "http")]
 mod header;
 #[cfg(feature = "http")]
+mod list;
+#[cfg(feature = "http")]
+mod map;
+#[cfg(feature = "axum")]
+mod matched_path;
+#[cfg(feature = "http")]
+mod method;
+#[cfg(feature = "http")]
+mod or;
+#[cfg(feature = "http")]
 mod peer_ip;
+#[cfg(feature = "http")]
+mod prefix;
+#[cfg(feature = "http")]
+mod query;
+#[cfg(feature = "axum")]
+mod route;
+#[cfg(feature = "http")]
+mod take;
 
 #[cfg(feature = "http")]
+pub use self::and::And;
+#[cfg(feature = "http")]
+pub use self::bearer_token::{BearerToken, bearer_token};
+#[cfg(feature = "http")]
 pub use self::client_ip::{ClientIp, client_ip};
+#[cfg(feature = "http")]
+pub use self::cookie::{Cookie, cookie};
 #[cfg(feature = "http")]
 pub use self::extension::{Extension, extension};
 #[cfg(feature = "http")]
 pub use self::extract::{Extract, Extracted, Missing};
+#[cfg(feature = "http")]
+pub use self::from_fn::{FromFn, from_fn};
+#[cfg(feature = "http")]
+pub use self::global::{Global, global};
+#[cfg(feature = "http")]
+pub use self::hashed::Hashed;
 #[cfg(feature = "http")]
 pub use self::head::Head;
 #[cfg(feature = "http")]
 pub use self::header::{Header, header};
 pub use self::into_key::IntoKey;
 #[cfg(feature = "http")]
+pub use self::map::Map;
+#[cfg(feature = "axum")]
+pub use self::matched_path::{MatchedPath, matched_path};
+#[cfg(feature = "http")]
+pub use self::method::{Method, method};
+#[cfg(feature = "http")]
+pub use self::or::Or;
+#[cfg(feature = "http")]
 pub use self::peer_ip::{PeerIp, peer_ip};
+#[cfg(feature = "http")]
+pub use self::prefix::Prefix;
+#[cfg(feature = "http")]
+pub use self::query::{Query, query};
+#[cfg(feature = "axum")]
+pub use self::route::{Route, route};
+pub use self::secret::Secret;
 pub use self::value::Key;

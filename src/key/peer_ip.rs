@@ -1,5 +1,7 @@
 use std::net::{IpAddr, SocketAddr};
 
+use super::combinators::{combinators, hashed, map, within};
+use super::take::Take;
 use super::{Extract, Head, IntoKey, Key, Missing};
 use crate::diagnostics::Diagnostic;
 
@@ -29,12 +31,17 @@ const NO_PEER: Diagnostic = Diagnostic::new(
     "serve with `app.into_make_service_with_connect_info::<SocketAddr>()`, or in tests add `.layer(MockConnectInfo(SocketAddr::from(([127, 0, 0, 1], 0))))` after this layer",
 );
 
+impl Take for PeerIp {
+    type Out<'a> = IpAddr;
+
+    fn take(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+        peer(head).ok_or(Missing::ByServer(NO_PEER))
+    }
+}
+
 impl Extract for PeerIp {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        match peer(head) {
-            Some(address) => Ok(address.into_key()),
-            None => Err(Missing::ByServer(NO_PEER)),
-        }
+        Ok(self.take(head)?.into_key())
     }
 
     fn identity(&self) -> Option<String> {
@@ -62,3 +69,8 @@ fn peer_from_axum(head: &Head<'_>) -> Option<IpAddr> {
         })
         .map(SocketAddr::ip)
 }
+
+combinators!(PeerIp);
+hashed!(PeerIp);
+map!(PeerIp, IpAddr);
+within!(PeerIp);

@@ -5,7 +5,9 @@
 
 mod axum;
 mod bodies;
+mod combinators;
 mod exchange;
+mod extractors;
 mod fields;
 mod keys;
 mod lists;
