@@ -83,13 +83,19 @@ pub(crate) fn diagnose(diagnostic: &Diagnostic) {
 
 /// A diagnostic of something that refuses nobody: logged as a warning, the first time only.
 #[derive(Debug)]
-#[allow(dead_code, reason = "the first warning comes next")]
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "only a server can be set up wrongly")
+)]
 pub(crate) struct Warning {
     diagnostic: Diagnostic,
     was_said: AtomicBool,
 }
 
-#[allow(dead_code, reason = "the first warning comes next")]
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "only a server can be set up wrongly")
+)]
 impl Warning {
     pub(crate) const fn new(diagnostic: Diagnostic) -> Self {
         Self {
@@ -98,16 +104,22 @@ impl Warning {
         }
     }
 
-    pub(crate) fn say(&self) {
+    /// Says it if this is so, which is looked at only as long as it was not said.
+    #[inline]
+    pub(crate) fn say_if(&self, is_so: impl FnOnce() -> bool) {
         // Read first: a write by every request would be shared by all processors.
-        if !self.was_said.load(Ordering::Relaxed) && !self.was_said.swap(true, Ordering::Relaxed) {
+        let was_said = self.was_said.load(Ordering::Relaxed);
+        if !was_said && is_so() && !self.was_said.swap(true, Ordering::Relaxed) {
             log(Level::Warning, &self.diagnostic);
         }
     }
 }
 
 #[derive(Clone, Copy)]
-#[allow(dead_code, reason = "the first warning comes next")]
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "only a server can be set up wrongly")
+)]
 enum Level {
     Error,
     Warning,

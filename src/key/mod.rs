@@ -84,7 +84,7 @@ mod header;
 mod peer_ip;
 
 #[cfg(feature = "http")]
-pub use self::client_ip::{ClientIp, client_ip};
+pub use self::client_ip::{ClientIp, Forwarding, Proxies, SingleValue, client_ip};
 #[cfg(feature = "http")]
 pub use self::extension::{Extension, extension};
 #[cfg(feature = "http")]
@@ -95,5 +95,5 @@ pub use self::head::Head;
 pub use self::header::{Header, header};
 pub use self::into_key::IntoKey;
 #[cfg(feature = "http")]
-pub use self::peer_ip::{PeerIp, peer_ip};
+pub use self::peer_ip::{Peer, PeerIp, peer_ip};
 pub use self::value::Key;
