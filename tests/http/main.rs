@@ -7,6 +7,8 @@ mod axum;
 mod bodies;
 mod exchange;
 mod fields;
+mod forged;
+mod forwarding;
 mod keys;
 mod names;
 mod policies;

@@ -52,7 +52,7 @@ fn is_forwarding(name: &HeaderName) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::client_ip::{Forwarding, forwarded, x_forwarded_for};
+    use crate::key::client_ip::{Forwarding, x_forwarded_for};
 
     #[test]
     fn addresses_that_no_client_in_the_internet_has_are_private() {
