@@ -194,7 +194,7 @@ unreadable, to the left on its own line | networks x-forwarded-for | 10.0.0.1 | 
 #[test]
 fn f53_hops_are_counted_from_the_peer_and_fewer_fall_back_to_it() {
     check(
-        r#"
+        "
 one hop | hops:1 x-forwarded-for | 192.0.2.1 | x-forwarded-for: 203.0.113.7 | 203.0.113.7
 one hop, a forged address | hops:1 x-forwarded-for | 192.0.2.1 | x-forwarded-for: 198.51.100.9, 203.0.113.7 | 203.0.113.7
 two hops | hops:2 x-forwarded-for | 192.0.2.1 | x-forwarded-for: 203.0.113.7, 192.0.2.2 | 203.0.113.7
@@ -210,7 +210,7 @@ Forwarded, two hops | hops:2 forwarded | 192.0.2.1 | forwarded: for=198.51.100.9
 Forwarded, a hidden hop | hops:2 forwarded | 192.0.2.1 | forwarded: for=203.0.113.7, for=_proxy | 203.0.113.7
 Forwarded, a broken hop may be several | hops:2 forwarded | 192.0.2.1 | forwarded: for=203.0.113.7, for 192.0.2.2 | peer
 no peer is told | hops:1 x-forwarded-for | unix | x-forwarded-for: 203.0.113.7 | none
-"#,
+",
     );
 }
 
@@ -245,7 +245,7 @@ no field | networks forwarded | 10.0.0.1 | x-forwarded-for: 203.0.113.7 | peer
 #[test]
 fn fields_of_vendors_hold_one_address_and_are_read_from_trusted_peers_only() {
     check(
-        r#"
+        "
 Cloudflare | networks cf-connecting-ip | 10.0.0.1 | CF-Connecting-IP: 203.0.113.7 | 203.0.113.7
 Cloudflare, IPv6 | networks cf-connecting-ip | 10.0.0.1 | cf-connecting-ip: 2001:db8::1 | 2001:db8::1
 Cloudflare, behind other hops | networks cf-connecting-ip | 10.0.0.1 | cf-connecting-ip: 203.0.113.7 + x-forwarded-for: 192.0.2.1 | 203.0.113.7
@@ -265,14 +265,14 @@ CloudFront, IPv6 | networks cloudfront-viewer-address | 10.0.0.1 | CloudFront-Vi
 CloudFront, no port | networks cloudfront-viewer-address | 10.0.0.1 | CloudFront-Viewer-Address: 203.0.113.7 | peer
 another field | networks x-client | 10.0.0.1 | x-client: [2001:db8::1]:443 | 2001:db8::1
 another field, without a fallback | networks x-client strict | 10.0.0.1 | x-client: x | nobody
-"#,
+",
     );
 }
 
 #[test]
 fn f54_a_unix_socket_is_trusted_only_if_it_is_declared() {
     check(
-        r#"
+        "
 declared | unix x-forwarded-for | unix | x-forwarded-for: 198.51.100.9, 203.0.113.7 | 203.0.113.7
 declared, but a peer with an address | unix x-forwarded-for | 192.0.2.1 | x-forwarded-for: 203.0.113.7 | peer
 nobody further out is trusted | unix x-forwarded-for | unix | x-forwarded-for: 198.51.100.9, 10.0.0.1 | 10.0.0.1
@@ -282,14 +282,14 @@ hops further out | unix+hops:2 x-forwarded-for | unix | x-forwarded-for: 203.0.1
 a hop is missing | unix+hops:2 x-forwarded-for | unix | x-forwarded-for: 203.0.113.7 | nobody
 unusable, and no address to fall back to | unix x-forwarded-for | unix | x-forwarded-for: unknown | nobody
 not declared | peer | unix | x-forwarded-for: 203.0.113.7 | none
-"#,
+",
     );
 }
 
 #[test]
 fn f49_mapped_addresses_are_the_ipv4_addresses_that_they_are() {
     check(
-        r#"
+        "
 the peer | peer | ::ffff:192.0.2.1 | - | 192.0.2.1
 another peer | peer | ::ffff:192.0.2.2 | - | 192.0.2.2
 a trusted peer | networks x-forwarded-for | ::ffff:10.0.0.1 | x-forwarded-for: 203.0.113.7 | 203.0.113.7
@@ -298,7 +298,7 @@ a proxy in the chain | networks x-forwarded-for | 10.0.0.1 | x-forwarded-for: 20
 a trusted network | mapped x-forwarded-for | 10.0.0.1 | x-forwarded-for: 203.0.113.7 | 203.0.113.7
 a vendor's | networks x-real-ip | 10.0.0.1 | x-real-ip: ::ffff:203.0.113.7 | 203.0.113.7
 a loopback is not mapped | peer | ::1 | - | ::1
-"#,
+",
     );
 }
 
@@ -364,11 +364,11 @@ fn f50_b12_ipv6_is_counted_by_network_and_translated_ipv4_by_address() {
     );
 
     check(
-        r#"
+        "
 a translated peer | peer nat64 | 64:ff9b::192.0.2.1 | - | 192.0.2.1
 not under the prefix | peer nat64 | 64:ff9b:1::192.0.2.1 | - | peer
 a translated proxy and client | networks x-forwarded-for nat64 | 64:ff9b::10.0.0.1 | x-forwarded-for: 64:ff9b::203.0.113.7 | 203.0.113.7
-"#,
+",
     );
 }
 
@@ -388,9 +388,15 @@ fn the_peer_is_read_from_connection_info_of_ones_own() {
         request
     };
     let places: [fn(Connection, &mut http::Extensions); 3] = [
-        |info, extensions| drop(extensions.insert(ConnectInfo(info))),
-        |info, extensions| drop(extensions.insert(MockConnectInfo(info))),
-        |info, extensions| drop(extensions.insert(info)),
+        |info, extensions| {
+            extensions.insert(ConnectInfo(info));
+        },
+        |info, extensions| {
+            extensions.insert(MockConnectInfo(info));
+        },
+        |info, extensions| {
+            extensions.insert(info);
+        },
     ];
     let peer = key::peer_ip().connect_info(|info: &Connection| info.0);
     let client = key::client_ip().connect_info(|info: &Connection| info.0);

@@ -96,27 +96,18 @@ fn element(text: &[u8]) -> Element {
             Some(_) => return Element::Broken,
         }
     }
-    let address = client.and_then(|value| value.address());
+    let address = client.and_then(value_address);
     address.map_or(Element::Unnamed, Element::Address)
 }
 
-#[derive(Clone, Copy)]
-enum Value<'a> {
-    Token(&'a [u8]),
-    /// What is between the quotes, with its backslashes.
-    Quoted(&'a [u8]),
-}
-
-impl Value<'_> {
-    fn address(self) -> Option<IpAddr> {
-        match self {
-            Self::Token(text) => node(text),
-            Self::Quoted(text) if text.contains(&b'\\') => {
-                let mut bytes = [0; LONGEST];
-                unescape(text, &mut bytes).and_then(node)
-            }
-            Self::Quoted(text) => node(text),
-        }
+/// The address in a value, which is a token or what stands between two quotes, its backslashes
+/// too; a token has none.
+fn value_address(value: &[u8]) -> Option<IpAddr> {
+    if value.contains(&b'\\') {
+        let mut bytes = [0; LONGEST];
+        unescape(value, &mut bytes).and_then(node)
+    } else {
+        node(value)
     }
 }
 
@@ -143,7 +134,7 @@ fn unescape<'a>(text: &[u8], into: &'a mut [u8; LONGEST]) -> Option<&'a [u8]> {
 ///
 /// The grammar has no blanks around semicolons; proxies that write them are understood.
 #[expect(clippy::option_option, reason = "a pair may be left out")]
-fn pair<'a>(rest: &mut &'a [u8]) -> Option<Option<(&'a [u8], Value<'a>)>> {
+fn pair<'a>(rest: &mut &'a [u8]) -> Option<Option<(&'a [u8], &'a [u8])>> {
     *rest = rest.trim_ascii_start();
     if matches!(rest.first(), None | Some(b';')) {
         return Some(None);
@@ -154,9 +145,9 @@ fn pair<'a>(rest: &mut &'a [u8]) -> Option<Option<(&'a [u8], Value<'a>)>> {
         Some(text) => {
             let len = quoted_len(text)?;
             *rest = &text[len + 1..];
-            Value::Quoted(&text[..len])
+            &text[..len]
         }
-        None => Value::Token(token(rest)?),
+        None => token(rest)?,
     };
     *rest = rest.trim_ascii_start();
     Some(Some((name, value)))
@@ -256,8 +247,8 @@ mod tests {
         assert_eq!(elements("for=192.0.2.1,\"x"), [Element::Broken; 2]);
 
         for count in [EXAMINED, EXAMINED + 1, 3 * EXAMINED + 5] {
-            let last = "for=192.0.2.1,".repeat(count - 1) + "for=192.0.2.2";
-            let elements = elements(&last);
+            let line = "for=192.0.2.1,".repeat(count - 1) + "for=192.0.2.2";
+            let elements = elements(&line);
             assert_eq!(elements.len(), count);
             assert_eq!(elements[0], two);
             let kept = &elements[1..EXAMINED];

@@ -180,10 +180,9 @@ impl Proxies {
                 loop {
                     match next()? {
                         Element::Empty => {}
-                        Element::Broken => return None,
                         Element::Address(_) | Element::Unnamed if inner > 0 => inner -= 1,
                         Element::Address(address) => return Some(address),
-                        Element::Unnamed => return None,
+                        Element::Unnamed | Element::Broken => return None,
                     }
                 }
             }
