@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Layer, Service, service_fn};
-use tower_ratelimit::key::{Extract, Head, Secret};
+use tower_ratelimit::key::{Extract, Forwarding, Head, IntoKey, Proxies, Secret};
 use tower_ratelimit::{Algorithm, Limiter, Policy, RateLimitLayer, TokenBucket, key};
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -77,6 +77,41 @@ fn eight_policies_are_decided_and_told_without_allocating() {
         assert_eq!(decision.policies().len(), 8);
     });
     assert_eq!(count, 0);
+}
+
+#[test]
+fn a_client_behind_proxies_is_found_without_allocating() {
+    let networks = || Proxies::in_networks(["10.0.0.0/8", "192.0.2.0/24", "fd00::/8"]);
+    let two_hops = || Proxies::hops(2);
+    for (proxies, forwarding, name, value) in [
+        (
+            networks(),
+            Forwarding::XForwardedFor,
+            "x-forwarded-for",
+            "198.51.100.9, [2001:db8::1]:443, 10.0.0.1",
+        ),
+        (
+            two_hops(),
+            Forwarding::Forwarded,
+            "forwarded",
+            r#"for="[2001:db8::1]:443";proto=https, for="10.0.0.1\:80""#,
+        ),
+        (
+            networks(),
+            Forwarding::CF_CONNECTING_IP,
+            "cf-connecting-ip",
+            "2001:db8::1",
+        ),
+    ] {
+        let key = key::client_ip().behind(proxies, forwarding);
+        let mut request = Request::new(());
+        let peer = ConnectInfo(SocketAddr::from((ADDRESS, 4711)));
+        request.extensions_mut().insert(peer);
+        request.headers_mut().insert(name, value.parse().unwrap());
+        let client = Ok("2001:db8::1".parse::<IpAddr>().unwrap().into_key());
+        let count = allocations(|| assert_eq!(key.extract(&Head::of(&request)), client));
+        assert_eq!(count, 0, "{name}");
+    }
 }
 
 /// How often a request that is answered with this status allocates, beside what the service does.

@@ -61,6 +61,59 @@
 //! from something that was verified (an [`extension`] that authentication has put there), or
 //! declare a policy on the address beside it.
 //!
+//! # Behind a proxy
+//!
+//! The peer of a server behind a proxy is the proxy. It tells the client's address in a header
+//! field, which every client can write too; so [`client_ip`] reads none until it is told which
+//! proxies to trust and which field they maintain. They have to append to that field or to
+//! overwrite it.
+//!
+//! nginx, on a network of its own, with
+//! `proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;`:
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Forwarding, Proxies};
+//!
+//! let key = key::client_ip().behind(Proxies::in_networks(["10.0.0.0/8"]), Forwarding::XForwardedFor);
+//! // The same over a Unix socket, with nobody else before nginx.
+//! let key = key::client_ip().behind(Proxies::unix_socket(), Forwarding::XForwardedFor);
+//! ```
+//!
+//! A load balancer of a cloud, whose addresses are not known. Google's global one sends
+//! `<what the client sent>, <client>, <load balancer>`, so the client is the second from the right;
+//! one that appends the client alone is `hops(1)`:
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Forwarding, Proxies};
+//!
+//! let key = key::client_ip().behind(Proxies::hops(2), Forwarding::XForwardedFor);
+//! ```
+//!
+//! Cloudflare, with the list of networks that it publishes:
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Forwarding, Proxies};
+//!
+//! # let published = "173.245.48.0/20\n2400:cb00::/32\n";
+//! let cloudflare = Proxies::try_in_networks(published.lines())?;
+//! let key = key::client_ip().behind(cloudflare, Forwarding::CF_CONNECTING_IP);
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! What cannot be noticed:
+//!
+//! - By [networks](Proxies::in_networks): a proxy in them that passes the field on as the client
+//!   sent it. Then each client chooses who it is.
+//! - By [hops](Proxies::hops): a peer that goes around the proxies. It sends as many elements as
+//!   they would, and chooses who it is. Close the server to all others.
+//! - A single value of a vendor: who wrote it. If the server can be reached directly, from an
+//!   address that is trusted, it is forged. Trust the vendor's networks only, or have it show a
+//!   certificate.
+//! - A translator (NAT64, SIIT) whose prefix was not [given](ClientIp::unwrap_ipv4): all of IPv4
+//!   behind it is one network of IPv6 with one quota.
+//! - Who shares a network of IPv6. A home often has a /56, a business a /48, which is 256 or 65,536
+//!   quotas of a /64 each: see [`ipv6_prefix`](ClientIp::ipv6_prefix) for a second, wider policy.
+//!
 //! # When there is no key
 //!
 //! If the client left it out (a header), all who do so share one quota, and so do all for whom a
@@ -137,6 +190,8 @@ mod matched_path;
 #[cfg(feature = "http")]
 mod method;
 #[cfg(feature = "http")]
+mod networks;
+#[cfg(feature = "http")]
 mod or;
 #[cfg(feature = "http")]
 mod peer_ip;
@@ -154,7 +209,7 @@ pub use self::and::And;
 #[cfg(feature = "http")]
 pub use self::bearer_token::{BearerToken, bearer_token};
 #[cfg(feature = "http")]
-pub use self::client_ip::{ClientIp, client_ip};
+pub use self::client_ip::{ClientIp, Forwarding, Proxies, SingleValue, client_ip};
 #[cfg(feature = "http")]
 pub use self::cookie::{Cookie, cookie};
 #[cfg(feature = "http")]
@@ -181,7 +236,7 @@ pub use self::method::{Method, method};
 #[cfg(feature = "http")]
 pub use self::or::Or;
 #[cfg(feature = "http")]
-pub use self::peer_ip::{PeerIp, peer_ip};
+pub use self::peer_ip::{Peer, PeerIp, peer_ip};
 #[cfg(feature = "http")]
 pub use self::prefix::Prefix;
 #[cfg(feature = "http")]

@@ -117,9 +117,12 @@ impl Key {
         Self([first, 0, 0, 0, 0, 0])
     }
 
-    /// A network of IPv6, its host part cleared and its length in bits behind it.
+    /// The network of this address with a prefix of this length: the host part cleared, and the
+    /// length in bits behind it.
     #[inline]
-    pub(super) fn ipv6(network: Ipv6Addr, prefix: u8) -> Self {
+    pub(super) fn ipv6(address: Ipv6Addr, prefix: u8) -> Self {
+        let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+        let network = Ipv6Addr::from_bits(address.to_bits() & !host);
         Self::long(Kind::Ipv6, network.octets(), Some(prefix))
     }
 

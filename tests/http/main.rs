@@ -9,6 +9,8 @@ mod combinators;
 mod exchange;
 mod extractors;
 mod fields;
+mod forged;
+mod forwarding;
 mod keys;
 mod lists;
 mod names;
