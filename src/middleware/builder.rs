@@ -1,8 +1,13 @@
+use std::time::Duration;
+
+use http::StatusCode;
+
 use super::RateLimitLayer;
 use super::gate::Gate;
 use crate::error::ConfigError;
 use crate::limiter::check_policies;
 use crate::policy::{Http, Policy};
+use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
 use crate::store::{MemoryStore, Store};
 
 /// Puts a [`RateLimitLayer`] together; see [`RateLimitLayer::builder`].
@@ -11,7 +16,7 @@ use crate::store::{MemoryStore, Store};
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
     policies: Vec<Policy<Http>>,
     store: S,
-    has_fields: bool,
+    answers: AnswerOptions,
     exposes_decision: bool,
 }
 
@@ -20,7 +25,7 @@ impl RateLimitLayerBuilder {
         Self {
             policies: Vec::new(),
             store: MemoryStore::new(),
-            has_fields: true,
+            answers: AnswerOptions::default(),
             exposes_decision: false,
         }
     }
@@ -45,19 +50,62 @@ impl<S> RateLimitLayerBuilder<S> {
         RateLimitLayerBuilder {
             policies: self.policies,
             store,
-            has_fields: self.has_fields,
+            answers: self.answers,
             exposes_decision: self.exposes_decision,
         }
     }
 
-    /// Leaves the fields `RateLimit` and `RateLimit-Policy` out of all responses, as where clients
-    /// are not to learn their limits. A refusal still has its `Retry-After` and its problem.
+    /// Tells limits in these dialects; unless said, in [`Dialect::Draft11`] alone.
+    ///
+    /// Dialects that share a field cannot be sent together. None at all is
+    /// [`without_fields`](Self::without_fields).
+    pub fn dialects(mut self, dialects: impl IntoIterator<Item = Dialect>) -> Self {
+        self.answers.dialects = dialects.into_iter().collect();
+        self
+    }
+
+    /// Leaves the fields that tell limits out of all responses, as where clients are not to learn
+    /// theirs. A refusal still has its `Retry-After` and its body.
     ///
     /// A request that is allowed then costs less: the store is asked for no numbers of it
     /// ([`Ledger::admit`](crate::store::Ledger::admit)), unless
     /// [`expose_decision`](Self::expose_decision) wants them.
-    pub fn without_fields(mut self) -> Self {
-        self.has_fields = false;
+    pub fn without_fields(self) -> Self {
+        self.dialects([])
+    }
+
+    /// Leaves the fields out of responses whose `Cache-Control` has `public` or `s-maxage`: a
+    /// shared cache would tell one client's numbers to others.
+    ///
+    /// Such a cache may keep a response with a `max-age` or `Expires` too, unless it says
+    /// `private` or the request had an `Authorization` (RFC 9111, section 3).
+    pub fn without_fields_if_public(mut self) -> Self {
+        self.answers.fields_unless_public = true;
+        self
+    }
+
+    /// The status of a refusal by a policy, 400 to 599; 429 unless said.
+    ///
+    /// Clients that know nothing else of rate limits know that 429 and 503 can be tried again.
+    /// A key that the server does not provide is still `500`, and a store that fails `503`.
+    pub fn refusal_status(mut self, status: StatusCode) -> Self {
+        self.answers.refusal_status = status;
+        self
+    }
+
+    /// The body of a refusal by a policy; [`RefusalBody::Problem`] unless said.
+    pub fn refusal_body(mut self, body: RefusalBody) -> Self {
+        self.answers.refusal_body = body;
+        self
+    }
+
+    /// Adds a random number of whole seconds, 0 to `most`, to the `Retry-After` of each refusal by
+    /// a policy; none unless said.
+    ///
+    /// Clients that were refused in one window then come back one after the other. No other time
+    /// is changed: `t` and resets say when the request can pass, and `Retry-After` is never earlier.
+    pub fn retry_jitter(mut self, most: Duration) -> Self {
+        self.answers.retry_jitter = most;
         self
     }
 
@@ -78,16 +126,16 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     /// # Errors
     ///
     /// When there is no policy, when a name cannot stand in a header field or is there twice,
-    /// and when the store cannot hold a policy exactly.
+    /// when the store cannot hold a policy exactly, when two dialects share a field, when the
+    /// status of refusals is not that of an error, and when the jitter is not whole seconds.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
+        self.answers.check()?;
         let ledger = self.store.open(&policies)?;
-        let mut gate = Gate::new(&policies, readers, ledger);
-        if !self.has_fields {
-            gate.leave_out_fields();
-        }
+        let answers = Answers::new(self.answers, &policies);
+        let mut gate = Gate::new(&policies, readers, ledger, answers);
         if self.exposes_decision {
             gate.expose_decision();
         }

@@ -12,7 +12,7 @@ use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
 use crate::observe::StoreHealth;
 use crate::policy::{Http, Policy};
-use crate::response::{Draft11, Fields, Refusals};
+use crate::response::{Answers, Fields, Refusals};
 use crate::store::{Charge, Ledger, Reply, Verdict, answered};
 
 /// Asks a limiter about requests, and turns its answers into responses.
@@ -21,9 +21,7 @@ pub(super) struct Gate {
     limiter: Limiter<dyn Ledger>,
     /// How each policy reads a request, with the policy's place in the limiter's list.
     readers: Vec<(usize, Http)>,
-    /// `None` where no numbers are told.
-    fields: Option<Draft11>,
-    refusals: Refusals,
+    answers: Answers,
     store: StoreHealth,
     exposes_decision: bool,
 }
@@ -51,15 +49,19 @@ enum Coming {
 
 impl Gate {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
-    pub(super) fn new(policies: &[Policy], readers: Vec<Http>, ledger: impl Ledger) -> Self {
+    pub(super) fn new(
+        policies: &[Policy],
+        readers: Vec<Http>,
+        ledger: impl Ledger,
+        answers: Answers,
+    ) -> Self {
         let readers = readers.into_iter().enumerate();
         Self {
             limiter: Limiter::of(policies, ledger).erased(),
             readers: readers
                 .filter(|(policy, _)| policies[*policy].is_limited())
                 .collect(),
-            fields: Some(Draft11::new(policies)),
-            refusals: Refusals::new(policies),
+            answers,
             store: StoreHealth::default(),
             exposes_decision: false,
         }
@@ -67,10 +69,6 @@ impl Gate {
 
     pub(super) fn expose_decision(&mut self) {
         self.exposes_decision = true;
-    }
-
-    pub(super) fn leave_out_fields(&mut self) {
-        self.fields = None;
     }
 
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
@@ -112,7 +110,7 @@ impl Gate {
         let answer = if self.wants_numbers() {
             match self.limiter.charge(charges) {
                 Reply::Now(Ok(ref outcomes)) if outcomes.are_of(policies(charges)) => {
-                    return self.heed(outcomes, request);
+                    return self.heed(charges, outcomes, request);
                 }
                 Reply::Now(answer) => return self.rule(charges, answer, request),
                 Reply::Later(answer) => Coming::Outcomes(answer),
@@ -123,7 +121,7 @@ impl Gate {
                 Reply::Now(Ok(Verdict::Denied(ref outcomes)))
                     if outcomes.are_of(policies(charges)) =>
                 {
-                    return self.refuse(outcomes, request);
+                    return self.refuse(charges, outcomes, request);
                 }
                 Reply::Now(verdict) => return self.rule_by(charges, verdict, request),
                 Reply::Later(verdict) => Coming::Verdict(verdict),
@@ -135,7 +133,7 @@ impl Gate {
 
     /// Whether anybody is told the numbers of a request that goes on.
     fn wants_numbers(&self) -> bool {
-        self.fields.is_some() || self.exposes_decision
+        self.answers.tell_numbers() || self.exposes_decision
     }
 
     /// Goes on with a question to which the store had no answer, as [`ask`](Self::ask) does.
@@ -167,7 +165,7 @@ impl Gate {
         request: &mut Extensions,
     ) -> Ruling {
         match answered(charges, answer) {
-            Ok(outcomes) => self.heed(&outcomes, request),
+            Ok(outcomes) => self.heed(charges, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
@@ -185,21 +183,20 @@ impl Gate {
             Err(error) => Err(error),
         };
         match denied {
-            Ok(outcomes) => self.refuse(&outcomes, request),
+            Ok(outcomes) => self.refuse(charges, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
 
-    fn heed(&self, outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn heed(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
         if !outcomes.is_allowed() {
-            return self.refuse(outcomes, request);
+            return self.refuse(charges, outcomes, request);
         }
         self.store.answered();
         if self.exposes_decision {
             request.insert(self.limiter.decision(outcomes.clone()));
         }
-        let fields = self.fields.as_ref();
-        Ruling::Pass(fields.and_then(|fields| fields.allowed(outcomes)))
+        Ruling::Pass(self.answers.allowed(charges, outcomes))
     }
 
     fn let_pass(&self) -> Ruling {
@@ -207,11 +204,10 @@ impl Gate {
         Ruling::Pass(None)
     }
 
-    fn refuse(&self, outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn refuse(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
         self.store.answered();
         let decision = || self.limiter.decision(outcomes.clone());
-        let fields = self.fields.as_ref();
-        Ruling::Refuse(self.refusals.denied(fields, outcomes, decision, request))
+        Ruling::Refuse(self.answers.denied(charges, outcomes, decision, request))
     }
 
     fn fail(&self, error: &StoreError, request: &mut Extensions) -> Ruling {

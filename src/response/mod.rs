@@ -37,12 +37,24 @@
 //! Each refusal carries its typed reason, a [`Refusal`], in the response's extensions, so that
 //! a layer outside can count it.
 
+mod answers;
+mod binding;
+mod body;
+mod dialect;
 mod draft11;
+mod fields;
 mod form;
+mod jitter;
+mod names;
 mod problem;
 mod refusal;
+mod set;
 
+pub use self::body::{CustomBody, RefusalBody};
+pub use self::dialect::{Dialect, Reset};
+pub use self::names::EXPOSED_FIELDS;
 pub use self::refusal::Refusal;
 
-pub(crate) use self::draft11::{Draft11, Fields};
+pub(crate) use self::answers::{AnswerOptions, Answers};
+pub(crate) use self::fields::Fields;
 pub(crate) use self::refusal::Refusals;

@@ -1,22 +1,12 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use http::StatusCode;
 
+use super::body::{TOO_MANY, sentence};
 use super::draft11::quoted;
 use crate::decision::Outcomes;
 use crate::policy::Policy;
-
-/// A problem of the type of draft-ietf-httpapi-ratelimit-headers-11, section 6.1, with the
-/// beginning of its detail.
-macro_rules! quota_exceeded {
-    ($detail:literal) => {
-        concat!(
-            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
-            r#""title":"Quota Exceeded","status":429,"detail":"Too many requests. "#,
-            $detail,
-        )
-    };
-}
 
 pub(super) const MISCONFIGURED: Bytes =
     Bytes::from_static(br#"{"type":"about:blank","title":"Internal Server Error","status":500}"#);
@@ -25,9 +15,13 @@ pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
     br#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The rate limiter is unavailable."}"#,
 );
 
-/// Writes problems of RFC 9457.
+/// Writes problems of RFC 9457, of the type of draft-ietf-httpapi-ratelimit-headers-11, section
+/// 6.1.
 #[derive(Debug)]
 pub(super) struct Problems {
+    /// What comes before the sentence that tells the wait.
+    start: String,
+    has_detail: bool,
     /// The policies' names as strings of JSON.
     names: Vec<String>,
     /// What ends a problem when one policy has denied.
@@ -35,10 +29,27 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    pub(super) fn new(policies: &[Policy]) -> Self {
+    pub(super) fn new(status: StatusCode, policies: &[Policy]) -> Self {
+        let problems = Self::bare(status, policies);
+        let endings = problems.endings.iter();
+        Self {
+            start: format!(r#"{},"detail":"{TOO_MANY}"#, problems.start),
+            has_detail: true,
+            endings: endings.map(|ending| format!("\"{ending}")).collect(),
+            ..problems
+        }
+    }
+
+    /// Without a detail.
+    pub(super) fn bare(status: StatusCode, policies: &[Policy]) -> Self {
         let names = policies.iter().map(|policy| quoted(policy.name()));
         let names: Vec<_> = names.collect();
         Self {
+            start: format!(
+                r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":{}"#,
+                status.as_u16()
+            ),
+            has_detail: false,
             endings: names.iter().map(|name| ending(name)).collect(),
             names,
         }
@@ -46,10 +57,9 @@ impl Problems {
 
     /// `retry_after` is in seconds.
     pub(super) fn quota_exceeded(&self, outcomes: &Outcomes, retry_after: Option<&str>) -> Bytes {
-        let [start, seconds, unit] = match retry_after {
-            None => [quota_exceeded!("No wait will let this one pass."), "", ""],
-            Some("1") => [quota_exceeded!("Retry after 1 second."), "", ""],
-            Some(seconds) => [quota_exceeded!("Retry after "), seconds, " seconds."],
+        let [wait, seconds, unit] = match self.has_detail {
+            true => sentence(retry_after),
+            false => [""; 3],
         };
         let denied = outcomes.iter().filter(|(_, outcome)| !outcome.is_allowed());
         let mut denied = denied.map(|(policy, _)| policy);
@@ -58,11 +68,12 @@ impl Problems {
             (first, second) => {
                 let denied = first.into_iter().chain(second).chain(denied);
                 let names: Vec<_> = denied.map(|policy| text(&self.names, policy)).collect();
-                Cow::Owned(ending(&names.join(",")))
+                let quote = if self.has_detail { "\"" } else { "" };
+                Cow::Owned([quote, &ending(&names.join(","))].concat())
             }
         };
         // As long as it has to be, since `Bytes` allocates again for one that has room left.
-        Bytes::from([start, seconds, unit, &ending].concat())
+        Bytes::from([&self.start, wait, seconds, unit, &ending].concat())
     }
 }
 
@@ -71,5 +82,5 @@ fn text(texts: &[String], policy: usize) -> &str {
 }
 
 fn ending(names: &str) -> String {
-    format!(r#"","violated-policies":[{names}]}}"#)
+    format!(r#","violated-policies":[{names}]}}"#)
 }
