@@ -5,14 +5,21 @@
 
 mod axum;
 mod bodies;
+mod dialect_truth;
+mod dialects;
 mod exchange;
 mod fields;
+mod inner_fields;
 mod keys;
 mod names;
 mod policies;
 mod readiness;
+mod refusal_options;
 mod refusals;
+mod scene;
+mod shared_caches;
 mod slow_store;
+mod states;
 mod structured;
 mod tcp;
 mod truth;
