@@ -68,6 +68,7 @@
 //! ```
 
 mod into_key;
+mod secret;
 mod value;
 
 #[cfg(feature = "http")]
@@ -96,4 +97,5 @@ pub use self::header::{Header, header};
 pub use self::into_key::IntoKey;
 #[cfg(feature = "http")]
 pub use self::peer_ip::{PeerIp, peer_ip};
+pub use self::secret::Secret;
 pub use self::value::Key;

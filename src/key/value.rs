@@ -38,10 +38,11 @@ enum Kind {
     DigestOfBytes,
     DigestOfText,
     DigestOfPair,
+    Secret,
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Nobody,
         Self::Bytes,
         Self::Text,
@@ -53,6 +54,7 @@ impl Kind {
         Self::DigestOfBytes,
         Self::DigestOfText,
         Self::DigestOfPair,
+        Self::Secret,
     ];
 }
 
@@ -108,6 +110,16 @@ impl Key {
             len += end;
         }
         Self::of(Kind::Pair, Kind::DigestOfPair, &joined[..len])
+    }
+
+    /// 128 bits of a keyed hash.
+    pub(super) fn secret(hash: [u8; 16]) -> Self {
+        Self::long(Kind::Secret, hash, None)
+    }
+
+    /// Kind, length and value.
+    pub(super) fn with_bytes<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
+        read(&self.to_bytes()[..HEAD + self.len()])
     }
 
     fn of(kind: Kind, digest: Kind, bytes: &[u8]) -> Self {
@@ -199,6 +211,7 @@ impl fmt::Debug for Key {
                 },
                 None => f.write_str("Key(address)"),
             },
+            Kind::Secret => f.write_str("Key(secret)"),
             Kind::Pair => f.write_str("Key(pair)"),
             Kind::Text => write!(f, "Key(text of {} bytes)", self.len()),
             Kind::Bytes => write!(f, "Key({} bytes)", self.len()),

@@ -10,6 +10,7 @@ use super::jitter;
 use super::refusal::Refusals;
 use crate::decision::{Decision, Outcomes};
 use crate::error::ConfigError;
+use crate::key::Secret;
 use crate::policy::Policy;
 use crate::store::Charge;
 
@@ -21,6 +22,7 @@ pub(crate) struct AnswerOptions {
     pub(crate) refusal_status: StatusCode,
     pub(crate) refusal_body: RefusalBody,
     pub(crate) retry_jitter: Duration,
+    pub(crate) partition_secret: Option<Secret>,
 }
 
 impl Default for AnswerOptions {
@@ -31,6 +33,7 @@ impl Default for AnswerOptions {
             refusal_status: StatusCode::TOO_MANY_REQUESTS,
             refusal_body: RefusalBody::default(),
             retry_jitter: Duration::ZERO,
+            partition_secret: None,
         }
     }
 }
@@ -59,9 +62,8 @@ pub(crate) struct Answers {
 impl Answers {
     /// These policies, whose names are known to be good, and options that were checked.
     pub(crate) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
-        let unless_public = options.fields_unless_public;
         Self {
-            writers: Writers::new(&options.dialects, unless_public, policies),
+            writers: Writers::new(&options, policies),
             refusals: Refusals::new(options, policies),
         }
     }
@@ -72,20 +74,20 @@ impl Answers {
     }
 
     /// The fields for the response to a request that goes on.
-    pub(crate) fn allowed(&self, _charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
-        self.writers.allowed(outcomes)
+    pub(crate) fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
+        self.writers.allowed(charges, outcomes)
     }
 
     /// The response to a request that a policy denied; `request` are its extensions, which are
     /// done with.
     pub(crate) fn denied(
         &self,
-        _charges: &[Charge],
+        charges: &[Charge],
         outcomes: &Outcomes,
         decision: impl Fn() -> Decision,
         request: &mut Extensions,
     ) -> Response<Bytes> {
-        self.refusals
-            .denied(&self.writers, outcomes, decision, request)
+        let fields = |most| self.writers.denied(charges, outcomes, most);
+        self.refusals.denied(fields, outcomes, decision, request)
     }
 }

@@ -45,12 +45,22 @@ impl Draft11 {
     /// All policies that were asked; of those that denied, how long to wait. No time is told
     /// where none helps, nor one above `Retry-After`, which is never longer than `most`.
     pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Lists> {
-        let denied = |outcome: &Outcome| !outcome.is_allowed();
-        let helps = outcomes.retry_after().is_some();
-        self.fields(outcomes, denied, |outcome| {
-            let wait = outcome.retry_micros().filter(|_| helps)?;
-            Some(wait.min(most))
-        })
+        self.fields(outcomes, has_denied, wait(outcomes, most))
+    }
+
+    /// As [`allowed`](Self::allowed), with a partition key for each policy.
+    pub(super) fn allowed_with(&self, outcomes: &Outcomes, partitions: &[String]) -> Option<Lists> {
+        self.partitioned(outcomes, partitions, |_| true, Outcome::effective_micros)
+    }
+
+    /// As [`denied`](Self::denied), with a partition key for each policy.
+    pub(super) fn denied_with(
+        &self,
+        outcomes: &Outcomes,
+        partitions: &[String],
+        most: Micros,
+    ) -> Option<Lists> {
+        self.partitioned(outcomes, partitions, has_denied, wait(outcomes, most))
     }
 
     /// `None` if there is nothing to tell.
@@ -92,6 +102,33 @@ impl Draft11 {
         })
     }
 
+    /// What [`fields`](Self::fields) writes, with the text of a partition key behind each item.
+    fn partitioned(
+        &self,
+        outcomes: &Outcomes,
+        partitions: &[String],
+        listed: impl Fn(&Outcome) -> bool,
+        window: impl Fn(&Outcome) -> Option<Micros>,
+    ) -> Option<Lists> {
+        let (mut policies, mut limits) = (Vec::new(), Vec::new());
+        for ((policy, outcome), pk) in outcomes.iter().zip(partitions) {
+            let item = self.items.get(policy)?;
+            policies.push(format!("{}{pk}", item.policy));
+            if listed(outcome) {
+                let t = window(outcome).map(|window| format!(";t={}", whole_seconds(window)));
+                let (r, t) = (outcome.remaining(), t.unwrap_or_default());
+                limits.push(format!("{}{r}{t}{pk}", item.remaining));
+            }
+        }
+        if limits.is_empty() {
+            return None;
+        }
+        Some(Lists {
+            policies: HeaderValue::try_from(policies.join(", ")).ok()?,
+            limits: HeaderValue::try_from(limits.join(", ")).ok()?,
+        })
+    }
+
     fn policies(&self, outcomes: &Outcomes) -> Option<HeaderValue> {
         let (limited, all) = &self.all;
         if outcomes.iter().len() == *limited {
@@ -117,6 +154,19 @@ impl Item {
         };
         let remaining = format!("{name};r=");
         Self { remaining, policy }
+    }
+}
+
+fn has_denied(outcome: &Outcome) -> bool {
+    !outcome.is_allowed()
+}
+
+/// How long each policy that denied is to be waited for.
+fn wait(outcomes: &Outcomes, most: Micros) -> impl Fn(&Outcome) -> Option<Micros> {
+    let helps = outcomes.retry_after().is_some();
+    move |outcome| {
+        let wait = outcome.retry_micros().filter(|_| helps)?;
+        Some(wait.min(most))
     }
 }
 

@@ -3,16 +3,19 @@ use std::sync::LazyLock;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::Refusal;
+use super::answers::AnswerOptions;
 use super::binding::Binding;
 use super::dialect::Dialect;
 use super::draft11::Draft11;
 use super::form::Form;
 use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use super::set::Set;
+use super::{Refusal, partition};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
+use crate::key::Secret;
 use crate::policy::Policy;
+use crate::store::Charge;
 
 /// Both fields of draft 11, for a response that has no others.
 static ALONE: LazyLock<Form<2>> =
@@ -30,6 +33,8 @@ pub(super) enum Writers {
 #[derive(Debug)]
 pub(super) struct SeveralWriters {
     draft11: Option<Draft11>,
+    /// Says whom draft 11 counts.
+    secret: Option<Secret>,
     others: Vec<Binding>,
     unless_public: bool,
 }
@@ -56,65 +61,98 @@ pub(crate) struct Lists {
 }
 
 impl Writers {
-    pub(super) fn new(dialects: &[Dialect], unless_public: bool, policies: &[Policy]) -> Self {
-        match dialects {
+    pub(super) fn new(options: &AnswerOptions, policies: &[Policy]) -> Self {
+        let (dialects, unless_public) = (&options.dialects, options.fields_unless_public);
+        let secret = options.partition_secret.clone();
+        match **dialects {
             [] => Self::None,
-            [Dialect::Draft11] if !unless_public => Self::Draft11(Draft11::new(policies)),
-            dialects => {
-                let others = dialects
-                    .iter()
-                    .filter(|dialect| **dialect != Dialect::Draft11);
+            [Dialect::Draft11] if secret.is_none() && !unless_public => {
+                Self::Draft11(Draft11::new(policies))
+            }
+            _ => {
+                let draft11 = dialects.contains(&Dialect::Draft11);
+                let others = dialects.iter().filter(|other| **other != Dialect::Draft11);
                 Self::Several(Box::new(SeveralWriters {
-                    draft11: dialects
-                        .contains(&Dialect::Draft11)
-                        .then(|| Draft11::new(policies)),
-                    others: others
-                        .map(|dialect| Binding::new(*dialect, policies))
-                        .collect(),
+                    draft11: draft11.then(|| Draft11::new(policies)),
+                    secret,
+                    others: others.map(|other| Binding::new(*other, policies)).collect(),
                     unless_public,
                 }))
             }
         }
     }
 
-    pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Fields> {
+    pub(super) fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
         match self {
             Self::None => None,
             Self::Draft11(writer) => writer.allowed(outcomes).map(Fields::Draft11),
-            Self::Several(writers) => writers.fields(
-                |draft11| draft11.allowed(outcomes),
-                |other| other.allowed(outcomes),
-            ),
+            Self::Several(writers) => writers.allowed(charges, outcomes),
         }
     }
 
     /// `most` is the longest `Retry-After`.
-    pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Fields> {
+    pub(super) fn denied(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        most: Micros,
+    ) -> Option<Fields> {
         match self {
             Self::None => None,
             Self::Draft11(writer) => writer.denied(outcomes, most).map(Fields::Draft11),
-            Self::Several(writers) => writers.fields(
-                |draft11| draft11.denied(outcomes, most),
-                |other| other.denied(outcomes, most),
-            ),
+            Self::Several(writers) => writers.denied(charges, outcomes, most),
         }
     }
 }
 
 impl SeveralWriters {
+    #[inline(never)]
+    fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
+        let lists = self
+            .draft11
+            .as_ref()
+            .and_then(|writer| match self.partitions(charges) {
+                None => writer.allowed(outcomes),
+                Some(partitions) => writer.allowed_with(outcomes, &partitions),
+            });
+        let sets = self
+            .others
+            .iter()
+            .filter_map(|other| other.allowed(outcomes));
+        self.fields(lists, sets.collect())
+    }
+
+    #[inline(never)]
+    fn denied(&self, charges: &[Charge], outcomes: &Outcomes, most: Micros) -> Option<Fields> {
+        let lists = self
+            .draft11
+            .as_ref()
+            .and_then(|writer| match self.partitions(charges) {
+                None => writer.denied(outcomes, most),
+                Some(partitions) => writer.denied_with(outcomes, &partitions, most),
+            });
+        let sets = self
+            .others
+            .iter()
+            .filter_map(|other| other.denied(outcomes, most));
+        self.fields(lists, sets.collect())
+    }
+
+    fn partitions(&self, charges: &[Charge]) -> Option<Vec<String>> {
+        let secret = self.secret.as_ref()?;
+        Some(partition::parameters(secret, charges))
+    }
+
     /// `None` if there is nothing to tell.
-    fn fields(
-        &self,
-        lists: impl FnOnce(&Draft11) -> Option<Lists>,
-        set: impl FnMut(&Binding) -> Option<Set>,
-    ) -> Option<Fields> {
-        let several = Several {
-            lists: self.draft11.as_ref().and_then(lists),
-            sets: self.others.iter().filter_map(set).collect(),
-            unless_public: self.unless_public,
-        };
-        let tells = several.lists.is_some() || !several.sets.is_empty();
-        tells.then(|| Fields::Several(Box::new(several)))
+    fn fields(&self, lists: Option<Lists>, sets: Vec<Set>) -> Option<Fields> {
+        let tells = lists.is_some() || !sets.is_empty();
+        tells.then(|| {
+            Fields::Several(Box::new(Several {
+                lists,
+                sets,
+                unless_public: self.unless_public,
+            }))
+        })
     }
 }
 

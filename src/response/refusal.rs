@@ -7,7 +7,7 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode}
 
 use super::answers::AnswerOptions;
 use super::body::Bodies;
-use super::fields::{Fields, Writers};
+use super::fields::Fields;
 use super::form::Form;
 use super::jitter::Jitter;
 use super::names::{RATELIMIT, RATELIMIT_POLICY};
@@ -80,10 +80,11 @@ impl Refusals {
         }
     }
 
-    /// `request` are the extensions of the request, which is done with.
+    /// `fields` are those that tell no time above the one they are given; `request` are the
+    /// extensions of the request, which is done with.
     pub(super) fn denied(
         &self,
-        writers: &Writers,
+        fields: impl FnOnce(Micros) -> Option<Fields>,
         outcomes: &Outcomes,
         decision: impl Fn() -> Decision,
         request: &mut Extensions,
@@ -97,7 +98,7 @@ impl Refusals {
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        *headers = match (wait, writers.denied(outcomes, LONGEST_RETRY)) {
+        *headers = match (wait, fields(LONGEST_RETRY)) {
             (Some(wait), Some(Fields::Draft11(fields))) => {
                 COUNTED_TO_RETRY.filled([wait, fields.policies, fields.limits])
             }

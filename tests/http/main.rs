@@ -12,6 +12,7 @@ mod fields;
 mod inner_fields;
 mod keys;
 mod names;
+mod partitions;
 mod policies;
 mod readiness;
 mod refusal_options;
