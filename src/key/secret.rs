@@ -87,22 +87,21 @@ impl Secret {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn hash(&self, value: impl IntoKey) -> Key {
-        Key::secret(self.bytes(&value.into_key()))
-    }
-
-    /// What a client may be told of a key: no hash of it that a store has.
-    #[cfg(feature = "http")]
-    pub(crate) fn partition(&self, key: &Key) -> [u8; 16] {
-        self.bytes(&Key::pair(&Key::text("pk"), key))
-    }
-
-    fn bytes(&self, key: &Key) -> [u8; 16] {
         let mut hash = Hmac::clone(&self.0);
-        key.with_bytes(|bytes| hash.update(bytes));
+        value.into_key().with_bytes(|bytes| hash.update(bytes));
         let full: [u8; 32] = hash.finalize().into_bytes().into();
         let mut half = [0; 16];
         half.copy_from_slice(&full[..16]);
-        half
+        Key::secret(half)
+    }
+}
+
+#[cfg(feature = "http")]
+impl Secret {
+    /// What a client may be told of a key: not the hash of it that a store may have.
+    pub(crate) fn partition(&self, key: &Key) -> [u8; 16] {
+        let hash = self.hash(Key::pair(&Key::text("pk"), key));
+        hash.with_bytes(|bytes| bytes.last_chunk().copied().unwrap_or_default())
     }
 }
 
@@ -150,6 +149,17 @@ mod tests {
         let mut half = [0; 16];
         half.copy_from_slice(&full[..16]);
         assert_eq!(secret(1).hash("token"), Key::secret(half));
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn what_a_client_is_told_of_a_key_is_not_what_a_store_has() {
+        let key = "ann".into_key();
+        let told = secret(1).partition(&key);
+        assert_ne!(Key::secret(told), secret(1).hash(key));
+        assert_ne!(told, secret(1).partition(&"bob".into_key()));
+        assert_ne!(told, secret(2).partition(&key));
+        assert_ne!(told, [0; 16]);
     }
 
     #[test]

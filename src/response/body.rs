@@ -50,7 +50,7 @@ impl RefusalBody {
     /// use tower_ratelimit::response::RefusalBody;
     ///
     /// let page = RefusalBody::custom(HeaderValue::from_static("text/html"), |decision| {
-    ///     let (policy, _) = decision.binding().unwrap_or_else(|| unreachable!("nobody denied"));
+    ///     let policy = decision.binding().map_or("", |(name, _)| name);
     ///     format!("<h1>Slow down</h1><p>The limit is called {policy:?}.")
     /// });
     /// ```
@@ -85,8 +85,8 @@ pub(super) enum Bodies {
 impl Bodies {
     pub(super) fn new(body: RefusalBody, status: StatusCode, policies: &[Policy]) -> Self {
         match body {
-            RefusalBody::Problem => Self::Problem(Problems::new(status, policies)),
-            RefusalBody::BareProblem => Self::Problem(Problems::bare(status, policies)),
+            RefusalBody::Problem => Self::Problem(Problems::new(status, policies, true)),
+            RefusalBody::BareProblem => Self::Problem(Problems::new(status, policies, false)),
             RefusalBody::Json => Self::Json,
             RefusalBody::Text => Self::Text,
             RefusalBody::Custom(body) => Self::Custom(body),
@@ -113,28 +113,27 @@ impl Bodies {
         match self {
             Self::Problem(problems) => problems.quota_exceeded(outcomes, retry_after),
             Self::Json => {
+                let message = sentence(retry_after).concat();
                 let wait = retry_after.map(|seconds| format!(r#","retry_after":{seconds}"#));
-                let (message, wait) = (message(retry_after), wait.unwrap_or_default());
+                let wait = wait.unwrap_or_default();
                 format!(r#"{{"error":"rate_limit_exceeded","message":"{message}"{wait}}}"#).into()
             }
-            Self::Text => format!("{}\n", message(retry_after)).into(),
+            Self::Text => [sentence(retry_after).concat().as_str(), "\n"]
+                .concat()
+                .into(),
             Self::Custom(body) => (body.write)(&decision()),
         }
     }
 }
 
-fn message(retry_after: Option<&str>) -> String {
-    let [start, seconds, unit] = sentence(retry_after);
-    [TOO_MANY, start, seconds, unit].concat()
-}
-
-pub(super) const TOO_MANY: &str = "Too many requests. ";
-
-/// What follows [`TOO_MANY`].
+/// What a refusal tells humans; of a wait of several seconds in three parts, the second of which is
+/// the number.
 pub(super) fn sentence(retry_after: Option<&str>) -> [&str; 3] {
     match retry_after {
-        None => ["No wait will let this one pass.", "", ""],
-        Some("1") => ["Retry after 1 second.", "", ""],
-        Some(seconds) => ["Retry after ", seconds, " seconds."],
+        None => ["Too many requests. No wait will let this one pass.", "", ""],
+        Some("1") => ["Too many requests. Retry after 1 second.", "", ""],
+        Some(seconds) => ["Too many requests. Retry after ", seconds, SECONDS],
     }
 }
+
+pub(super) const SECONDS: &str = " seconds.";

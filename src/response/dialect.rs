@@ -13,8 +13,8 @@ use crate::error::ConfigError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// draft-ietf-httpapi-ratelimit-headers-11, and -08 to -10, which differ only in examples:
-    /// the lists `RateLimit` and `RateLimit-Policy`.
+    /// draft-ietf-httpapi-ratelimit-headers-11, and -08 to -10, which have the same syntax: the
+    /// lists `RateLimit` and `RateLimit-Policy`.
     Draft11,
     /// draft-ietf-httpapi-ratelimit-headers-07: the dictionary `RateLimit`, and
     /// `RateLimit-Policy`.

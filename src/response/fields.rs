@@ -106,6 +106,7 @@ impl Writers {
 }
 
 impl SeveralWriters {
+    // Kept apart, for the path of draft 11 alone to stay short.
     #[inline(never)]
     fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
         let lists = self

@@ -24,6 +24,9 @@
 //! - The body is a problem of RFC 9457 that names the policies which denied the request.
 //! - `Cache-Control: no-store`, because a stored refusal would be replayed to others.
 //!
+//! Fields, status, body, and a jitter of `Retry-After` are chosen on the
+//! [builder](crate::middleware::RateLimitLayerBuilder).
+//!
 //! `RateLimit-Policy` lists every policy that applied. So does `RateLimit` on success; on a refusal
 //! it lists only those that denied. A redirect (3xx other than 304) gets no fields, since a client
 //! may wait before it follows, and an informational response (1xx) gets none either. When a rate

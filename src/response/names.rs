@@ -3,8 +3,9 @@ use http::header::RETRY_AFTER;
 
 /// Every field that a layer can send, in any [`Dialect`](super::Dialect), and `Retry-After`.
 ///
-/// A script in a browser sees none of them unless the server exposes them (Fetch standard, section
-/// 3.3.5). `CorsLayer` stands outside the limit, so that refusals have its fields as well:
+/// A script in a browser sees none of them unless the server exposes them (Fetch standard,
+/// `Access-Control-Expose-Headers`). `CorsLayer` stands outside the limit, so that refusals have
+/// its fields as well:
 ///
 /// ```
 /// use axum::{Router, routing::get};

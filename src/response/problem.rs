@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::body::{TOO_MANY, sentence};
+use super::body::{SECONDS, sentence};
 use super::draft11::quoted;
 use crate::decision::Outcomes;
 use crate::policy::Policy;
@@ -19,8 +19,10 @@ pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
 /// 6.1.
 #[derive(Debug)]
 pub(super) struct Problems {
-    /// What comes before the sentence that tells the wait.
-    start: String,
+    /// What comes before a wait of several seconds, before none, and in place of one second.
+    longer: String,
+    never: String,
+    one_second: String,
     has_detail: bool,
     /// The policies' names as strings of JSON.
     names: Vec<String>,
@@ -29,37 +31,38 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    pub(super) fn new(status: StatusCode, policies: &[Policy]) -> Self {
-        let problems = Self::bare(status, policies);
-        let endings = problems.endings.iter();
-        Self {
-            start: format!(r#"{},"detail":"{TOO_MANY}"#, problems.start),
-            has_detail: true,
-            endings: endings.map(|ending| format!("\"{ending}")).collect(),
-            ..problems
-        }
-    }
-
-    /// Without a detail.
-    pub(super) fn bare(status: StatusCode, policies: &[Policy]) -> Self {
+    pub(super) fn new(status: StatusCode, policies: &[Policy], has_detail: bool) -> Self {
+        let start = |retry_after| {
+            let start = format!(
+                r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":{}"#,
+                status.as_u16()
+            );
+            let [sentence, ..] = sentence(retry_after);
+            if has_detail {
+                format!(r#"{start},"detail":"{sentence}"#)
+            } else {
+                start
+            }
+        };
         let names = policies.iter().map(|policy| quoted(policy.name()));
         let names: Vec<_> = names.collect();
         Self {
-            start: format!(
-                r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":{}"#,
-                status.as_u16()
-            ),
-            has_detail: false,
-            endings: names.iter().map(|name| ending(name)).collect(),
+            longer: start(Some("2")),
+            never: start(None),
+            one_second: start(Some("1")),
+            has_detail,
+            endings: names.iter().map(|name| ending(name, has_detail)).collect(),
             names,
         }
     }
 
     /// `retry_after` is in seconds.
     pub(super) fn quota_exceeded(&self, outcomes: &Outcomes, retry_after: Option<&str>) -> Bytes {
-        let [wait, seconds, unit] = match self.has_detail {
-            true => sentence(retry_after),
-            false => [""; 3],
+        let [start, seconds, unit] = match retry_after {
+            None => [&self.never, "", ""],
+            Some("1") => [&self.one_second, "", ""],
+            Some(seconds) if self.has_detail => [&self.longer, seconds, SECONDS],
+            Some(_) => [&self.longer, "", ""],
         };
         let denied = outcomes.iter().filter(|(_, outcome)| !outcome.is_allowed());
         let mut denied = denied.map(|(policy, _)| policy);
@@ -68,12 +71,11 @@ impl Problems {
             (first, second) => {
                 let denied = first.into_iter().chain(second).chain(denied);
                 let names: Vec<_> = denied.map(|policy| text(&self.names, policy)).collect();
-                let quote = if self.has_detail { "\"" } else { "" };
-                Cow::Owned([quote, &ending(&names.join(","))].concat())
+                Cow::Owned(ending(&names.join(","), self.has_detail))
             }
         };
         // As long as it has to be, since `Bytes` allocates again for one that has room left.
-        Bytes::from([&self.start, wait, seconds, unit, &ending].concat())
+        Bytes::from([start, seconds, unit, &ending].concat())
     }
 }
 
@@ -81,6 +83,8 @@ fn text(texts: &[String], policy: usize) -> &str {
     texts.get(policy).map_or("", String::as_str)
 }
 
-fn ending(names: &str) -> String {
-    format!(r#","violated-policies":[{names}]}}"#)
+/// What follows the detail, or the status.
+fn ending(names: &str, has_detail: bool) -> String {
+    let quote = if has_detail { "\"" } else { "" };
+    format!(r#"{quote},"violated-policies":[{names}]}}"#)
 }

@@ -73,7 +73,7 @@ fn m6_lists_get_a_second_line() {
 }
 
 #[test]
-fn m7_of_two_sets_the_lower_stays_as_a_whole() {
+fn m7_of_two_sets_of_x_fields_the_lower_stays_as_a_whole() {
     const OURS_X: &str = "200
         x-ratelimit-limit: 100
         x-ratelimit-remaining: 99
@@ -144,6 +144,12 @@ fn m7_of_two_sets_the_lower_stays_as_a_whole() {
             x-rate-limit-limit: 100
             x-rate-limit-remaining: 99
             x-rate-limit-reset: 1800000050";
+    }
+}
+
+#[test]
+fn m7_of_two_sets_of_an_older_draft_the_lower_stays_as_a_whole() {
+    rows! {
         "draft 07, theirs is lower", Inner(200, &[
             ("ratelimit", "limit=5, remaining=3, reset=7"),
             ("ratelimit-policy", "5;w=10"),

@@ -257,7 +257,7 @@ fn jitter_that_is_not_whole_seconds_is_refused() {
     }
 }
 
-/// A refusal may pass through a store that keeps state of a larger limit.
+/// By the state that a larger limit left behind, in a store that outlives the configuration.
 #[test]
 fn f69_a_limit_lowered_below_what_is_used_leaves_nothing_and_tells_a_wait_that_works() {
     let at = Micros::new(1_800_000_010_000_000);

@@ -14,9 +14,10 @@ fn beside(cache_control: &'static [&'static str], dialects: &[Dialect], spares: 
     let builder = RateLimitLayer::builder()
         .policy(everybody("a", FixedWindow::per_minute(2)))
         .dialects(dialects.iter().copied());
-    let builder = match spares {
-        true => builder.without_fields_if_public(),
-        false => builder,
+    let builder = if spares {
+        builder.without_fields_if_public()
+    } else {
+        builder
     };
     let service = service_fn(|_: http::Request<()>| async {
         let mut response = Response::builder();

@@ -209,7 +209,7 @@ fn p1_p2_p7_a_refusal_is_as_long_as_its_content_length_says() {
             203,
         ),
         ("P7", broken, 109),
-        ("JSON", refusing(RefusalBody::Json, &["a"]), 104),
+        ("JSON", refusing(RefusalBody::Json, &["a"]), 103),
         ("text", refusing(RefusalBody::Text, &["a"]), 43),
         (
             "one's own",
@@ -223,10 +223,13 @@ fn p1_p2_p7_a_refusal_is_as_long_as_its_content_length_says() {
         ),
     ] {
         let server = Server::start(app);
-        let (head, body) = server.ask("GET");
+        let (mut head, body) = server.ask("GET");
         let line = format!("content-length: {length}");
         assert!(head.contains(&line), "{name}: {head:?} {body}");
         assert_eq!(body.len(), length, "{name}: {body}");
-        assert_eq!(server.ask("HEAD"), (head, String::new()), "{name}");
+        let (mut same, nothing) = server.ask("HEAD");
+        head.sort();
+        same.sort();
+        assert_eq!((same, nothing), (head, String::new()), "{name}");
     }
 }
