@@ -246,6 +246,37 @@ fn jitter_does_not_pass_what_31_bits_hold() {
 }
 
 #[test]
+fn where_retry_after_is_capped_so_is_every_reset() {
+    let century = TokenBucket::new(1, Duration::from_secs(366 * 86_400)).unwrap();
+    for (dialect, field, told) in [
+        (
+            Dialect::Draft07,
+            "ratelimit",
+            "limit=100, remaining=0, reset=2147483647",
+        ),
+        (Dialect::Draft06, "ratelimit-reset", "2147483647"),
+        (Dialect::Draft03, "ratelimit-reset", "2147483647"),
+        (
+            Dialect::XRateLimit(Reset::DeltaMillis),
+            "x-ratelimit-reset",
+            "2147483647000",
+        ),
+        (Dialect::GitHub, "x-ratelimit-reset", "3851550847"),
+    ] {
+        let layer = RateLimitLayer::builder()
+            .policy(everybody("century", century.burst(100)).cost(cost))
+            .store(MemoryStore::new().clock(ManualClock::new()))
+            .dialects([dialect])
+            .build();
+        let service = Hello::behind(&layer.unwrap());
+        ask(&service, get_of_cost(100));
+        let answer = ask(&service, get_of_cost(100));
+        assert_eq!(answer.field("retry-after"), Some("2147483647"));
+        assert_eq!(answer.field(field), Some(told));
+    }
+}
+
+#[test]
 fn jitter_that_is_not_whole_seconds_is_refused() {
     for millis in [1, 1_500] {
         let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
