@@ -99,6 +99,15 @@ impl Secret {
     }
 }
 
+#[cfg(feature = "http")]
+impl Secret {
+    /// What a client may be told of a key: not the hash of it that a store may have.
+    pub(crate) fn partition(&self, key: &Key) -> [u8; 16] {
+        let hash = self.hash(Key::pair(&Key::text("pk"), key));
+        hash.with_bytes(|bytes| bytes.last_chunk().copied().unwrap_or_default())
+    }
+}
+
 /// Shows nothing of it.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,6 +152,17 @@ mod tests {
         let mut half = [0; 16];
         half.copy_from_slice(&full[..16]);
         assert_eq!(secret(1).hash("token"), Key::secret(half));
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn what_a_client_is_told_of_a_key_is_not_what_a_store_has() {
+        let key = "ann".into_key();
+        let told = secret(1).partition(&key);
+        assert_ne!(Key::secret(told), secret(1).hash(key));
+        assert_ne!(told, secret(1).partition(&"bob".into_key()));
+        assert_ne!(told, secret(2).partition(&key));
+        assert_ne!(told, [0; 16]);
     }
 
     #[test]
