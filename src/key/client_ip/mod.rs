@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use super::combinators::{combinators, hashed, map, within};
 use super::take::Take;
 use super::{Extract, Head, IntoKey, Key, Missing, Peer, PeerIp, peer_ip};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, or_panic};
 
 mod address;
 mod forwarded;
@@ -113,10 +113,7 @@ impl ClientIp {
     /// [`try_ipv6_prefix`](Self::try_ipv6_prefix) returns an error.
     #[track_caller]
     pub fn ipv6_prefix(self, bits: u8) -> Self {
-        match self.try_ipv6_prefix(bits) {
-            Ok(key) => key,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_ipv6_prefix(bits))
     }
 
     /// How many bits of an address of IPv6 tell clients apart; see
@@ -157,10 +154,7 @@ impl ClientIp {
     /// [`try_unwrap_ipv4`](Self::try_unwrap_ipv4) returns an error.
     #[track_caller]
     pub fn unwrap_ipv4(self, prefixes: impl IntoIterator<Item: AsRef<str>>) -> Self {
-        match self.try_unwrap_ipv4(prefixes) {
-            Ok(key) => key,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_unwrap_ipv4(prefixes))
     }
 
     /// The prefixes of translators; see [`unwrap_ipv4`](Self::unwrap_ipv4).
