@@ -145,13 +145,13 @@ pub(crate) fn check_names<'a>(
     let printable = |byte: u8| (0x20..=0x7e).contains(&byte);
     for (index, name) in names.clone().enumerate() {
         if !(1..=LONGEST).contains(&name.len()) || !name.bytes().all(printable) {
-            let remedy = "give 1 to 64 printable characters of ASCII";
-            return Err(ConfigError::quoting("policy name", name, remedy));
+            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
+            return Err(ConfigError::quoting("name", name, remedy));
         }
         let mut before = names.clone().take(index);
         if before.any(|other| other.eq_ignore_ascii_case(name)) {
             let remedy = "give each policy a name of its own; case is ignored";
-            return Err(ConfigError::quoting("policy name", name, remedy));
+            return Err(ConfigError::quoting("name", name, remedy));
         }
     }
     Ok(())

@@ -63,7 +63,7 @@ impl Proxies {
     pub fn try_in_networks(
         networks: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<Self, ConfigError> {
-        const FIELD: &str = "proxies";
+        const FIELD: &str = "in_networks";
         let networks = Networks::parse(FIELD, networks)?;
         if networks.hold_all() {
             let remedy =
