@@ -49,9 +49,7 @@ impl Header {
         })?;
         Ok(Self { name })
     }
-}
 
-impl Header {
     fn value<'a>(&self, head: &Head<'a>) -> Result<&'a [u8], Missing> {
         let value = head.headers().get(&self.name).ok_or(Missing::ByClient)?;
         Ok(value.as_bytes())

@@ -8,7 +8,6 @@ use http::{Extensions, Request, Response, StatusCode};
 use super::OverLimit;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
-
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;

@@ -16,6 +16,8 @@ pub(crate) use self::never_binds::{Scope, warn_of_those_that_never_bind};
 pub use self::http::Http;
 #[cfg(feature = "http")]
 pub use self::no_key::NoKey;
+#[cfg(feature = "http")]
+pub(crate) use self::no_key::check_status;
 
 /// A named rule.
 ///
@@ -73,9 +75,7 @@ impl Policy {
             reads: Unkeyed,
         }
     }
-}
 
-impl Policy {
     /// As one of several that are asked about each request.
     pub(crate) fn scope(&self) -> Scope<'_> {
         Scope {

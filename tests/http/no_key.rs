@@ -108,10 +108,7 @@ fn a_status_that_refuses_nothing_is_refused_when_the_layer_is_built() {
             .build()
             .unwrap_err();
         assert_eq!((error.field(), error.value()), ("no_key", status.as_str()));
-        assert_eq!(
-            error.remedy(),
-            "refuse with a status from 400 to 599, such as 401"
-        );
+        assert_eq!(error.remedy(), "give a status of an error, 400 to 599");
     }
 }
 

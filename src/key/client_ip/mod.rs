@@ -1,10 +1,3 @@
-use std::net::IpAddr;
-
-use super::combinators::{combinators, hashed, map, within};
-use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing, Peer, PeerIp, peer_ip};
-use crate::error::{ConfigError, or_panic};
-
 mod address;
 mod forwarded;
 mod forwarding;
@@ -14,12 +7,18 @@ mod translation;
 mod warning;
 mod x_forwarded_for;
 
+use std::net::IpAddr;
+
 pub use self::forwarding::Forwarding;
 pub use self::proxies::Proxies;
 pub use self::single_value::SingleValue;
 
 use self::translation::Translation;
 use self::warning::warn_of_untrusted_proxy;
+use super::combinators::{combinators, hashed, map, within};
+use super::take::Take;
+use super::{Extract, Head, IntoKey, Key, Missing, Peer, PeerIp, peer_ip};
+use crate::error::{ConfigError, or_panic};
 
 /// The address of the client.
 ///
@@ -195,7 +194,7 @@ impl ClientIp {
 
     /// The whole address in its canonical form: one of IPv4 is neither mapped nor translated into
     /// IPv6.
-    pub(crate) fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+    fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         let found = self.peer.peer(head);
         let peer = match found {
             Peer::Ip(address) => Some(self.translation.canonical(address)),
