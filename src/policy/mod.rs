@@ -32,7 +32,8 @@ pub(crate) use self::no_key::check_status;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
-/// - no key: one quota for all clients that left it out; `500` where the server does not provide it
+/// - no key: one quota for all clients that left it out; `500` where the server does not provide
+///   it (see [`NoKey`])
 ///
 /// ```
 /// use tower_ratelimit::key::{self, Head};
@@ -93,7 +94,7 @@ impl<R> Policy<R> {
     ///
     /// A request over the limit is not charged to this policy, and is to the others that apply.
     /// [`Decision::over_limit`](crate::Decision::over_limit) names the policy, and behind a layer a
-    /// handler finds an `OverLimit` among the request's extensions.
+    /// handler finds an [`OverLimit`](crate::middleware::OverLimit) among the request's extensions.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};

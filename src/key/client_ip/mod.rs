@@ -172,7 +172,8 @@ impl ClientIp {
     }
 
     /// Where a trusted proxy does not tell the client, the key is [`Missing::ByClient`], in place
-    /// of the proxy's own.
+    /// of the proxy's own. The policy's [`NoKey`](crate::policy::NoKey) says what becomes of the
+    /// request: it shares a quota with others like it, is not counted, or is refused.
     pub fn without_fallback(self) -> Self {
         Self {
             falls_back: false,
