@@ -9,6 +9,7 @@ mod combinators;
 mod dialect_truth;
 mod dialects;
 mod exchange;
+mod exposed;
 mod extractors;
 mod fields;
 mod forged;
