@@ -11,22 +11,16 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::http::header::{HeaderName, RETRY_AFTER};
+use axum::http::HeaderName;
 use axum::{Extension, Json, Router, routing::get};
 use serde_json::{Value, json};
 use tower_http::cors::{Any, CorsLayer};
 use tower_ratelimit::key::{self, Extract, Head, IntoKey};
+use tower_ratelimit::response;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, Policy, RateLimitLayer,
     SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
-
-/// What a script may read only if it is told so.
-const EXPOSED_FIELDS: [HeaderName; 3] = [
-    RETRY_AFTER,
-    HeaderName::from_static("ratelimit"),
-    HeaderName::from_static("ratelimit-policy"),
-];
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -45,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cors = CorsLayer::new()
         .allow_origin(Any)
         .allow_headers([HeaderName::from_static("x-api-key")])
-        .expose_headers(EXPOSED_FIELDS);
+        .expose_headers(response::EXPOSED_FIELDS);
     let app = app.layer(cors);
 
     let address = setting("ADDR", String::from("127.0.0.1:3000"))?;
