@@ -87,10 +87,14 @@ fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
     type Said = HashSet<(Diagnostic, Cow<'static, str>)>;
     static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert((*diagnostic, subject.clone())) {
-        drop(said);
-        log(level, diagnostic, &subject);
+    let met = (*diagnostic, subject);
+    if said.contains(&met) {
+        return;
     }
+    said.insert(met.clone());
+    drop(said);
+    let (diagnostic, subject) = &met;
+    log(level, diagnostic, subject);
 }
 
 /// A diagnostic of something that refuses nobody: logged as a warning, the first time only.
