@@ -32,4 +32,5 @@ mod states;
 mod structured;
 mod tcp;
 mod truth;
+mod unix_socket;
 mod without_fields;
