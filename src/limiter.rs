@@ -40,6 +40,8 @@ struct Policies {
     names: Arc<[String]>,
     /// The policies that have a limit; the others are never asked.
     limited: Vec<usize>,
+    /// The only one of these, if there are no others: what nearly every decision is about.
+    only: Option<usize>,
 }
 
 pub(crate) type Charges = SmallVec<[Charge; 8]>;
@@ -63,9 +65,9 @@ impl Limiter {
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let key = key.into_key();
         let names = Arc::clone(&self.policies.names);
-        match *self.policies.limited {
-            [policy] => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
-            _ => Decision::new(names, self.ledger.charge_now(&self.charges(key, cost))),
+        match self.policies.only {
+            Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
+            None => Decision::new(names, self.ledger.charge_now(&self.charges(key, cost))),
         }
     }
 
@@ -74,9 +76,9 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        match *self.policies.limited {
-            [policy] => self.ledger.admit_one(policy, &key, cost),
-            _ => self.ledger.admit_now(&self.charges(key, cost)),
+        match self.policies.only {
+            Some(policy) => self.ledger.admit_one(policy, &key, cost),
+            None => self.ledger.admit_now(&self.charges(key, cost)),
         }
     }
 }
@@ -132,10 +134,16 @@ impl<L: Ledger> Limiter<L> {
     pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
         let limited = |(index, policy): (usize, &Policy)| policy.is_limited().then_some(index);
         let names = policies.iter().map(|policy| policy.name().to_owned());
+        let limited: Vec<usize> = policies.iter().enumerate().filter_map(limited).collect();
+        let only = match *limited {
+            [policy] => Some(policy),
+            _ => None,
+        };
         Self {
             policies: Arc::new(Policies {
                 names: names.collect(),
-                limited: policies.iter().enumerate().filter_map(limited).collect(),
+                limited,
+                only,
             }),
             ledger: Arc::new(ledger),
         }
