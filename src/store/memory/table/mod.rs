@@ -2,19 +2,20 @@ mod budget;
 mod eviction;
 mod growth;
 
+use std::hint::spin_loop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::budget::Budget;
 use super::cell::Keeps;
-use super::counter::{Fill, Told};
+use super::counter::{ATTEMPTS, Fill, Told};
 use super::page::Page;
 use super::pages::{Pages, Sight};
 use super::seed::RESERVED;
 use super::soonest::Soonest;
 use super::version::Lock;
 use crate::algorithm::Step;
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 
 /// The states of all keys under one policy, up to a bound.
 ///
@@ -144,15 +145,85 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
-    /// Decides about a key that has a place.
+    /// Decides about a key that stands in a slot of its own, as most do, unless somebody else is there
+    /// at the same time.
     #[inline]
+    pub(super) fn decide_at_once(
+        &self,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut Told<'_>>,
+    ) -> Option<bool> {
+        let (page, index) = self.pages.at(ask.fingerprint);
+        let seen = page.version.seen_at_rest()?;
+        // If the page was split before this, its key is not found on it.
+        let slot = page.find_at_its_own(ask.fingerprint)?;
+        if now < page.latest() {
+            return None;
+        }
+        let glance = Glance {
+            index,
+            seen,
+            // What was owed then and what is left of it now decide alike, and this takes less.
+            latest: now,
+            counted: Counted::Apart,
+        };
+        let decided = self.decide_known((page, &glance), &slot.cell, ask, now, told);
+        decided.ok()
+    }
+
+    /// Decides about any key, however often that is to be begun anew.
+    #[inline(never)]
+    pub(super) fn decide_in_the_end(
+        &self,
+        ask: Ask,
+        clock: &dyn Clock,
+        mut now: Micros,
+        mut told: Option<&mut Told<'_>>,
+    ) -> bool {
+        let mut counted = Counted::Apart;
+        let mut attempts = 0;
+        loop {
+            let (page, glance) = self.glance(ask, counted);
+            if now < glance.latest {
+                // Somebody else was here after the clock was read, or it has stepped back.
+                now = clock.now().min(self.until);
+            }
+            let told = told.as_deref_mut();
+            let decided = if now < glance.latest && ask.cost > 0 {
+                self.step_back_now(page, &glance, now)
+            } else {
+                match page.find(glance.fingerprint(ask)) {
+                    Some(slot) => self.decide_known((page, &glance), &slot.cell, ask, now, told),
+                    None => self.decide_new((page, &glance), ask, now, told),
+                }
+            };
+            match decided {
+                Ok(allowed) => return allowed,
+                Err(Undecided::Changed) => spin_loop(),
+                Err(Undecided::NoRoom) => {
+                    attempts += 1;
+                    if attempts > ATTEMPTS || !self.make_room(&glance, now) {
+                        counted = Counted::Together;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decides about a key that has a place.
+    #[expect(
+        clippy::inline_always,
+        reason = "a caller who knows that time went on needs half of it"
+    )]
+    #[inline(always)]
     pub(super) fn decide_known(
         &self,
         (page, glance): (&Page<C>, &Glance),
         cell: &C,
         ask: Ask,
         now: Micros,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) -> Result<bool, Undecided> {
         let seen = cell.see(&self.rule, glance.latest);
         // Before anything is made of it: what was read in the middle of a change makes no sense.
@@ -180,7 +251,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (page, glance): (&Page<C>, &Glance),
         ask: Ask,
         now: Micros,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) -> Result<bool, Undecided> {
         if !page.version.still_is(glance.seen) {
             return Err(Undecided::Changed);
@@ -261,10 +332,16 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
         allowed: bool,
         counted: Counted,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) {
-        if told.wanted.includes(allowed) {
-            self.put_down(kept, ask, now, allowed, counted, told);
+        if let Some(told) = told
+            && told.wanted.includes(allowed)
+        {
+            if C::IS_SHORT {
+                self.put_down(&kept.clone(), ask, now, allowed, counted, told);
+            } else {
+                self.put_down(kept, ask, now, allowed, counted, told);
+            }
         }
     }
 
@@ -339,29 +416,27 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Charges a key whose state was seen. The page is locked.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for those who decide")]
+    #[inline(always)]
     pub(super) fn charge(
         &self,
         (page, glance): (&Page<C>, &Glance),
-        (cell, seen): (&C, C::Seen<'_>),
+        (cell, mut seen): (&C, C::Seen<'_>),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) {
         lock.changes();
-        if now > glance.latest {
-            page.set_latest(now);
-        }
+        page.set_latest(now);
         if glance.counted == Counted::Together {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        cell.change(&self.rule, seen, |kept| {
-            let before = self.rule.size(kept);
-            self.rule.charge(kept, now, ask.cost);
-            self.resize(kept, before);
-            self.tell(kept, ask, now, true, glance.counted, told);
-        });
+        let before = self.rule.size(&seen);
+        self.rule.charge(&mut seen, now, ask.cost);
+        self.resize(&mut seen, before);
+        self.tell(&seen, ask, now, true, glance.counted, told);
+        cell.keep(&self.rule, seen);
     }
 
     /// Charges a newcomer that was given a place. The page is locked.
@@ -372,7 +447,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) {
         let seen = cell.see(&self.rule, glance.latest);
         self.charge((page, glance), (cell, seen), ask, lock, now, told);
@@ -447,9 +522,8 @@ mod tests {
     use super::*;
     use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
-    use crate::decision::Outcomes;
     use crate::store::memory::cell::Word;
-    use crate::store::memory::counter::{Counter, Wanted};
+    use crate::store::memory::counter::Counter;
 
     type Minutes = Table<FixedWindow, Word>;
 
@@ -468,12 +542,7 @@ mod tests {
 
     fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> bool {
         let ask = Ask { fingerprint, cost };
-        let mut told = Told {
-            wanted: Wanted::Verdict,
-            policy: 0,
-            outcomes: &mut Outcomes::new(Micros::ZERO),
-        };
-        table.decide(ask, clock, &mut told)
+        table.decide(ask, clock, None)
     }
 
     fn stands(table: &Minutes, fingerprint: u64) -> bool {
