@@ -121,6 +121,7 @@ impl<C> Page<C> {
     }
 
     /// The slot of this key.
+    #[inline]
     pub(super) fn find(&self, fingerprint: u64) -> Option<&Slot<C>> {
         self.find_at_its_own(fingerprint)
             .or_else(|| self.find_elsewhere(fingerprint))
@@ -137,6 +138,7 @@ impl<C> Page<C> {
         own.get(place).filter(|slot| slot.is_of(fingerprint))
     }
 
+    #[inline(never)]
     fn find_elsewhere(&self, fingerprint: u64) -> Option<&Slot<C>> {
         let tag = tag(fingerprint) * LOWEST_BITS;
         let mut slots = self.tags.iter().enumerate().flat_map(|(word, tags)| {

@@ -115,6 +115,7 @@ impl<C: Cell> Pages<C> {
     }
 
     /// The page of this key.
+    #[inline]
     pub(super) fn sight(&self, fingerprint: u64) -> Sight<'_, C> {
         loop {
             let size = self.size.load(Ordering::Acquire);

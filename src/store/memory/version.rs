@@ -42,6 +42,7 @@ impl Version {
     }
 
     /// The same, once no change is under way.
+    #[inline]
     pub(super) fn seen(&self) -> u64 {
         let mut looks = 0;
         loop {
