@@ -22,7 +22,8 @@ pub(super) trait Cell: Default + Send + Sync + 'static {
     fn clear(&self) {}
 }
 
-/// A cell that keeps what this rule keeps. `latest` is the time of the page's latest charge.
+/// A cell that keeps what this rule keeps. `latest` is the time of the page's latest charge, or a later
+/// one up to now.
 pub(super) trait Keeps<S: Step>: Cell {
     /// What was read, and may be changed.
     type Seen<'a>: DerefMut<Target = S::Kept>;
