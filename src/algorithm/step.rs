@@ -52,6 +52,11 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// How long what remains has to last for a client that wants no refusal.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
+    /// How long a request of this cost, whose charge is in what is kept, is held before it goes on.
+    fn delay(&self, _: &Self::Kept, _: Micros, _: u32) -> Micros {
+        Micros::ZERO
+    }
+
     /// How much of a store's room is taken: a key, or its entries if there are more of them.
     fn size(&self, _: &Self::Kept) -> usize {
         1
@@ -89,7 +94,10 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
             .lasting(self.effective_window(kept, now)),
         };
         if allowed {
-            return outcome;
+            return match cost {
+                0 => outcome,
+                cost => outcome.held(self.delay(kept, now, cost)),
+            };
         }
         let can_pass = (1..=limit).contains(&cost);
         outcome.denied(can_pass.then(|| self.retry_after(kept, now, cost)))

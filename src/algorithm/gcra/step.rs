@@ -8,6 +8,9 @@ use crate::clock::Micros;
 pub(crate) struct Drain<N> {
     gcra: Gcra,
     capacity: N,
+    /// Whether requests wait for their turn: then the debt before a request is its place in the
+    /// queue.
+    holds: bool,
 }
 
 /// What was owed at one moment, in parts of a request: see `Gcra::parts`.
@@ -98,19 +101,21 @@ impl Parts for u64 {
 
 impl Gcra {
     /// The rule, in numbers that hold any debt, whoever has left it.
-    pub(super) fn rule(self) -> Drain<u128> {
+    pub(super) fn rule(self, holds: bool) -> Drain<u128> {
         Drain {
             gcra: self,
             capacity: u128::product(self.limit().into(), self.parts),
+            holds,
         }
     }
 
     /// The rule in narrower numbers, if they hold what it leaves itself.
-    pub(super) fn narrow_rule(self) -> Option<Drain<u64>> {
-        let capacity = u64::try_from(self.rule().capacity).ok()?;
+    pub(super) fn narrow_rule(self, holds: bool) -> Option<Drain<u64>> {
+        let capacity = u64::try_from(self.rule(holds).capacity).ok()?;
         (capacity < 1 << 62).then_some(Drain {
             gcra: self,
             capacity,
+            holds,
         })
     }
 
@@ -225,6 +230,14 @@ impl<N: Parts> Step for Drain<N> {
         let room = self.in_parts(self.limit() - cost);
         let excess = self.owed(debt, now).saturating_minus(room);
         self.gcra.time_to_drain(excess.widened())
+    }
+
+    fn delay(&self, debt: &Debt<N>, now: Micros, cost: u32) -> Micros {
+        if !self.holds {
+            return Micros::ZERO;
+        }
+        let before = self.owed(debt, now).saturating_minus(self.in_parts(cost));
+        self.gcra.time_to_drain(before.widened())
     }
 
     fn effective_window(&self, debt: &Debt<N>, now: Micros) -> Micros {
