@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example algorithms`, with `ADDR` (default 127.0.0.1:3000), `LIMIT` (default 5)
 //! and `WINDOW_MS` (default 10000). Clients are told apart by the header `x-api-key`, and those
-//! without one by their address.
+//! without one by their address. Pages of any origin may ask, and may read what they are told.
 
 use std::env::VarError;
 use std::error::Error;
@@ -11,9 +11,12 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use axum::http::HeaderName;
 use axum::{Extension, Json, Router, routing::get};
 use serde_json::{Value, json};
+use tower_http::cors::{Any, CorsLayer};
 use tower_ratelimit::key::{self, Extract, Head, IntoKey};
+use tower_ratelimit::response;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, Policy, RateLimitLayer,
     SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
@@ -31,6 +34,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let route = get(decision).layer(layer(algorithm)?);
         app = app.route(&format!("/{}", algorithm.name()), route);
     }
+    // Outside the limits: a browser shows a page a refusal only if it carries these fields too,
+    // and preflights, which are answered here, cost nothing.
+    let cors = CorsLayer::new()
+        .allow_origin(Any)
+        .allow_headers([HeaderName::from_static("x-api-key")])
+        .expose_headers(response::EXPOSED_FIELDS);
+    let app = app.layer(cors);
 
     let address = setting("ADDR", String::from("127.0.0.1:3000"))?;
     let listener = tokio::net::TcpListener::bind(&address)

@@ -13,7 +13,7 @@ use axum::response::Response;
 use axum::{Extension, Router, routing::get};
 use tower_ratelimit::key::{self, IntoKey, Key};
 use tower_ratelimit::middleware::OverLimit;
-use tower_ratelimit::{ConfigError, FixedWindow, Policy, RateLimitLayer, TokenBucket};
+use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket};
 
 /// Who has been authenticated.
 #[derive(Clone)]
@@ -43,8 +43,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await
         .map_err(|error| format!("cannot listen on ADDR={address}: {error}"))?;
     let address = listener.local_addr()?;
-    println!("listening on http://{address}: 20 requests at once for each address, of which");
-    println!("each user has 10, the first 5 of a minute with all there is");
+    println!("listening on http://{address}: 40 requests at once for each address, of which");
+    println!("each user has 10, the first 5 with all there is");
     println!();
     let curl = "curl -s -o /dev/null -w '%{http_code}\\n'";
     println!(
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "  twelve, of which ten pass: {curl} -H 'authorization: Bearer ann' 'http://{address}/?[1-12]'"
     );
     println!(
-        "  guesses, until 429:        {curl} -H 'authorization: Bearer x' 'http://{address}/?[1-25]'"
+        "  guesses, until 429:        {curl} -H 'authorization: Bearer x' 'http://{address}/?[1-45]'"
     );
 
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Counts everybody, whoever they say that they are; probes of a load balancer are not counted.
 fn by_address() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
-        .policy(Policy::new("address", TokenBucket::per_second(2).burst(20)).key(key::client_ip()))
+        .policy(Policy::new("address", TokenBucket::per_second(2).burst(40)).key(key::client_ip()))
         .exempt_paths(["/health"])
         .build()
 }
@@ -76,7 +76,7 @@ fn by_user() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
         .policy(Policy::new("user", TokenBucket::per_second(1).burst(10)).key(user()))
         .policy(
-            Policy::new("full", FixedWindow::per_minute(5))
+            Policy::new("full", TokenBucket::per_minute(5))
                 .key(user())
                 .soft(),
         )

@@ -242,7 +242,7 @@ impl Outcomes {
 
     /// The policy that binds: when allowed, the least remaining; when denied, the longest
     /// retry, where never is the longest of all. Ties go to the first declared.
-    fn binding(&self) -> Option<&(usize, Outcome)> {
+    pub(crate) fn binding(&self) -> Option<&(usize, Outcome)> {
         if self.is_allowed() {
             return self
                 .each

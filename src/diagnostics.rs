@@ -93,11 +93,19 @@ pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: &str) {
 
 /// A diagnostic of something that refuses nobody: logged as a warning, the first time only.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "only a server can be set up wrongly")
+)]
 pub(crate) struct Warning {
     diagnostic: Diagnostic,
     was_said: AtomicBool,
 }
 
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "only a server can be set up wrongly")
+)]
 impl Warning {
     pub(crate) const fn new(diagnostic: Diagnostic) -> Self {
         Self {
@@ -106,15 +114,23 @@ impl Warning {
         }
     }
 
-    pub(crate) fn say(&self) {
+    /// Says it if this is so, which is looked at only as long as it was not said.
+    #[inline]
+    pub(crate) fn say_if(&self, is_so: impl FnOnce() -> bool) {
         // Read first: a write by every request would be shared by all processors.
-        if !self.was_said.load(Ordering::Relaxed) && !self.was_said.swap(true, Ordering::Relaxed) {
-            log(Level::Warning, &self.diagnostic, self.diagnostic.subject());
+        let was_said = self.was_said.load(Ordering::Relaxed);
+        if !was_said && is_so() && !self.was_said.swap(true, Ordering::Relaxed) {
+            let subject = self.diagnostic.subject();
+            log(Level::Warning, &self.diagnostic, subject);
         }
     }
 }
 
 #[derive(Clone, Copy)]
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "only a server can be set up wrongly")
+)]
 enum Level {
     Error,
     Warning,

@@ -10,8 +10,9 @@ use std::task::{Context, Poll, Waker};
 use allocation_counter::measure;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Layer, Service, service_fn};
+use tower_ratelimit::key::{Extract, Forwarding, Head, IntoKey, Proxies, Secret};
 use tower_ratelimit::{Algorithm, Limiter, Policy, RateLimitLayer, TokenBucket, key};
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -78,6 +79,41 @@ fn eight_policies_are_decided_and_told_without_allocating() {
     assert_eq!(count, 0);
 }
 
+#[test]
+fn a_client_behind_proxies_is_found_without_allocating() {
+    let networks = || Proxies::in_networks(["10.0.0.0/8", "192.0.2.0/24", "fd00::/8"]);
+    let two_hops = || Proxies::hops(2);
+    for (proxies, forwarding, name, value) in [
+        (
+            networks(),
+            Forwarding::XForwardedFor,
+            "x-forwarded-for",
+            "198.51.100.9, [2001:db8::1]:443, 10.0.0.1",
+        ),
+        (
+            two_hops(),
+            Forwarding::Forwarded,
+            "forwarded",
+            r#"for="[2001:db8::1]:443";proto=https, for="10.0.0.1\:80""#,
+        ),
+        (
+            networks(),
+            Forwarding::CF_CONNECTING_IP,
+            "cf-connecting-ip",
+            "2001:db8::1",
+        ),
+    ] {
+        let key = key::client_ip().behind(proxies, forwarding);
+        let mut request = Request::new(());
+        let peer = ConnectInfo(SocketAddr::from((ADDRESS, 4711)));
+        request.extensions_mut().insert(peer);
+        request.headers_mut().insert(name, value.parse().unwrap());
+        let client = Ok("2001:db8::1".parse::<IpAddr>().unwrap().into_key());
+        let count = allocations(|| assert_eq!(key.extract(&Head::of(&request)), client));
+        assert_eq!(count, 0, "{name}");
+    }
+}
+
 /// How often a request that is answered with this status allocates, beside what the service does.
 fn layer_allocations(layer: &RateLimitLayer, status: StatusCode) -> u64 {
     let bare = service_fn(|_| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -132,6 +168,58 @@ fn an_allowed_request_without_fields_allocates_nothing() {
 fn a_request_that_no_policy_is_about_allocates_nothing() {
     let none = RateLimitLayer::new(key::client_ip(), Algorithm::Unlimited);
     assert_eq!(layer_allocations(&none, StatusCode::OK), 0);
+}
+
+/// How often a key is made of a request in which everything short is there.
+fn key_allocations(extractor: &impl Extract) -> u64 {
+    let mut request = Request::get("/?q=a").body(()).unwrap();
+    for (name, value) in [
+        ("x-key", "ann"),
+        ("cookie", "a=b; sid=0123456789abcdef"),
+        ("authorization", "Bearer 0123456789abcdef"),
+    ] {
+        let value = HeaderValue::from_static(value);
+        request.headers_mut().insert(name, value);
+    }
+    request
+        .extensions_mut()
+        .insert(SocketAddr::from((ADDRESS, 4711)));
+    allocations(|| assert!(extractor.extract(&Head::of(&request)).is_ok()))
+}
+
+#[test]
+fn no_extractor_and_no_combination_allocates() {
+    let secret = Secret::new([7; 32]).unwrap();
+    let x = || key::header("x-key");
+    for (name, count) in [
+        ("header", key_allocations(&x())),
+        ("cookie", key_allocations(&key::cookie("sid"))),
+        ("bearer", key_allocations(&key::bearer_token())),
+        ("query", key_allocations(&key::query("q"))),
+        ("method", key_allocations(&key::method())),
+        ("or", key_allocations(&key::header("y").or(x()))),
+        ("and", key_allocations(&key::client_ip().and(x()))),
+        ("map", key_allocations(&x().map(str::len))),
+        ("prefix", key_allocations(&x().prefix("tenant"))),
+        ("hashed", key_allocations(&x().hashed(&secret))),
+    ] {
+        assert_eq!(count, 0, "{name}");
+    }
+}
+
+#[test]
+fn conditions_allocate_nothing() {
+    let mut request = Request::new(());
+    request
+        .extensions_mut()
+        .insert(SocketAddr::from((ADDRESS, 4711)));
+    let inside = key::client_ip().within(["10.0.0.0/8", "192.0.2.0/24"]);
+    let listed = key::client_ip().one_of([ADDRESS]);
+    let count = allocations(|| {
+        let head = Head::of(&request);
+        assert!(inside(&head) && listed(&head));
+    });
+    assert_eq!(count, 0);
 }
 
 #[test]

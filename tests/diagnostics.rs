@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::key::{self, Extract, Head, IntoKey, Key, Missing};
+use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies};
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
@@ -256,6 +256,49 @@ fn a_server_that_is_set_up_well_logs_nothing() {
         }
     });
     assert!(lines.is_empty(), "{lines:?}");
+}
+
+#[test]
+fn a_private_peer_that_sends_forwarding_fields_and_is_not_trusted_is_warned_of_once() {
+    let trusting = || {
+        let proxies = Proxies::in_networks(["10.0.0.0/8"]);
+        key::client_ip().behind(proxies, Forwarding::XForwardedFor)
+    };
+    let logged = |key: &dyn Extract, peer: [u8; 4], field: &'static str| {
+        let mut request = Request::new(());
+        let peer = SocketAddr::from((peer, 40_000));
+        request.extensions_mut().insert(peer);
+        let value = "203.0.113.7".parse().unwrap();
+        request.headers_mut().insert(field, value);
+        let (key, lines) = Log::of(|| key.extract(&Head::of(&request)));
+        assert!(key.is_ok());
+        lines
+    };
+    let (inside, outside) = ([10, 0, 0, 1], [192, 0, 2, 1]);
+    for quiet in [
+        logged(&key::client_ip(), outside, "x-forwarded-for"),
+        logged(&key::client_ip(), inside, "x-other"),
+        logged(&key::peer_ip(), inside, "x-forwarded-for"),
+        logged(&trusting(), inside, "x-forwarded-for"),
+        logged(&trusting(), outside, "x-forwarded-for"),
+    ] {
+        assert!(quiet.is_empty(), "{quiet:?}");
+    }
+
+    let lines = logged(&trusting(), [192, 168, 0, 1], "x-forwarded-for");
+    let [line] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(line.level, Level::WARN);
+    assert_eq!(line.fields["code"], "TRL003");
+    assert!(line.fields["remedy"].contains(".behind("), "{line:?}");
+    let said = format!("{line:?}");
+    assert!(!said.contains("203.0.113.7"), "{said}");
+
+    for field in ["x-forwarded-for", "forwarded", "cf-connecting-ip"] {
+        let again = logged(&key::client_ip(), [127, 0, 0, 1], field);
+        assert!(again.is_empty(), "{again:?}");
+    }
 }
 
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use crate::diagnostics::Diagnostic;
 /// Takes the key from a request's head.
 ///
 /// The functions of [`key`](crate::key) return extractors, and closures over [`Head`] are
-/// extractors. A closure's argument has to be annotated, and what it returns must not borrow from
-/// the request; `IntoKey::into_key` copies without allocating:
+/// extractors. A closure's argument has to be annotated (in [`from_fn`](super::from_fn()) it need
+/// not be), and what it returns must not borrow from the request; `IntoKey::into_key` copies without allocating:
 ///
 /// ```
 /// use tower_ratelimit::key::{Head, IntoKey};
@@ -17,12 +17,18 @@ use crate::diagnostics::Diagnostic;
 ///
 /// Without the annotation the compiler says "type annotations needed" (E0282) or
 /// "implementation of `FnOnce` is not general enough"; with a borrowed result it says "lifetime
-/// may not live long enough".
+/// may not live long enough". What is no extractor at all is answered with what to do instead:
+///
+/// ```compile_fail,E0277
+/// # use tower_ratelimit::{Policy, TokenBucket};
+/// let policy = Policy::new("tenant", TokenBucket::per_second(50)).key("x-tenant");
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not take a rate limit key from a request",
     label = "not a key extractor",
     note = "use one of the functions of `tower_ratelimit::key`, such as `key::client_ip()`",
-    note = "or a closure with an annotated argument: `|head: &Head<'_>| head.header(\"x-tenant\").map(IntoKey::into_key)`"
+    note = "or a closure with an annotated argument: `|head: &Head<'_>| head.header(\"x-tenant\").map(IntoKey::into_key)`",
+    note = "of an extension that is no key by itself, take what tells clients apart: `key::extension::<User>().map(|user: &User| user.id)`"
 )]
 pub trait Extract: Send + Sync + 'static {
     /// The key, or why there is none.
@@ -40,6 +46,16 @@ pub trait Extract: Send + Sync + 'static {
     fn identity(&self) -> Option<String> {
         None
     }
+
+    /// What is read of the request, before it is hashed, has a prefix, or says which source it is
+    /// of: what lists are compared with. It is the key itself unless said.
+    ///
+    /// # Errors
+    ///
+    /// As [`extract`](Extract::extract).
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self.extract(head)
+    }
 }
 
 /// Why a request has no key.
@@ -56,7 +72,19 @@ pub enum Missing {
 /// What a closure may return in place of a key.
 ///
 /// Implemented for everything that is [`IntoKey`], for an `Option` of it, where `None` is
-/// [`Missing::ByClient`], and for `Result<_, Missing>`.
+/// [`Missing::ByClient`], and for `Result<_, Missing>`. What cannot be a key is answered with what
+/// to do instead:
+///
+/// ```compile_fail,E0277
+/// # use tower_ratelimit::{Policy, TokenBucket, key};
+/// #[derive(Clone)]
+/// struct User {
+///     id: u64,
+/// }
+///
+/// let user = key::extension::<User>().map(|user: &User| user.clone());
+/// let policy = Policy::new("user", TokenBucket::per_second(5)).key(user);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as a rate limit key",
     label = "not a key",

@@ -1,6 +1,8 @@
 use http::header::{HeaderName, InvalidHeaderName};
 
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::combinators::{combinators, hashed, map};
+use super::take::Take;
+use super::{Extract, Head, Key, Missing};
 use crate::error::ConfigError;
 
 /// The value of a header field, compared byte by byte; the first one if there are several.
@@ -9,9 +11,10 @@ use crate::error::ConfigError;
 /// each fresh value has a fresh quota. Declare a policy on the address beside it, or use an
 /// [`extension`](super::extension()) that authentication has put there.
 ///
-/// Clients that do not send the field share one quota. (A closure over
-/// [`Head::header`](super::Head::header) differs: that is `None` for a value which is not visible
-/// ASCII.)
+/// Clients that do not send the field share one quota. (For [`map`](Header::map) a value that is not
+/// UTF-8 is not there; for a closure over [`Head::header`](super::Head::header) one that is not
+/// visible ASCII.) A value that must not be seen, such as a key of an API, becomes 128 bits of a
+/// keyed hash by [`hashed`](Header::hashed).
 ///
 /// # Panics
 ///
@@ -51,15 +54,31 @@ impl Header {
     }
 }
 
+impl Header {
+    fn value<'a>(&self, head: &Head<'a>) -> Result<&'a [u8], Missing> {
+        let value = head.headers().get(&self.name).ok_or(Missing::ByClient)?;
+        Ok(value.as_bytes())
+    }
+}
+
+impl Take for Header {
+    type Out<'a> = &'a str;
+
+    fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
+        str::from_utf8(self.value(head)?).map_err(|_| Missing::ByClient)
+    }
+}
+
 impl Extract for Header {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        match head.headers().get(&self.name) {
-            Some(value) => Ok(value.as_bytes().into_key()),
-            None => Err(Missing::ByClient),
-        }
+        Ok(Key::text_or_bytes(self.value(head)?))
     }
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
 }
+
+combinators!(Header);
+hashed!(Header);
+map!(Header, &str);

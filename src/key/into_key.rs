@@ -133,11 +133,10 @@ impl IntoKey for Ipv6Addr {
     #[inline]
     fn into_key(self) -> Key {
         const PREFIX: u8 = 64;
-        const HOST: u128 = u128::MAX >> PREFIX;
         if let Some(address) = self.to_ipv4_mapped() {
             return Key::ipv4(address);
         }
-        Key::ipv6(Ipv6Addr::from_bits(self.to_bits() & !HOST), PREFIX)
+        Key::ipv6(self, PREFIX)
     }
 }
 

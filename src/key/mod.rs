@@ -4,23 +4,54 @@
 //! this module, or a closure over the request's [`Head`].
 //!
 //! ```
-//! use tower_ratelimit::key::{self, Head, IntoKey, Key};
+//! use tower_ratelimit::key::{self, Head, IntoKey};
 //! use tower_ratelimit::{Policy, TokenBucket};
 //!
 //! /// Put into the request's extensions by the layer that authenticates, outside this one.
 //! #[derive(Clone)]
-//! struct UserId(u64);
-//!
-//! impl IntoKey for UserId {
-//!     fn into_key(self) -> Key {
-//!         self.0.into_key()
-//!     }
+//! struct User {
+//!     id: u64,
 //! }
 //!
+//! let user = key::extension::<User>().map(|user: &User| user.id);
 //! let by_address = Policy::new("address", TokenBucket::per_second(20)).key(key::client_ip());
-//! let by_user = Policy::new("user", TokenBucket::per_second(5)).key(key::extension::<UserId>());
+//! let by_user = Policy::new("user", TokenBucket::per_second(5)).key(user.and(key::method()));
 //! let by_tenant = Policy::new("tenant", TokenBucket::per_second(50))
 //!     .key(|head: &Head<'_>| head.header("x-tenant").map(IntoKey::into_key));
+//! ```
+//!
+//! # The extractors
+//!
+//! | extractor | what it reads | who chooses it | if it is not there |
+//! | --- | --- | --- | --- |
+//! | [`client_ip`], [`peer_ip`] | the address | the network | the server's fault |
+//! | [`extension`] | what a layer outside has put there | that layer | the server's fault, or the client's choice if it is [`optional`](Extension::optional) |
+//! | [`header`] | a header field | the client | the client's choice |
+//! | [`bearer_token`] | the token of `Authorization`, hashed | the client | the client's choice |
+//! | [`cookie`] | a cookie, hashed | the client | the client's choice |
+//! | [`query`] | a parameter of the query | the client | the client's choice |
+//! | [`method`] | the method, inventions as one | the client, of ten | is always there |
+//! | [`matched_path`], [`route`] (feature `axum`) | the route's path; with the method | the client, of your routes | the client's choice if no route has matched, the server's fault if the layer is not in a router |
+//! | [`global`] | nothing: one key for everybody | nobody | is always there |
+//! | [`from_fn`] | what a closure says | as there | as the closure says |
+//!
+//! They can be combined: [`or`](Or) takes another if the first is not there, [`and`](And) takes both
+//! as one, [`map`](Map) makes a key of the value in its own type, [`prefix`](Prefix) puts a constant
+//! before it, and [`hashed`](Hashed) keeps 128 bits of a keyed hash of what must not be seen.
+//!
+//! # Conditions and lists
+//!
+//! `one_of` and, where it reads an address, `within` make a condition of an extractor, for
+//! [`Policy::when`](crate::Policy::when):
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Head};
+//! use tower_ratelimit::{Policy, TokenBucket};
+//!
+//! let inside = key::client_ip().within(["10.0.0.0/8", "2001:db8::/32"]);
+//! let policy = Policy::new("strangers", TokenBucket::per_second(5))
+//!     .key(key::client_ip())
+//!     .when(move |head: &Head<'_>| !inside(head));
 //! ```
 //!
 //! # What a client can choose
@@ -30,6 +61,59 @@
 //! from something that was verified (an [`extension`] that authentication has put there), or
 //! declare a policy on the address beside it.
 //!
+//! # Behind a proxy
+//!
+//! The peer of a server behind a proxy is the proxy. It tells the client's address in a header
+//! field, which every client can write too; so [`client_ip`] reads none until it is told which
+//! proxies to trust and which field they maintain. They have to append to that field or to
+//! overwrite it.
+//!
+//! nginx, on a network of its own, with
+//! `proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;`:
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Forwarding, Proxies};
+//!
+//! let key = key::client_ip().behind(Proxies::in_networks(["10.0.0.0/8"]), Forwarding::XForwardedFor);
+//! // The same over a Unix socket, with nobody else before nginx.
+//! let key = key::client_ip().behind(Proxies::unix_socket(), Forwarding::XForwardedFor);
+//! ```
+//!
+//! A load balancer of a cloud, whose addresses are not known. Google's global one sends
+//! `<what the client sent>, <client>, <load balancer>`, so the client is the second from the right;
+//! one that appends the client alone is `hops(1)`:
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Forwarding, Proxies};
+//!
+//! let key = key::client_ip().behind(Proxies::hops(2), Forwarding::XForwardedFor);
+//! ```
+//!
+//! Cloudflare, with the list of networks that it publishes:
+//!
+//! ```
+//! use tower_ratelimit::key::{self, Forwarding, Proxies};
+//!
+//! # let published = "173.245.48.0/20\n2400:cb00::/32\n";
+//! let cloudflare = Proxies::try_in_networks(published.lines())?;
+//! let key = key::client_ip().behind(cloudflare, Forwarding::CF_CONNECTING_IP);
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! What cannot be noticed:
+//!
+//! - By [networks](Proxies::in_networks): a proxy in them that passes the field on as the client
+//!   sent it. Then each client chooses who it is.
+//! - By [hops](Proxies::hops): a peer that goes around the proxies. It sends as many elements as
+//!   they would, and chooses who it is. Close the server to all others.
+//! - A single value of a vendor: who wrote it. If the server can be reached directly, from an
+//!   address that is trusted, it is forged. Trust the vendor's networks only, or have it show a
+//!   certificate.
+//! - A translator (NAT64, SIIT) whose prefix was not [given](ClientIp::unwrap_ipv4): all of IPv4
+//!   behind it is one network of IPv6 with one quota.
+//! - Who shares a network of IPv6. A home often has a /56, a business a /48, which is 256 or 65,536
+//!   quotas of a /64 each: see [`ipv6_prefix`](ClientIp::ipv6_prefix) for a second, wider policy.
+//!
 //! # When there is no key
 //!
 //! If the client left it out (a header), all who do so share one quota, and so do all for whom a
@@ -38,8 +122,10 @@
 //! which line of code is missing, so that a quota is not shared by a whole site by accident. A
 //! closure says the same by returning [`Missing::ByServer`].
 //!
-//! Where some requests have an identity and others have none, say to which a policy applies:
-//! `.when(|head| head.extension::<UserId>().is_some())`.
+//! Where some requests have an identity and others have none, say to which a policy applies
+//! (`.when(|head| head.extension::<User>().is_some())`), or that the others are counted by something
+//! else: `user.optional().or(key::client_ip())`. Without `optional` nobody is counted as somebody
+//! else because the server has not provided a key.
 //!
 //! # Limits for each plan
 //!
@@ -68,32 +154,94 @@
 //! ```
 
 mod into_key;
+mod secret;
 mod value;
 
 #[cfg(feature = "http")]
+mod and;
+#[cfg(feature = "http")]
+mod bearer_token;
+#[cfg(feature = "http")]
 mod client_ip;
+#[cfg(feature = "http")]
+mod combinators;
+#[cfg(feature = "http")]
+mod cookie;
 #[cfg(feature = "http")]
 mod extension;
 #[cfg(feature = "http")]
 mod extract;
 #[cfg(feature = "http")]
+mod from_fn;
+#[cfg(feature = "http")]
+mod global;
+#[cfg(feature = "http")]
+mod hashed;
+#[cfg(feature = "http")]
 mod head;
 #[cfg(feature = "http")]
 mod header;
 #[cfg(feature = "http")]
+mod list;
+#[cfg(feature = "http")]
+mod map;
+#[cfg(feature = "axum")]
+mod matched_path;
+#[cfg(feature = "http")]
+mod method;
+#[cfg(feature = "http")]
+mod networks;
+#[cfg(feature = "http")]
+mod or;
+#[cfg(feature = "http")]
 mod peer_ip;
+#[cfg(feature = "http")]
+mod prefix;
+#[cfg(feature = "http")]
+mod query;
+#[cfg(feature = "axum")]
+mod route;
+#[cfg(feature = "http")]
+mod take;
 
 #[cfg(feature = "http")]
-pub use self::client_ip::{ClientIp, client_ip};
+pub use self::and::And;
+#[cfg(feature = "http")]
+pub use self::bearer_token::{BearerToken, bearer_token};
+#[cfg(feature = "http")]
+pub use self::client_ip::{ClientIp, Forwarding, Proxies, SingleValue, client_ip};
+#[cfg(feature = "http")]
+pub use self::cookie::{Cookie, cookie};
 #[cfg(feature = "http")]
 pub use self::extension::{Extension, extension};
 #[cfg(feature = "http")]
 pub use self::extract::{Extract, Extracted, Missing};
+#[cfg(feature = "http")]
+pub use self::from_fn::{FromFn, from_fn};
+#[cfg(feature = "http")]
+pub use self::global::{Global, global};
+#[cfg(feature = "http")]
+pub use self::hashed::Hashed;
 #[cfg(feature = "http")]
 pub use self::head::Head;
 #[cfg(feature = "http")]
 pub use self::header::{Header, header};
 pub use self::into_key::IntoKey;
 #[cfg(feature = "http")]
-pub use self::peer_ip::{PeerIp, peer_ip};
+pub use self::map::Map;
+#[cfg(feature = "axum")]
+pub use self::matched_path::{MatchedPath, matched_path};
+#[cfg(feature = "http")]
+pub use self::method::{Method, method};
+#[cfg(feature = "http")]
+pub use self::or::Or;
+#[cfg(feature = "http")]
+pub use self::peer_ip::{Peer, PeerIp, peer_ip};
+#[cfg(feature = "http")]
+pub use self::prefix::Prefix;
+#[cfg(feature = "http")]
+pub use self::query::{Query, query};
+#[cfg(feature = "axum")]
+pub use self::route::{Route, route};
+pub use self::secret::Secret;
 pub use self::value::Key;

@@ -1,64 +1,209 @@
+use std::any::type_name;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
+use super::combinators::{combinators, hashed, map, within};
+use super::take::Take;
 use super::{Extract, Head, IntoKey, Key, Missing};
 use crate::diagnostics::Diagnostic;
 
 /// The address of the socket's other end: the client, or the last proxy before this server.
 ///
-/// IPv4 is counted by address, also when it is mapped into IPv6; IPv6 by /64 network. Behind a
-/// translator (NAT64, SIIT) all of IPv4 comes from one such network, `64:ff9b::/64` as a rule, and
-/// shares one quota: there, make the key of the address yourself.
+/// IPv4 is counted by address, also when it is mapped into IPv6; IPv6 by /64 network. For other
+/// networks, and behind a translator (NAT64, SIIT), use [`client_ip`](super::client_ip()): without
+/// proxies it is the same address.
 ///
 /// The address is looked for where axum puts it (`ConnectInfo<SocketAddr>`, or
 /// `MockConnectInfo<SocketAddr>` in tests), then as a plain [`SocketAddr`] among the request's
-/// extensions, for servers of your own. If it is not there, the server is not set up to provide
-/// it: requests are answered with `500 Internal Server Error`, and the log says once what to
-/// write (`TRL001`).
+/// extensions, for servers of your own; [`connect_info`](PeerIp::connect_info) names another
+/// type. If it is not there, the server is not set up to provide it: requests are answered with
+/// `500 Internal Server Error`, and the log says once what to write (`TRL001`).
 pub fn peer_ip() -> PeerIp {
-    PeerIp(())
+    PeerIp { told: None }
 }
 
 /// The extractor that [`peer_ip`] returns.
-#[derive(Clone, Copy, Debug)]
-pub struct PeerIp(());
+#[derive(Clone)]
+pub struct PeerIp {
+    // None where it is a `SocketAddr`.
+    told: Option<Told>,
+}
 
-const NO_PEER: Diagnostic = Diagnostic::new(
-    "TRL001",
-    "peer address",
-    "the server does not tell the address of the peer, so clients cannot be told apart",
-    "serve with `app.into_make_service_with_connect_info::<SocketAddr>()`, or in tests add `.layer(MockConnectInfo(SocketAddr::from(([127, 0, 0, 1], 0))))` after this layer",
-);
+/// How a listener of the user's tells the peer.
+#[derive(Clone)]
+struct Told {
+    by: Arc<dyn Fn(&Head<'_>) -> Peer + Send + Sync>,
+    type_name: &'static str,
+}
 
-impl Extract for PeerIp {
-    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        match peer(head) {
-            Some(address) => Ok(address.into_key()),
-            None => Err(Missing::ByServer(NO_PEER)),
+/// The other end of a connection, as a listener tells it.
+///
+/// Made of an address, with or without a port, and of an `Option` of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Peer {
+    /// This address.
+    Ip(IpAddr),
+    /// The other end of a Unix socket, which has no address: a proxy on the same machine, as a
+    /// rule. See [`Proxies::unix_socket`](super::Proxies::unix_socket).
+    UnixSocket,
+    /// The listener does not know.
+    Unknown,
+}
+
+impl PeerIp {
+    /// Reads the peer from connection info of a type of yours, such as that of a listener for the
+    /// PROXY protocol.
+    ///
+    /// It is looked for as axum's `ConnectInfo<T>` (or `MockConnectInfo<T>`), then as a bare `T`
+    /// among the request's extensions, and nowhere else.
+    ///
+    /// A listener for the PROXY protocol has to be told to expect it and must not guess. Where a
+    /// connection is announced as `UNKNOWN` or `LOCAL`, the peer is the socket's own address.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use tower_ratelimit::key::{self, Extract, Head, IntoKey};
+    ///
+    /// /// What a listener of the PROXY protocol knows of a connection.
+    /// #[derive(Clone)]
+    /// struct Connection {
+    ///     socket: SocketAddr,
+    ///     source: Option<SocketAddr>,
+    /// }
+    ///
+    /// let key = key::peer_ip().connect_info(|at: &Connection| at.source.unwrap_or(at.socket));
+    ///
+    /// let mut request = http::Request::new(());
+    /// request.extensions_mut().insert(Connection {
+    ///     socket: "10.0.0.1:4711".parse()?,
+    ///     source: Some("192.0.2.1:40000".parse()?),
+    /// });
+    /// let client = std::net::Ipv4Addr::new(192, 0, 2, 1);
+    /// assert_eq!(key.extract(&Head::of(&request)), Ok(client.into_key()));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn connect_info<T, P>(self, peer: impl Fn(&T) -> P + Send + Sync + 'static) -> Self
+    where
+        T: Clone + Send + Sync + 'static,
+        P: Into<Peer>,
+    {
+        let by = move |head: &Head<'_>| {
+            let info = connection::<T>(head);
+            info.map_or(Peer::Unknown, |info| peer(info).into())
+        };
+        Self {
+            told: Some(Told {
+                by: Arc::new(by),
+                type_name: type_name::<T>(),
+            }),
         }
     }
 
+    /// The address in its canonical form: one of IPv4 is never mapped into IPv6.
+    pub(crate) fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+        match self.peer(head) {
+            Peer::Ip(address) => Ok(address.to_canonical()),
+            peer => Err(self.missing(peer)),
+        }
+    }
+
+    pub(super) fn peer(&self, head: &Head<'_>) -> Peer {
+        match &self.told {
+            Some(told) => (told.by)(head),
+            None => connection(head)
+                .copied()
+                .map(|peer: SocketAddr| peer.ip())
+                .into(),
+        }
+    }
+
+    /// Why a peer has no address.
+    pub(super) fn missing(&self, peer: Peer) -> Missing {
+        const PROBLEM: &str =
+            "the server does not tell the address of the peer, so clients cannot be told apart";
+        let (subject, remedy) = match (peer, &self.told) {
+            (Peer::UnixSocket, _) => (
+                "Unix socket",
+                "trust the socket's other end to tell it: `key::client_ip().behind(Proxies::unix_socket(), Forwarding::XForwardedFor)`",
+            ),
+            (_, Some(told)) => (
+                told.type_name,
+                "serve with `app.into_make_service_with_connect_info::<T>()` of this type, and let the closure of `.connect_info(..)` return an address",
+            ),
+            (_, None) => (
+                "peer address",
+                "serve with `app.into_make_service_with_connect_info::<SocketAddr>()`, or in tests add `.layer(MockConnectInfo(SocketAddr::from(([127, 0, 0, 1], 0))))` after this layer",
+            ),
+        };
+        Missing::ByServer(Diagnostic::new("TRL001", subject, PROBLEM, remedy))
+    }
+}
+
+impl Take for PeerIp {
+    type Out<'a> = IpAddr;
+
+    fn take(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+        self.address(head)
+    }
+}
+
+impl Extract for PeerIp {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self.address(head).map(IntoKey::into_key)
+    }
+
+    /// Closures cannot be compared.
     fn identity(&self) -> Option<String> {
-        Some(format!("{self:?}"))
+        self.told.is_none().then(|| format!("{self:?}"))
     }
 }
 
-fn peer(head: &Head<'_>) -> Option<IpAddr> {
+impl fmt::Debug for PeerIp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = self.told.as_ref().map(|told| told.type_name);
+        f.debug_struct("PeerIp")
+            .field("connect_info", &told.unwrap_or(type_name::<SocketAddr>()))
+            .finish()
+    }
+}
+
+/// What a listener has told of the connection.
+fn connection<'a, T: Clone + Send + Sync + 'static>(head: &Head<'a>) -> Option<&'a T> {
     #[cfg(feature = "axum")]
-    if let Some(address) = peer_from_axum(head) {
-        return Some(address);
+    {
+        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+        let real = head.extension().map(|ConnectInfo(info)| info);
+        let info = real.or_else(|| head.extension().map(|MockConnectInfo(info)| info));
+        if info.is_some() {
+            return info;
+        }
     }
-    head.extension::<SocketAddr>().map(SocketAddr::ip)
-}
-
-#[cfg(feature = "axum")]
-fn peer_from_axum(head: &Head<'_>) -> Option<IpAddr> {
-    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
-
     head.extension()
-        .map(|ConnectInfo(address): &ConnectInfo<SocketAddr>| address)
-        .or_else(|| {
-            head.extension()
-                .map(|MockConnectInfo(address): &MockConnectInfo<SocketAddr>| address)
-        })
-        .map(SocketAddr::ip)
 }
+
+impl From<IpAddr> for Peer {
+    fn from(address: IpAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address.ip())
+    }
+}
+
+/// `None` is [`Peer::Unknown`].
+impl<T: Into<Peer>> From<Option<T>> for Peer {
+    fn from(address: Option<T>) -> Self {
+        address.map_or(Self::Unknown, Into::into)
+    }
+}
+
+combinators!(PeerIp);
+hashed!(PeerIp);
+map!(PeerIp, IpAddr);
+within!(PeerIp);

@@ -24,6 +24,7 @@ const WORD: usize = size_of::<u64>();
 const HEAD: usize = 2;
 const CAPACITY: usize = WORDS * WORD - HEAD;
 
+/// The numbers go into keyed hashes, which nodes share: a new kind comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -38,10 +39,16 @@ enum Kind {
     DigestOfBytes,
     DigestOfText,
     DigestOfPair,
+    Everybody,
+    Secret,
+    First,
+    Second,
+    DigestOfFirst,
+    DigestOfSecond,
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 17] = [
         Self::Nobody,
         Self::Bytes,
         Self::Text,
@@ -53,6 +60,12 @@ impl Kind {
         Self::DigestOfBytes,
         Self::DigestOfText,
         Self::DigestOfPair,
+        Self::Everybody,
+        Self::Secret,
+        Self::First,
+        Self::Second,
+        Self::DigestOfFirst,
+        Self::DigestOfSecond,
     ];
 }
 
@@ -62,12 +75,26 @@ impl Key {
     /// No value that a client sends is this key.
     pub const NOBODY: Self = Self([Kind::Nobody as u64, 0, 0, 0, 0, 0]);
 
+    /// All requests, for a policy that tells nobody apart.
+    ///
+    /// No value that a client sends is this key.
+    pub const EVERYBODY: Self = Self([Kind::Everybody as u64, 0, 0, 0, 0, 0]);
+
     pub(super) fn text(text: &str) -> Self {
         Self::of(Kind::Text, Kind::DigestOfText, text.as_bytes())
     }
 
     pub(super) fn bytes(bytes: &[u8]) -> Self {
         Self::of(Kind::Bytes, Kind::DigestOfBytes, bytes)
+    }
+
+    /// Text where it is UTF-8, and bytes where it is not.
+    #[cfg(feature = "http")]
+    pub(super) fn text_or_bytes(bytes: &[u8]) -> Self {
+        match str::from_utf8(bytes) {
+            Ok(text) => Self::text(text),
+            Err(_) => Self::bytes(bytes),
+        }
     }
 
     pub(super) fn number(number: u128) -> Self {
@@ -90,9 +117,12 @@ impl Key {
         Self([first, 0, 0, 0, 0, 0])
     }
 
-    /// A network of IPv6, its host part cleared and its length in bits behind it.
+    /// The network of this address with a prefix of this length: the host part cleared, and the
+    /// length in bits behind it.
     #[inline]
-    pub(super) fn ipv6(network: Ipv6Addr, prefix: u8) -> Self {
+    pub(super) fn ipv6(address: Ipv6Addr, prefix: u8) -> Self {
+        let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+        let network = Ipv6Addr::from_bits(address.to_bits() & !host);
         Self::long(Kind::Ipv6, network.octets(), Some(prefix))
     }
 
@@ -108,6 +138,33 @@ impl Key {
             len += end;
         }
         Self::of(Kind::Pair, Kind::DigestOfPair, &joined[..len])
+    }
+
+    /// 128 bits of a keyed hash.
+    pub(super) fn secret(hash: [u8; 16]) -> Self {
+        Self::long(Kind::Secret, hash, None)
+    }
+
+    /// This key, as that of the first of two sources.
+    #[cfg(feature = "http")]
+    pub(super) fn of_first(&self) -> Self {
+        self.of_source(Kind::First, Kind::DigestOfFirst)
+    }
+
+    /// This key, as that of the second of two sources.
+    #[cfg(feature = "http")]
+    pub(super) fn of_second(&self) -> Self {
+        self.of_source(Kind::Second, Kind::DigestOfSecond)
+    }
+
+    #[cfg(feature = "http")]
+    fn of_source(&self, kind: Kind, digest: Kind) -> Self {
+        self.with_bytes(|bytes| Self::of(kind, digest, bytes))
+    }
+
+    /// Kind, length and value.
+    pub(super) fn with_bytes<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
+        read(&self.to_bytes()[..HEAD + self.len()])
     }
 
     fn of(kind: Kind, digest: Kind, bytes: &[u8]) -> Self {
@@ -199,12 +256,18 @@ impl fmt::Debug for Key {
                 },
                 None => f.write_str("Key(address)"),
             },
+            Kind::Everybody => f.write_str("Key(everybody)"),
+            Kind::Secret => f.write_str("Key(secret)"),
+            Kind::First => f.write_str("Key(of the first source)"),
+            Kind::Second => f.write_str("Key(of the second source)"),
             Kind::Pair => f.write_str("Key(pair)"),
             Kind::Text => write!(f, "Key(text of {} bytes)", self.len()),
             Kind::Bytes => write!(f, "Key({} bytes)", self.len()),
-            Kind::DigestOfBytes | Kind::DigestOfText | Kind::DigestOfPair => {
-                f.write_str("Key(digest)")
-            }
+            Kind::DigestOfBytes
+            | Kind::DigestOfText
+            | Kind::DigestOfPair
+            | Kind::DigestOfFirst
+            | Kind::DigestOfSecond => f.write_str("Key(digest)"),
         }
     }
 }

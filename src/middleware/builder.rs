@@ -1,10 +1,15 @@
+use std::time::Duration;
+
+use http::StatusCode;
+
 use super::RateLimitLayer;
 use super::gate::Gate;
 use super::lists::Lists;
 use crate::error::ConfigError;
-use crate::key::Head;
+use crate::key::{Head, Secret};
 use crate::limiter::check_policies;
 use crate::policy::{Http, Policy, warn_of_those_that_never_bind};
+use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
 use crate::store::{MemoryStore, Store};
 
 /// Puts a [`RateLimitLayer`] together; see [`RateLimitLayer::builder`].
@@ -14,7 +19,7 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     policies: Vec<Policy<Http>>,
     store: S,
     lists: Lists,
-    has_fields: bool,
+    answers: AnswerOptions,
     exposes_decision: bool,
 }
 
@@ -24,7 +29,7 @@ impl RateLimitLayerBuilder {
             policies: Vec::new(),
             store: MemoryStore::new(),
             lists: Lists::default(),
-            has_fields: true,
+            answers: AnswerOptions::default(),
             exposes_decision: false,
         }
     }
@@ -50,7 +55,7 @@ impl<S> RateLimitLayerBuilder<S> {
             policies: self.policies,
             store,
             lists: self.lists,
-            has_fields: self.has_fields,
+            answers: self.answers,
             exposes_decision: self.exposes_decision,
         }
     }
@@ -95,14 +100,68 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Leaves the fields `RateLimit` and `RateLimit-Policy` out of all responses, as where clients
-    /// are not to learn their limits. A refusal still has its `Retry-After` and its problem.
+    /// Tells limits in these dialects; unless said, in [`Dialect::Draft11`] alone.
+    ///
+    /// Dialects that share a field cannot be sent together. None at all is
+    /// [`without_fields`](Self::without_fields).
+    pub fn dialects(mut self, dialects: impl IntoIterator<Item = Dialect>) -> Self {
+        self.answers.dialects = dialects.into_iter().collect();
+        self
+    }
+
+    /// Leaves the fields that tell limits out of all responses, as where clients are not to learn
+    /// theirs. A refusal still has its `Retry-After` and its body.
     ///
     /// A request that is allowed then costs less: the store is asked for no numbers of it
     /// ([`Ledger::admit`](crate::store::Ledger::admit)), unless
     /// [`expose_decision`](Self::expose_decision) wants them.
-    pub fn without_fields(mut self) -> Self {
-        self.has_fields = false;
+    pub fn without_fields(self) -> Self {
+        self.dialects([])
+    }
+
+    /// Leaves the fields out of responses whose `Cache-Control` has `public` or `s-maxage`: a
+    /// shared cache would tell one client's numbers to others.
+    ///
+    /// Such a cache may keep a response with a `max-age` or `Expires` too, unless it says
+    /// `private` or the request had an `Authorization` (RFC 9111, section 3).
+    pub fn without_fields_if_public(mut self) -> Self {
+        self.answers.fields_unless_public = true;
+        self
+    }
+
+    /// The status of a refusal by a policy, 400 to 599; 429 unless said.
+    ///
+    /// Clients that know nothing else of rate limits know that 429 and 503 can be tried again.
+    /// A key that the server does not provide is still `500`, and a store that fails `503`.
+    pub fn refusal_status(mut self, status: StatusCode) -> Self {
+        self.answers.refusal_status = status;
+        self
+    }
+
+    /// The body of a refusal by a policy; [`RefusalBody::Problem`] unless said.
+    pub fn refusal_body(mut self, body: RefusalBody) -> Self {
+        self.answers.refusal_body = body;
+        self
+    }
+
+    /// Adds a random number of whole seconds, 0 to `most`, to the `Retry-After` of each refusal by
+    /// a policy; none unless said.
+    ///
+    /// Clients that were refused in one window then come back one after the other. No other time
+    /// is changed: `t` and resets say when the request can pass, and `Retry-After` is never earlier.
+    pub fn retry_jitter(mut self, most: Duration) -> Self {
+        self.answers.retry_jitter = most;
+        self
+    }
+
+    /// Adds `pk`, the partition key of draft 11, to the items of both fields: 128 bits of a hash of
+    /// the policy's key with this secret, by which a client sees which of its requests are counted
+    /// together, and nobody sees the key. Off unless said; the other dialects have no place for it.
+    ///
+    /// It is one more thing by which a client can be recognized again, and so do not ask for it
+    /// where a shared cache may keep a response.
+    pub fn partition_keys(mut self, secret: &Secret) -> Self {
+        self.answers.partition_secret = Some(secret.clone());
         self
     }
 
@@ -123,8 +182,9 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     /// # Errors
     ///
     /// When there is no policy, when a name cannot stand in a header field or is there twice,
-    /// when an exempt path cannot be one, when a policy refuses requests without a key with a
-    /// status that is no refusal, and when the store cannot hold a policy exactly.
+    /// when the store cannot hold a policy exactly, when two dialects share a field, when the
+    /// status of refusals is not that of an error, when the jitter is not whole seconds, and when
+    /// an exempt path cannot be one.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         self.lists.check()?;
         self.policies.iter().try_for_each(Policy::check)?;
@@ -133,12 +193,11 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
+        self.answers.check()?;
         let ledger = self.store.open(&policies)?;
-        let mut gate = Gate::new(&policies, readers, ledger);
+        let answers = Answers::new(self.answers, &policies);
+        let mut gate = Gate::new(&policies, readers, ledger, answers);
         gate.look_up_in(self.lists);
-        if !self.has_fields {
-            gate.leave_out_fields();
-        }
         if self.exposes_decision {
             gate.expose_decision();
         }

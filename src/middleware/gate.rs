@@ -16,7 +16,7 @@ use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
 use crate::observe::StoreHealth;
 use crate::policy::{Http, NoKey, Policy};
-use crate::response::{Draft11, Fields, Refusals};
+use crate::response::{Answers, Fields, Refusals};
 use crate::store::{Charge, Ledger, Reply, Verdict, answered};
 
 /// Asks a limiter about requests, and turns its answers into responses.
@@ -25,9 +25,7 @@ pub(super) struct Gate {
     limiter: Limiter<dyn Ledger>,
     /// How each policy reads a request, with the policy's place in the limiter's list.
     readers: Vec<(usize, Http)>,
-    /// `None` where no numbers are told.
-    fields: Option<Draft11>,
-    refusals: Refusals,
+    answers: Answers,
     store: StoreHealth,
     lists: Lists,
     /// Whether a policy lets requests over its limit go on.
@@ -59,15 +57,19 @@ enum Coming {
 
 impl Gate {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
-    pub(super) fn new(policies: &[Policy], readers: Vec<Http>, ledger: impl Ledger) -> Self {
+    pub(super) fn new(
+        policies: &[Policy],
+        readers: Vec<Http>,
+        ledger: impl Ledger,
+        answers: Answers,
+    ) -> Self {
         let readers = readers.into_iter().enumerate();
         Self {
             limiter: Limiter::of(policies, ledger).erased(),
             readers: readers
                 .filter(|(policy, _)| policies[*policy].is_limited())
                 .collect(),
-            fields: Some(Draft11::new(policies)),
-            refusals: Refusals::new(policies),
+            answers,
             store: StoreHealth::default(),
             lists: Lists::default(),
             is_soft: policies.iter().any(Policy::is_soft),
@@ -82,10 +84,6 @@ impl Gate {
 
     pub(super) fn expose_decision(&mut self) {
         self.exposes_decision = true;
-    }
-
-    pub(super) fn leave_out_fields(&mut self) {
-        self.fields = None;
     }
 
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
@@ -151,7 +149,7 @@ impl Gate {
                 Reply::Now(Ok(ref outcomes))
                     if !self.is_soft && outcomes.are_of(policies(charges)) =>
                 {
-                    return self.heed(outcomes, request);
+                    return self.heed(charges, outcomes, request);
                 }
                 Reply::Now(answer) => return self.rule(charges, answer, request),
                 Reply::Later(answer) => Coming::Outcomes(answer),
@@ -162,7 +160,7 @@ impl Gate {
                 Reply::Now(Ok(Verdict::Denied(ref outcomes)))
                     if outcomes.are_of(policies(charges)) =>
                 {
-                    return self.refuse(outcomes, request);
+                    return self.refuse(charges, outcomes, request);
                 }
                 Reply::Now(verdict) => return self.rule_by(charges, verdict, request),
                 Reply::Later(verdict) => Coming::Verdict(verdict),
@@ -174,7 +172,7 @@ impl Gate {
 
     /// Whether anybody is told the numbers of a request that goes on.
     fn wants_numbers(&self) -> bool {
-        self.fields.is_some() || self.exposes_decision || self.is_soft
+        self.answers.tell_numbers() || self.exposes_decision || self.is_soft
     }
 
     /// Goes on with a question to which the store had no answer, as [`ask`](Self::ask) does.
@@ -206,7 +204,7 @@ impl Gate {
         request: &mut Extensions,
     ) -> Ruling {
         match answered(charges, answer) {
-            Ok(outcomes) => self.heed(&outcomes, request),
+            Ok(outcomes) => self.heed(charges, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
@@ -224,14 +222,14 @@ impl Gate {
             Err(error) => Err(error),
         };
         match denied {
-            Ok(outcomes) => self.refuse(&outcomes, request),
+            Ok(outcomes) => self.refuse(charges, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
 
-    fn heed(&self, outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn heed(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
         if !outcomes.is_allowed() {
-            return self.refuse(outcomes, request);
+            return self.refuse(charges, outcomes, request);
         }
         self.store.answered();
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
@@ -240,8 +238,7 @@ impl Gate {
         if self.exposes_decision {
             request.insert(self.limiter.decision(outcomes.clone()));
         }
-        let fields = self.fields.as_ref();
-        Ruling::Pass(fields.and_then(|fields| fields.allowed(outcomes)))
+        Ruling::Pass(self.answers.allowed(charges, outcomes))
     }
 
     fn let_pass(&self) -> Ruling {
@@ -249,11 +246,10 @@ impl Gate {
         Ruling::Pass(None)
     }
 
-    fn refuse(&self, outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn refuse(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
         self.store.answered();
         let decision = || self.limiter.decision(outcomes.clone());
-        let fields = self.fields.as_ref();
-        Ruling::Refuse(self.refusals.denied(fields, outcomes, decision, request))
+        Ruling::Refuse(self.answers.denied(charges, outcomes, decision, request))
     }
 
     fn fail(&self, error: &StoreError, request: &mut Extensions) -> Ruling {

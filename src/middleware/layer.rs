@@ -7,6 +7,7 @@ use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
 use crate::policy::Policy;
+use crate::response::{AnswerOptions, Answers};
 use crate::store::MemoryStore;
 
 /// Limits the rate of requests to a service of HTTP, and answers those over the limit with
@@ -31,7 +32,9 @@ impl RateLimitLayer {
     pub fn new(key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
         let (policy, reader) = Policy::new("default", algorithm).key(key).split();
         let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));
-        Self::of(Gate::new(&[policy], vec![reader], ledger))
+        let policies = [policy];
+        let answers = Answers::new(AnswerOptions::default(), &policies);
+        Self::of(Gate::new(&policies, vec![reader], ledger, answers))
     }
 
     /// Starts a layer with policies and a store of your choice.
@@ -40,7 +43,8 @@ impl RateLimitLayer {
     ///
     /// - policies: none; at least one has to be given
     /// - store: a new [`MemoryStore`]
-    /// - responses have the fields `RateLimit` and `RateLimit-Policy`
+    /// - dialects: [`Dialect::Draft11`](crate::response::Dialect::Draft11), the fields `RateLimit` and `RateLimit-Policy`
+    /// - refusals: status 429, a problem of RFC 9457, and a `Retry-After` without jitter
     /// - no path is exempt, nobody is on a list
     /// - decisions are not put into requests' extensions
     pub fn builder() -> RateLimitLayerBuilder {

@@ -50,9 +50,7 @@ impl Drop for Within {
 
 /// Warns, once, if this thread is within this gate already.
 pub(super) fn look_for_itself(gate: usize) {
-    if WITHIN.get().contains(&gate) {
-        TWICE.say();
-    }
+    TWICE.say_if(|| WITHIN.get().contains(&gate));
 }
 
 /// How many requests a gate has seen, as far as one and more than one differ.
@@ -78,8 +76,7 @@ impl Drop for Life {
     fn drop(&mut self) {
         static SHORT: AtomicU32 = AtomicU32::new(0);
         let saw_one = self.requests.load(Ordering::Relaxed) == 1;
-        if saw_one && SHORT.fetch_add(1, Ordering::Relaxed) + 1 == SHORT_LIVED {
-            FOR_EACH_REQUEST.say();
-        }
+        FOR_EACH_REQUEST
+            .say_if(|| saw_one && SHORT.fetch_add(1, Ordering::Relaxed) + 1 >= SHORT_LIVED);
     }
 }

@@ -1,27 +1,15 @@
-use std::sync::LazyLock;
-
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::HeaderValue;
 use smallvec::SmallVec;
 
-use super::Refusal;
-use super::form::Form;
+use super::dialect::whole_seconds;
+use super::fields::Lists;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::policy::Policy;
 
-pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-pub(super) static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-
-/// Both fields, for a response that has no others.
-static ALONE: LazyLock<Form<2>> =
-    LazyLock::new(|| Form::new(&[], [RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
-
-/// The largest integer of a structured field (RFC 9651, section 3.3.1).
-const LARGEST_INTEGER: u64 = 999_999_999_999_999;
-
 /// Writes the fields of draft-ietf-httpapi-ratelimit-headers-11.
 #[derive(Debug)]
-pub(crate) struct Draft11 {
+pub(super) struct Draft11 {
     items: Vec<Item>,
     /// How many policies have a limit, and `RateLimit-Policy` when all of them are asked, as a
     /// rule on every request.
@@ -37,17 +25,10 @@ struct Item {
     policy: String,
 }
 
-/// The fields of one response.
-#[derive(Debug)]
-pub(crate) struct Fields {
-    pub(super) policies: HeaderValue,
-    pub(super) limits: HeaderValue,
-}
-
 type Buffer = SmallVec<[u8; 256]>;
 
 impl Draft11 {
-    pub(crate) fn new(policies: &[Policy]) -> Self {
+    pub(super) fn new(policies: &[Policy]) -> Self {
         let limited = policies.iter().filter(|policy| policy.is_limited());
         let all: Vec<String> = limited.map(|policy| Item::new(policy).policy).collect();
         Self {
@@ -57,19 +38,29 @@ impl Draft11 {
     }
 
     /// All policies that were asked, with what remains under each.
-    pub(crate) fn allowed(&self, outcomes: &Outcomes) -> Option<Fields> {
+    pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Lists> {
         self.fields(outcomes, |_| true, Outcome::effective_micros)
     }
 
     /// All policies that were asked; of those that denied, how long to wait. No time is told
     /// where none helps, nor one above `Retry-After`, which is never longer than `most`.
-    pub(crate) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Fields> {
-        let denied = Outcome::denies;
-        let helps = outcomes.retry_after().is_some();
-        self.fields(outcomes, denied, |outcome| {
-            let wait = outcome.retry_micros().filter(|_| helps)?;
-            Some(wait.min(most))
-        })
+    pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Lists> {
+        self.fields(outcomes, Outcome::denies, wait(outcomes, most))
+    }
+
+    /// As [`allowed`](Self::allowed), with a partition key for each policy.
+    pub(super) fn allowed_with(&self, outcomes: &Outcomes, partitions: &[String]) -> Option<Lists> {
+        self.partitioned(outcomes, partitions, |_| true, Outcome::effective_micros)
+    }
+
+    /// As [`denied`](Self::denied), with a partition key for each policy.
+    pub(super) fn denied_with(
+        &self,
+        outcomes: &Outcomes,
+        partitions: &[String],
+        most: Micros,
+    ) -> Option<Lists> {
+        self.partitioned(outcomes, partitions, Outcome::denies, wait(outcomes, most))
     }
 
     /// `None` if there is nothing to tell.
@@ -78,7 +69,7 @@ impl Draft11 {
         outcomes: &Outcomes,
         listed: impl Fn(&Outcome) -> bool,
         window: impl Fn(&Outcome) -> Option<Micros>,
-    ) -> Option<Fields> {
+    ) -> Option<Lists> {
         let mut limits = Buffer::new();
         let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| listed(outcome)) {
@@ -92,7 +83,7 @@ impl Draft11 {
                 parts[2..].copy_from_slice(&[";t=", seconds.format(whole_seconds(window))]);
             }
             if outcomes.iter().len() == 1 {
-                return Some(Fields {
+                return Some(Lists {
                     policies: self.policies(outcomes)?,
                     limits: HeaderValue::try_from(parts.concat()).ok()?,
                 });
@@ -105,9 +96,36 @@ impl Draft11 {
         if limits.is_empty() {
             return None;
         }
-        Some(Fields {
+        Some(Lists {
             policies: self.policies(outcomes)?,
             limits: HeaderValue::from_bytes(&limits).ok()?,
+        })
+    }
+
+    /// What [`fields`](Self::fields) writes, with the text of a partition key behind each item.
+    fn partitioned(
+        &self,
+        outcomes: &Outcomes,
+        partitions: &[String],
+        listed: impl Fn(&Outcome) -> bool,
+        window: impl Fn(&Outcome) -> Option<Micros>,
+    ) -> Option<Lists> {
+        let (mut policies, mut limits) = (Vec::new(), Vec::new());
+        for ((policy, outcome), pk) in outcomes.iter().zip(partitions) {
+            let item = self.items.get(policy)?;
+            policies.push(format!("{}{pk}", item.policy));
+            if listed(outcome) {
+                let t = window(outcome).map(|window| format!(";t={}", whole_seconds(window)));
+                let (r, t) = (outcome.remaining(), t.unwrap_or_default());
+                limits.push(format!("{}{r}{t}{pk}", item.remaining));
+            }
+        }
+        if limits.is_empty() {
+            return None;
+        }
+        Some(Lists {
+            policies: HeaderValue::try_from(policies.join(", ")).ok()?,
+            limits: HeaderValue::try_from(limits.join(", ")).ok()?,
         })
     }
 
@@ -139,27 +157,12 @@ impl Item {
     }
 }
 
-impl Fields {
-    /// Adds the fields to a response, unless it is a redirect or not the final one, or the refusal
-    /// of a layer inside: that lists what the client has violated, and nothing else.
-    pub(crate) fn add_to<B>(self, response: &mut Response<B>) {
-        let status = response.status();
-        let redirects = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
-        if redirects || status.is_informational() {
-            return;
-        }
-        if let Some(Refusal::Denied(_)) = response.extensions().get() {
-            return;
-        }
-        let headers = response.headers_mut();
-        if headers.capacity() == 0 {
-            *headers = ALONE.filled([self.policies, self.limits]);
-            return;
-        }
-        // A map that is full is left as it is.
-        if headers.try_append(&RATELIMIT_POLICY, self.policies).is_ok() {
-            let _ = headers.try_append(&RATELIMIT, self.limits);
-        }
+/// How long each policy that denied is to be waited for.
+fn wait(outcomes: &Outcomes, most: Micros) -> impl Fn(&Outcome) -> Option<Micros> {
+    let helps = outcomes.retry_after().is_some();
+    move |outcome| {
+        let wait = outcome.retry_micros().filter(|_| helps)?;
+        Some(wait.min(most))
     }
 }
 
@@ -173,8 +176,4 @@ fn separate(list: &mut Buffer) {
     if !list.is_empty() {
         list.extend_from_slice(b", ");
     }
-}
-
-fn whole_seconds(time: Micros) -> u64 {
-    time.ceil_secs().clamp(1, LARGEST_INTEGER)
 }

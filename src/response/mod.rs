@@ -24,11 +24,13 @@
 //! - The body is a problem of RFC 9457 that names the policies which denied the request.
 //! - `Cache-Control: no-store`, because a stored refusal would be replayed to others.
 //!
+//! Fields, status, body, and a jitter of `Retry-After` are chosen on the
+//! [builder](crate::middleware::RateLimitLayerBuilder).
+//!
 //! `RateLimit-Policy` lists every policy that applied. So does `RateLimit` on success; on a refusal
-//! it lists only those that denied. Fields that the inner service has sent stay, and ours stand in
-//! a line of their own. A redirect (3xx other than 304) gets no fields, since a client may wait
-//! before it follows, and an informational response (1xx) gets none either. When a rate limiting
-//! layer inside has denied a request, its fields stand alone.
+//! it lists only those that denied. A redirect (3xx other than 304) gets no fields, since a client
+//! may wait before it follows, and an informational response (1xx) gets none either. When a rate
+//! limiting layer inside has denied a request, its fields stand alone.
 //!
 //! A server that does not provide what a key is made of answers `500`, a store that fails `503`
 //! with `Retry-After: 5`; neither says why, and neither is ever a `429`: it is not the client's
@@ -36,13 +38,103 @@
 //!
 //! Each refusal carries its typed reason, a [`Refusal`], in the response's extensions, so that
 //! a layer outside can count it.
+//!
+//! # Dialects
+//!
+//! Draft 11 is the default. [`Dialect`] has what clients were written for before it:
+//!
+//! | dialect | fields | reset | read by |
+//! | --- | --- | --- | --- |
+//! | `Draft11` | `RateLimit`, `RateLimit-Policy` | `t` | clients of drafts 08 to 11; trillium-ratelimit |
+//! | `Draft07` | `RateLimit`, `RateLimit-Policy` | seconds | ratelimit-header-parser |
+//! | `Draft06` | `RateLimit-Limit`, `-Remaining`, `-Reset`, `-Policy` | seconds | ky; ratelimit-header-parser |
+//! | `Draft03` | `RateLimit-Limit` with the policies, `-Remaining`, `-Reset` | seconds | ky |
+//! | `XRateLimit` | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | [`Reset`] | ky, as seconds or epoch |
+//! | `XRateLimitDashed` | `X-Rate-Limit-Limit`, `-Remaining`, `-Reset` | [`Reset`] | ky; clients of X (Twitter), as epoch |
+//! | `GitHub` | as `XRateLimit`, with `-Used` and `-Resource` | epoch | octokit's throttling plugin |
+//!
+//! Nearly every client reads `Retry-After`, and many nothing else: urllib3, go-retryablehttp, got,
+//! undici and axios-retry wait what it says, on 429 and 503. So the default serves them all. Choose
+//! another dialect for clients that slow down before they are refused, and look up which they
+//! read: milliseconds for those that were written for them only, and never a delta for octokit,
+//! which takes `X-RateLimit-Reset` for a moment. ratelimit-header-parser 0.1.0 reads no number at
+//! all where `RateLimit` has the syntax of draft 08 or later.
+//!
+//! Dialects that share no field can be sent together, such as `Draft11` and `XRateLimit`. All tell
+//! the same decision; those with room for one policy tell the one that binds.
+//!
+//! ```
+//! use axum::{Router, body::Body, http::{Request, StatusCode}, routing::get};
+//! use std::time::Duration;
+//! use tower::ServiceExt;
+//! use tower_ratelimit::key::Head;
+//! use tower_ratelimit::response::{Dialect, RefusalBody, Reset};
+//! use tower_ratelimit::{FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let everybody = |_: &Head<'_>| "everybody";
+//! let layer = RateLimitLayer::builder()
+//!     .policy(Policy::new("default", FixedWindow::per_minute(1)).key(everybody))
+//!     .store(MemoryStore::new().clock(ManualClock::new()))
+//!     .dialects([Dialect::Draft11, Dialect::XRateLimit(Reset::EpochSeconds)])
+//!     .refusal_body(RefusalBody::Json)
+//!     .retry_jitter(Duration::from_secs(10))
+//!     .build()?;
+//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+//!
+//! let response = app.clone().oneshot(Request::new(Body::empty())).await?;
+//! assert_eq!(response.headers()["ratelimit"], "\"default\";r=0;t=60");
+//! assert_eq!(response.headers()["x-ratelimit-remaining"], "0");
+//! // Midnight of the first of January 2024, and a minute.
+//! assert_eq!(response.headers()["x-ratelimit-reset"], "1704067260");
+//!
+//! let response = app.oneshot(Request::new(Body::empty())).await?;
+//! assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert_eq!(response.headers()["content-type"], "application/json");
+//! let wait: u64 = response.headers()["retry-after"].to_str()?.parse()?;
+//! assert!((60..=70).contains(&wait));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Fields that are there already
+//!
+//! What the inner service has sent stays where it can. The lists of draft 11 get a second line. In
+//! the other dialects a field has one value, and two lines would be read as none: of two sets the
+//! one with less remaining stays as a whole, and one whose number cannot be read stays too. A
+//! `RateLimit` or `RateLimit-Policy` in the syntax of an older draft gets no line of draft 11 behind
+//! it. A `Retry-After` of the inner service is never touched.
+//!
+//! # Caches and browsers
+//!
+//! A shared cache that keeps a response would tell one client's numbers to others. No refusal may
+//! be kept; of other responses your own `Cache-Control` decides, which is left as it is:
+//! `private` keeps shared caches out, and
+//! [`without_fields_if_public`](crate::middleware::RateLimitLayerBuilder::without_fields_if_public)
+//! leaves the fields out where a response says that it is public.
+//!
+//! A script in a browser reads only what the server exposes: [`EXPOSED_FIELDS`].
 
+mod answers;
+mod binding;
+mod body;
+mod dialect;
 mod draft11;
+mod fields;
 mod form;
+mod jitter;
+mod names;
+mod partition;
 mod problem;
 mod refusal;
+mod set;
 
+pub use self::body::{CustomBody, RefusalBody};
+pub use self::dialect::{Dialect, Reset};
+pub use self::names::EXPOSED_FIELDS;
 pub use self::refusal::Refusal;
 
-pub(crate) use self::draft11::{Draft11, Fields};
+pub(crate) use self::answers::{AnswerOptions, Answers};
+pub(crate) use self::fields::Fields;
 pub(crate) use self::refusal::Refusals;

@@ -3,21 +3,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::StatusCode;
 
+use super::body::{SECONDS, sentence};
 use super::draft11::quoted;
 use crate::decision::Outcomes;
 use crate::policy::Policy;
-
-/// A problem of the type of draft-ietf-httpapi-ratelimit-headers-11, section 6.1, with the
-/// beginning of its detail.
-macro_rules! quota_exceeded {
-    ($detail:literal) => {
-        concat!(
-            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
-            r#""title":"Quota Exceeded","status":429,"detail":"Too many requests. "#,
-            $detail,
-        )
-    };
-}
 
 pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
     br#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The rate limiter is unavailable."}"#,
@@ -30,9 +19,15 @@ pub(super) fn without_detail(status: StatusCode) -> Bytes {
     format!(r#"{{"type":"about:blank","title":"{title}","status":{code}}}"#).into()
 }
 
-/// Writes problems of RFC 9457.
+/// Writes problems of RFC 9457, of the type of draft-ietf-httpapi-ratelimit-headers-11, section
+/// 6.1.
 #[derive(Debug)]
 pub(super) struct Problems {
+    /// What comes before a wait of several seconds, before none, and in place of one second.
+    longer: String,
+    never: String,
+    one_second: String,
+    has_detail: bool,
     /// The policies' names as strings of JSON.
     names: Vec<String>,
     /// What ends a problem when one policy has denied.
@@ -40,11 +35,27 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    pub(super) fn new(policies: &[Policy]) -> Self {
+    pub(super) fn new(status: StatusCode, policies: &[Policy], has_detail: bool) -> Self {
+        let start = |retry_after| {
+            let start = format!(
+                r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":{}"#,
+                status.as_u16()
+            );
+            let [sentence, ..] = sentence(retry_after);
+            if has_detail {
+                format!(r#"{start},"detail":"{sentence}"#)
+            } else {
+                start
+            }
+        };
         let names = policies.iter().map(|policy| quoted(policy.name()));
         let names: Vec<_> = names.collect();
         Self {
-            endings: names.iter().map(|name| ending(name)).collect(),
+            longer: start(Some("2")),
+            never: start(None),
+            one_second: start(Some("1")),
+            has_detail,
+            endings: names.iter().map(|name| ending(name, has_detail)).collect(),
             names,
         }
     }
@@ -52,9 +63,10 @@ impl Problems {
     /// `retry_after` is in seconds.
     pub(super) fn quota_exceeded(&self, outcomes: &Outcomes, retry_after: Option<&str>) -> Bytes {
         let [start, seconds, unit] = match retry_after {
-            None => [quota_exceeded!("No wait will let this one pass."), "", ""],
-            Some("1") => [quota_exceeded!("Retry after 1 second."), "", ""],
-            Some(seconds) => [quota_exceeded!("Retry after "), seconds, " seconds."],
+            None => [&self.never, "", ""],
+            Some("1") => [&self.one_second, "", ""],
+            Some(seconds) if self.has_detail => [&self.longer, seconds, SECONDS],
+            Some(_) => [&self.longer, "", ""],
         };
         let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
         let mut denied = denied.map(|(policy, _)| policy);
@@ -63,7 +75,7 @@ impl Problems {
             (first, second) => {
                 let denied = first.into_iter().chain(second).chain(denied);
                 let names: Vec<_> = denied.map(|policy| text(&self.names, policy)).collect();
-                Cow::Owned(ending(&names.join(",")))
+                Cow::Owned(ending(&names.join(","), self.has_detail))
             }
         };
         // As long as it has to be, since `Bytes` allocates again for one that has room left.
@@ -75,6 +87,8 @@ fn text(texts: &[String], policy: usize) -> &str {
     texts.get(policy).map_or("", String::as_str)
 }
 
-fn ending(names: &str) -> String {
-    format!(r#"","violated-policies":[{names}]}}"#)
+/// What follows the detail, or the status.
+fn ending(names: &str, has_detail: bool) -> String {
+    let quote = if has_detail { "\"" } else { "" };
+    format!(r#"{quote},"violated-policies":[{names}]}}"#)
 }

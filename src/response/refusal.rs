@@ -5,9 +5,13 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::draft11::{Draft11, RATELIMIT, RATELIMIT_POLICY};
+use super::answers::AnswerOptions;
+use super::body::Bodies;
+use super::fields::Fields;
 use super::form::Form;
-use super::problem::{self, Problems};
+use super::jitter::Jitter;
+use super::names::{RATELIMIT, RATELIMIT_POLICY};
+use super::problem;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::StoreErrorKind;
@@ -42,7 +46,7 @@ use crate::policy::Policy;
     reason = "the large one is the common one, and extensions box it"
 )]
 pub enum Refusal {
-    /// A policy denied it: 429.
+    /// A policy denied it: 429, or the status that was chosen.
     Denied(Decision),
     /// A policy takes its key from something that is missing: 500 if the server has to provide
     /// it, unless its [`NoKey`](crate::policy::NoKey) says otherwise.
@@ -63,47 +67,77 @@ const RETRY_OF_STORE: HeaderValue = HeaderValue::from_static("5");
 /// Writes the responses of refused requests.
 #[derive(Debug)]
 pub(crate) struct Refusals {
-    problems: Problems,
+    status: StatusCode,
+    bodies: Bodies,
+    jitter: Option<Jitter>,
 }
 
 impl Refusals {
-    pub(crate) fn new(policies: &[Policy]) -> Self {
+    pub(super) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
+        let status = options.refusal_status;
+        let most = options.retry_jitter.as_secs();
         Self {
-            problems: Problems::new(policies),
+            status,
+            bodies: Bodies::new(options.refusal_body, status, policies),
+            jitter: (most > 0).then(|| Jitter::up_to(most)),
         }
     }
 
-    /// `request` are the extensions of the request, which is done with.
-    pub(crate) fn denied(
+    /// `fields` are those that tell no time above the one they are given; `request` are the
+    /// extensions of the request, which is done with.
+    pub(super) fn denied(
         &self,
-        fields: Option<&Draft11>,
+        fields: impl FnOnce(Micros) -> Option<Fields>,
         outcomes: &Outcomes,
-        decision: impl FnOnce() -> Decision,
+        decision: impl Fn() -> Decision,
         request: &mut Extensions,
     ) -> Response<Bytes> {
-        let wait = outcomes
-            .retry_after()
-            .map(|wait| wait.min(LONGEST_RETRY).ceil_secs().max(1));
+        let wait = outcomes.retry_after().map(|wait| self.seconds(wait));
         let mut digits = itoa::Buffer::new();
         let wait = wait.map(|seconds| (seconds, digits.format(seconds)));
         let text = wait.map(|(_, text)| text);
-        let body = self.problems.quota_exceeded(outcomes, text);
+        let body = self.bodies.write(outcomes, text, &decision);
         let wait = wait.and_then(|(seconds, text)| retry_after(seconds, text));
-        let fields = fields.and_then(|fields| fields.denied(outcomes, LONGEST_RETRY));
         let mut response = Response::new(body);
-        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        *response.headers_mut() = match (wait, fields) {
-            (None, None) => PLAIN.filled([]),
-            (Some(wait), None) => TO_RETRY.filled([wait]),
-            (None, Some(fields)) => COUNTED.filled([fields.policies, fields.limits]),
-            (Some(wait), Some(fields)) => {
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        *headers = match (wait, fields(LONGEST_RETRY)) {
+            (Some(wait), Some(Fields::Draft11(fields))) => {
                 COUNTED_TO_RETRY.filled([wait, fields.policies, fields.limits])
             }
+            (None, Some(Fields::Draft11(fields))) => {
+                COUNTED.filled([fields.policies, fields.limits])
+            }
+            (wait, others) => {
+                let mut headers = match wait {
+                    Some(wait) => TO_RETRY.filled([wait]),
+                    None => PLAIN.filled([]),
+                };
+                if let Some(Fields::Several(several)) = others {
+                    several.add_to(&mut headers);
+                }
+                headers
+            }
         };
+        if let Some(content_type) = self.bodies.content_type() {
+            headers.insert(CONTENT_TYPE, content_type);
+        }
         let mut extensions = emptied(request);
         extensions.insert(Refusal::Denied(decision()));
         *response.extensions_mut() = extensions;
         response
+    }
+
+    /// What `Retry-After` says of a wait: no less.
+    fn seconds(&self, wait: Micros) -> u64 {
+        let seconds = wait.min(LONGEST_RETRY).ceil_secs().max(1);
+        match &self.jitter {
+            None => seconds,
+            Some(jitter) => {
+                let later = seconds.saturating_add(jitter.seconds());
+                later.min(LONGEST_RETRY.ceil_secs())
+            }
+        }
     }
 
     pub(crate) fn no_key(

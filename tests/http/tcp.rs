@@ -8,14 +8,19 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::routing::get;
 use axum::{Router, ServiceExt};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tower::util::MapResponse;
-use tower::{Layer, Service};
+use tower::{Layer, Service, ServiceExt as _};
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::response::RefusalBody;
 use tower_ratelimit::{
-    ManualClock, MemoryStore, Policy, RateLimit, RateLimitLayer, TokenBucket, key,
+    FixedWindow, ManualClock, MemoryStore, Policy, RateLimit, RateLimitLayer, TokenBucket, key,
 };
+
+use crate::exchange::{everybody, now};
+use crate::slow_store::{BrokenStore, When};
 
 /// A server on a free port; dropping it stops it.
 struct Server {
@@ -165,4 +170,66 @@ fn head_is_answered_with_the_same_fields_as_get_and_no_body() {
         ("http/1.1 429 too many requests", "")
     );
     assert_eq!(server.ask("GET").0, head);
+}
+
+/// Refuses everything, with 50 s to wait under both policies.
+fn refusing(body: RefusalBody, names: &[&str]) -> Router {
+    let clock = ManualClock::new();
+    let policies = names
+        .iter()
+        .map(|name| everybody(name, FixedWindow::per_minute(1)));
+    let limit = RateLimitLayer::builder()
+        .policies(policies)
+        .store(MemoryStore::new().clock(clock.clone()))
+        .refusal_body(body)
+        .build()
+        .unwrap();
+    let app = hello().layer(limit);
+    let request = Request::new(Body::empty());
+    assert_eq!(now(app.clone().oneshot(request)).unwrap().status(), 200);
+    clock.advance(Duration::from_secs(10));
+    app
+}
+
+#[test]
+fn p1_p2_p7_a_refusal_is_as_long_as_its_content_length_says() {
+    let html = || HeaderValue::from_static("text/html");
+    let broken = RateLimitLayer::builder()
+        .policy(everybody("a", FixedWindow::per_minute(1)))
+        .store(BrokenStore {
+            when: When::Later,
+            kind: StoreErrorKind::Unavailable,
+        });
+    let broken = hello().layer(broken.build().unwrap());
+    for (name, app, length) in [
+        ("P1", refusing(RefusalBody::BareProblem, &["default"]), 143),
+        (
+            "P2",
+            refusing(RefusalBody::Problem, &["burst", "daily"]),
+            203,
+        ),
+        ("P7", broken, 109),
+        ("JSON", refusing(RefusalBody::Json, &["a"]), 103),
+        ("text", refusing(RefusalBody::Text, &["a"]), 43),
+        (
+            "one's own",
+            refusing(RefusalBody::custom(html(), |_| "<p>no"), &["a"]),
+            5,
+        ),
+        (
+            "nothing",
+            refusing(RefusalBody::custom(html(), |_| ""), &["a"]),
+            0,
+        ),
+    ] {
+        let server = Server::start(app);
+        let (mut head, body) = server.ask("GET");
+        let line = format!("content-length: {length}");
+        assert!(head.contains(&line), "{name}: {head:?} {body}");
+        assert_eq!(body.len(), length, "{name}: {body}");
+        let (mut same, nothing) = server.ask("HEAD");
+        head.sort();
+        same.sort();
+        assert_eq!((same, nothing), (head, String::new()), "{name}");
+    }
 }

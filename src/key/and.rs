@@ -1,0 +1,56 @@
+use super::combinators::{combinators, hashed};
+use super::{Extract, Head, IntoKey, Key, Missing};
+
+/// Two keys as one: what `and` returns.
+///
+/// The parts cannot run together: `("a", "b:c")` is not `("a:b", "c")`. The key is missing if
+/// either part is, so all who leave one out share one quota, whatever the other is; give that part
+/// a substitute by `or` if they should not.
+///
+/// ```
+/// use tower_ratelimit::key;
+/// use tower_ratelimit::{Policy, TokenBucket};
+///
+/// let policy = Policy::new("login", TokenBucket::per_minute(5))
+///     .key(key::client_ip().and(key::query("user")));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct And<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A, B> And<A, B> {
+    pub(super) fn new(first: A, second: B) -> Self {
+        Self { first, second }
+    }
+}
+
+impl<A: Extract, B: Extract> Extract for And<A, B> {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        both(self.first.extract(head), self.second.extract(head))
+    }
+
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        both(self.first.plain(head), self.second.plain(head))
+    }
+
+    fn identity(&self) -> Option<String> {
+        let (first, second) = (self.first.identity()?, self.second.identity()?);
+        Some(format!("({first} and {second})"))
+    }
+}
+
+/// What the server has left out is said first, whatever the client has left out beside it.
+fn both(first: Result<Key, Missing>, second: Result<Key, Missing>) -> Result<Key, Missing> {
+    match (first, second) {
+        (Ok(first), Ok(second)) => Ok((first, second).into_key()),
+        (Err(by_server @ Missing::ByServer(_)), _) | (_, Err(by_server @ Missing::ByServer(_))) => {
+            Err(by_server)
+        }
+        _ => Err(Missing::ByClient),
+    }
+}
+
+combinators!(And<A, B>; A, B);
+hashed!(And<A, B>; A, B);

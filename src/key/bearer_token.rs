@@ -1,0 +1,103 @@
+use http::header::AUTHORIZATION;
+
+use super::combinators::{combinators, map};
+use super::take::Take;
+use super::{Extract, Head, IntoKey, Key, Missing, Secret};
+use crate::error::ConfigError;
+
+/// The token of `Authorization: Bearer`, as 128 bits of a keyed hash: the token itself is in no
+/// key.
+///
+/// The scheme is read without regard to case, and the token must have the form of RFC 6750,
+/// section 2.1. Whoever sends none, or anything else, is one with all others who do.
+///
+/// The hash is keyed with [`Secret::of_the_process`] unless another is given by
+/// [`hashed`](BearerToken::hashed), which nodes that share a store need.
+///
+/// A client chooses what it sends, and here nobody has verified the token: a policy on it alone is
+/// a bypass, because each fresh token has a fresh quota. Declare a policy on the address beside it,
+/// or use an [`extension`](super::extension()) that authentication has put there.
+///
+/// # Panics
+///
+/// When the operating system gives no random bytes. [`BearerToken::try_new`] returns an error.
+///
+/// ```
+/// use tower_ratelimit::{Policy, TokenBucket, key};
+///
+/// let policy = Policy::new("token", TokenBucket::per_second(50)).key(key::bearer_token());
+/// ```
+#[track_caller]
+pub fn bearer_token() -> BearerToken {
+    match BearerToken::try_new() {
+        Ok(token) => token,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The extractor that [`bearer_token`] returns.
+#[derive(Clone, Debug)]
+pub struct BearerToken {
+    secret: Secret,
+}
+
+impl BearerToken {
+    /// The token of `Authorization: Bearer`; see [`bearer_token`].
+    ///
+    /// # Errors
+    ///
+    /// When the operating system gives no random bytes.
+    pub fn try_new() -> Result<Self, ConfigError> {
+        let secret = Secret::of_the_process()?;
+        Ok(Self { secret })
+    }
+
+    /// Hashes with this secret, in place of that of the process.
+    pub fn hashed(self, secret: &Secret) -> Self {
+        Self {
+            secret: secret.clone(),
+        }
+    }
+}
+
+impl Take for BearerToken {
+    type Out<'a> = &'a str;
+
+    fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
+        head.headers()
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(token)
+            .ok_or(Missing::ByClient)
+    }
+
+    fn seal(&self, plain: Key) -> Key {
+        self.secret.hash(plain)
+    }
+}
+
+impl Extract for BearerToken {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok(self.seal(self.plain(head)?))
+    }
+
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok(self.take(head)?.into_key())
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+fn token(credentials: &str) -> Option<&str> {
+    let (scheme, token) = credentials.split_once(' ')?;
+    let token = token.trim_start_matches(' ');
+    let unpadded = token.trim_end_matches('=');
+    let is_b64 = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+    let is_token = !unpadded.is_empty() && unpadded.bytes().all(is_b64);
+    (scheme.eq_ignore_ascii_case("bearer") && is_token).then_some(token)
+}
+
+combinators!(BearerToken);
+map!(BearerToken, &str);

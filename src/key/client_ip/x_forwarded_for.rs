@@ -1,0 +1,19 @@
+//! `X-Forwarded-For`, which no standard describes: addresses between commas, each appended by the
+//! proxy that it reached.
+
+use http::{HeaderMap, HeaderName};
+
+use super::address::address;
+use super::proxies::Element;
+
+pub(super) const NAME: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The last element comes first; several lines are one list.
+pub(super) fn elements(headers: &HeaderMap) -> impl Iterator<Item = Element> {
+    let lines = headers.get_all(NAME).into_iter().rev();
+    let parts = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
+    parts.map(|part| match part.trim_ascii() {
+        [] => Element::Empty,
+        text => address(text).map_or(Element::Unnamed, Element::Address),
+    })
+}

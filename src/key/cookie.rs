@@ -1,0 +1,121 @@
+use http::header::{COOKIE, HeaderName};
+
+use super::combinators::{combinators, map};
+use super::take::Take;
+use super::{Extract, Head, Key, Missing, Secret};
+use crate::error::ConfigError;
+
+/// The value of a cookie, as 128 bits of a keyed hash: the value itself is in no key.
+///
+/// All `Cookie` lines are read, and the first pair with this name counts, whose case matters. The
+/// value is compared byte by byte, without the quotes that may stand around it. Clients that do not
+/// send the cookie share one quota.
+///
+/// The hash is keyed with [`Secret::of_the_process`] unless another is given by
+/// [`hashed`](Cookie::hashed), which nodes that share a store need.
+///
+/// A client chooses what it sends, and here nobody has verified the value: a policy on it alone is a
+/// bypass, because each fresh value has a fresh quota, and so has each other spelling of one that
+/// the application decodes. Declare a policy on the address beside it, or use an
+/// [`extension`](super::extension()) that the session's layer has put there.
+///
+/// # Panics
+///
+/// When `name` is not a valid name of a cookie, or the operating system gives no random bytes. This
+/// is meant for a literal, at start-up; [`Cookie::try_new`] returns an error.
+///
+/// ```
+/// use tower_ratelimit::{Policy, TokenBucket, key};
+///
+/// let policy = Policy::new("session", TokenBucket::per_second(5)).key(key::cookie("session"));
+/// ```
+#[track_caller]
+pub fn cookie(name: &str) -> Cookie {
+    match Cookie::try_new(name) {
+        Ok(cookie) => cookie,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The extractor that [`cookie`] returns.
+#[derive(Clone, Debug)]
+pub struct Cookie {
+    name: Box<str>,
+    secret: Secret,
+}
+
+impl Cookie {
+    /// The value of a cookie; see [`cookie`].
+    ///
+    /// # Errors
+    ///
+    /// When `name` is not a valid name of a cookie (a token of RFC 9110), or the operating system
+    /// gives no random bytes.
+    pub fn try_new(name: &str) -> Result<Self, ConfigError> {
+        // The names of header fields are tokens too.
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            let remedy = "give a name such as session";
+            return Err(ConfigError::quoting("cookie", name, remedy));
+        }
+        Ok(Self {
+            name: name.into(),
+            secret: Secret::of_the_process()?,
+        })
+    }
+
+    /// Hashes with this secret, in place of that of the process.
+    pub fn hashed(self, secret: &Secret) -> Self {
+        Self {
+            secret: secret.clone(),
+            ..self
+        }
+    }
+
+    fn value<'a>(&self, head: &Head<'a>) -> Result<&'a [u8], Missing> {
+        head.headers()
+            .get_all(COOKIE)
+            .iter()
+            .flat_map(|line| line.as_bytes().split(|byte| *byte == b';'))
+            .find_map(|pair| value_of(self.name.as_bytes(), pair))
+            .ok_or(Missing::ByClient)
+    }
+}
+
+impl Take for Cookie {
+    type Out<'a> = &'a str;
+
+    fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
+        str::from_utf8(self.value(head)?).map_err(|_| Missing::ByClient)
+    }
+
+    fn seal(&self, plain: Key) -> Key {
+        self.secret.hash(plain)
+    }
+}
+
+impl Extract for Cookie {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok(self.seal(self.plain(head)?))
+    }
+
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok(Key::text_or_bytes(self.value(head)?))
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+/// The value, if this is a pair of this name.
+fn value_of<'a>(name: &[u8], pair: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = pair.trim_ascii().strip_prefix(name)?;
+    let value = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();
+    let unquoted = value
+        .strip_prefix(b"\"")
+        .and_then(|value| value.strip_suffix(b"\""));
+    Some(unquoted.unwrap_or(value))
+}
+
+combinators!(Cookie);
+map!(Cookie, &str);

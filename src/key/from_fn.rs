@@ -1,0 +1,50 @@
+use std::fmt;
+
+use super::combinators::{combinators, hashed};
+use super::{Extract, Extracted, Head, Key, Missing};
+
+/// A closure over the request's head, as an extractor that can be combined with others.
+///
+/// A closure alone is an extractor too; this one has the methods that the others have, and its
+/// argument need not be annotated. What it returns must not borrow from the request:
+/// `IntoKey::into_key` copies without allocating.
+///
+/// ```
+/// use tower_ratelimit::key::{self, IntoKey};
+/// use tower_ratelimit::{Policy, TokenBucket};
+///
+/// let tenant = key::from_fn(|head| head.path().split('/').nth(1).map(IntoKey::into_key));
+/// let policy = Policy::new("tenant", TokenBucket::per_second(50)).key(tenant.and(key::client_ip()));
+/// ```
+pub fn from_fn<F, K>(extract: F) -> FromFn<F>
+where
+    F: Fn(&Head<'_>) -> K + Send + Sync + 'static,
+    K: Extracted,
+{
+    FromFn { extract }
+}
+
+/// The extractor that [`from_fn`] returns.
+#[derive(Clone, Copy)]
+pub struct FromFn<F> {
+    extract: F,
+}
+
+impl<F, K> Extract for FromFn<F>
+where
+    F: Fn(&Head<'_>) -> K + Send + Sync + 'static,
+    K: Extracted,
+{
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        (self.extract)(head).extracted()
+    }
+}
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FromFn")
+    }
+}
+
+combinators!(FromFn<F>; F);
+hashed!(FromFn<F>; F);

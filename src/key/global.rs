@@ -1,0 +1,33 @@
+use super::combinators::{combinators, hashed};
+use super::{Extract, Head, Key, Missing};
+
+/// One key for everybody: all requests share one quota.
+///
+/// ```
+/// use tower_ratelimit::{Policy, TokenBucket, key};
+///
+/// let policy = Policy::new("site", TokenBucket::per_second(1_000)).key(key::global());
+/// ```
+///
+/// One client alone can take all of it: declare a policy on the address beside it. Elsewhere its
+/// key is [`Key::EVERYBODY`].
+pub fn global() -> Global {
+    Global(())
+}
+
+/// The extractor that [`global`] returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Global(());
+
+impl Extract for Global {
+    fn extract(&self, _: &Head<'_>) -> Result<Key, Missing> {
+        Ok(Key::EVERYBODY)
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+combinators!(Global);
+hashed!(Global);

@@ -1,0 +1,47 @@
+use std::fmt;
+
+use super::combinators::{combinators, hashed};
+use super::take::Take;
+use super::{Extract, Extracted, Head, Key, Missing};
+
+/// A key made of what an extractor reads: what `map` returns.
+///
+/// What the closure returns may not borrow from the request; `IntoKey::into_key` copies without
+/// allocating. Of an extractor that is hashed, what the closure returns is hashed too.
+#[derive(Clone, Copy)]
+pub struct Map<E, F> {
+    of: E,
+    map: F,
+}
+
+impl<E, F> Map<E, F> {
+    pub(super) fn new(of: E, map: F) -> Self {
+        Self { of, map }
+    }
+}
+
+impl<E, F, K> Extract for Map<E, F>
+where
+    E: Take,
+    F: for<'a> Fn(E::Out<'a>) -> K + Send + Sync + 'static,
+    K: Extracted,
+{
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok(self.of.seal(self.plain(head)?))
+    }
+
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        (self.map)(self.of.take(head)?).extracted()
+    }
+}
+
+impl<E: fmt::Debug, F> fmt::Debug for Map<E, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map")
+            .field("of", &self.of)
+            .finish_non_exhaustive()
+    }
+}
+
+combinators!(Map<E, F>; E, F);
+hashed!(Map<E, F>; E, F);

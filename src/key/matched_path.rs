@@ -1,0 +1,61 @@
+use axum::extract::{MatchedPath as FromAxum, OriginalUri};
+
+use super::combinators::{combinators, hashed, map};
+use super::take::Take;
+use super::{Extract, Head, IntoKey, Key, Missing};
+use crate::diagnostics::Diagnostic;
+
+/// The path of axum's route that the request has matched, such as `/users/{id}`.
+///
+/// All who ask for a path that no route has share one quota. If no router has seen the request
+/// (the layer stands around the router, and not in it by `Router::layer`), the server is not set
+/// up to provide the path: requests are answered with `500 Internal Server Error`, and the log
+/// says so once (`TRL007`). axum tells no path to what stands inside `nest_service`.
+///
+/// ```
+/// use tower_ratelimit::{Policy, TokenBucket, key};
+///
+/// let policy = Policy::new("address", TokenBucket::per_second(5))
+///     .key(key::client_ip().and(key::matched_path()));
+/// ```
+pub fn matched_path() -> MatchedPath {
+    MatchedPath(())
+}
+
+/// The extractor that [`matched_path`] returns.
+#[derive(Clone, Copy, Debug)]
+pub struct MatchedPath(());
+
+const NO_ROUTER: Diagnostic = Diagnostic::new(
+    "TRL007",
+    "matched path",
+    "no router has seen the request, so routes cannot be told apart",
+    "put the layer into the router: `Router::new().route(..).layer(limit)`",
+);
+
+impl Take for MatchedPath {
+    type Out<'a> = &'a str;
+
+    fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
+        match head.extension::<FromAxum>() {
+            Some(path) => Ok(path.as_str()),
+            // A router leaves this, whether one of its routes has matched or none.
+            None if head.extension::<OriginalUri>().is_some() => Err(Missing::ByClient),
+            None => Err(Missing::ByServer(NO_ROUTER)),
+        }
+    }
+}
+
+impl Extract for MatchedPath {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok(self.take(head)?.into_key())
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+combinators!(MatchedPath);
+hashed!(MatchedPath);
+map!(MatchedPath, &str);

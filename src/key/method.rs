@@ -1,0 +1,51 @@
+use super::combinators::{combinators, hashed, map};
+use super::take::Take;
+use super::{Extract, Head, IntoKey, Key, Missing};
+
+/// The method of the request.
+///
+/// The nine of HTTP (RFC 9110 and PATCH) are told apart; all others are one, `"other"`, so that
+/// nobody has a fresh quota by inventing one. A client chooses the method, so as a key this
+/// belongs beside another, or into a policy for the whole site.
+///
+/// ```
+/// use tower_ratelimit::{Policy, TokenBucket, key};
+///
+/// let policy = Policy::new("address", TokenBucket::per_second(5))
+///     .key(key::client_ip().and(key::method()));
+/// ```
+pub fn method() -> Method {
+    Method(())
+}
+
+/// The extractor that [`method`] returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Method(());
+
+const OTHER: &str = "other";
+
+impl Take for Method {
+    type Out<'a> = &'a str;
+
+    fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
+        Ok(match head.method().as_str() {
+            method @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS"
+            | "TRACE" | "PATCH") => method,
+            _ => OTHER,
+        })
+    }
+}
+
+impl Extract for Method {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok(self.take(head)?.into_key())
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+combinators!(Method);
+hashed!(Method);
+map!(Method, &str);

@@ -1,0 +1,64 @@
+use super::combinators::{combinators, hashed};
+use super::{Extract, Head, Key, Missing};
+
+/// The key of the first of two sources that has one: what `or` returns.
+///
+/// The key says which source it is of. Whoever writes an address into a header is not counted as
+/// that address:
+///
+/// ```
+/// use tower_ratelimit::key;
+/// use tower_ratelimit::{Policy, TokenBucket};
+///
+/// #[derive(Clone)]
+/// struct User {
+///     id: u64,
+/// }
+///
+/// let user = key::extension::<User>().optional().map(|user: &User| user.id);
+/// let policy = Policy::new("caller", TokenBucket::per_second(5)).key(user.or(key::client_ip()));
+/// ```
+///
+/// A client that chooses whether it sends the first chooses by which of the two it is counted,
+/// and with a fresh value each time it has a fresh quota each time: let the first be something
+/// that was verified, or declare a policy on the address beside it.
+///
+/// The second is asked only if the client has left the first out. If the server has not provided
+/// the first, that is said ([`Missing::ByServer`]), and nobody is counted as somebody else by the
+/// server's fault. The key is missing if both are.
+#[derive(Clone, Copy, Debug)]
+pub struct Or<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A, B> Or<A, B> {
+    pub(super) fn new(first: A, second: B) -> Self {
+        Self { first, second }
+    }
+}
+
+impl<A: Extract, B: Extract> Extract for Or<A, B> {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        match self.first.extract(head) {
+            Ok(key) => Ok(key.of_first()),
+            Err(Missing::ByClient) => Ok(self.second.extract(head)?.of_second()),
+            Err(by_server) => Err(by_server),
+        }
+    }
+
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        match self.first.plain(head) {
+            Err(Missing::ByClient) => self.second.plain(head),
+            answer => answer,
+        }
+    }
+
+    fn identity(&self) -> Option<String> {
+        let (first, second) = (self.first.identity()?, self.second.identity()?);
+        Some(format!("({first} or {second})"))
+    }
+}
+
+combinators!(Or<A, B>; A, B);
+hashed!(Or<A, B>; A, B);

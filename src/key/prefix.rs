@@ -1,0 +1,36 @@
+use super::combinators::{combinators, hashed};
+use super::{Extract, Head, IntoKey, Key, Missing};
+
+/// A key with a constant part before it: what `prefix` returns.
+///
+/// It keeps values apart that come from one source and mean different things, such as in the
+/// branches of an [`Or`](super::Or) of yours or for one [`Limiter`](crate::Limiter) that serves
+/// several applications. As in [`And`](super::And), the parts cannot run together.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix<E> {
+    prefix: Key,
+    of: E,
+}
+
+impl<E> Prefix<E> {
+    pub(super) fn new(prefix: Key, of: E) -> Self {
+        Self { prefix, of }
+    }
+}
+
+impl<E: Extract> Extract for Prefix<E> {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok((self.prefix, self.of.extract(head)?).into_key())
+    }
+
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self.of.plain(head)
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.of.identity()
+    }
+}
+
+combinators!(Prefix<E>; E);
+hashed!(Prefix<E>; E);

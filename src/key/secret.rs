@@ -1,0 +1,191 @@
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::{IntoKey, Key};
+use crate::error::ConfigError;
+
+/// What values are hashed with that must not be seen, such as tokens, before they are keys.
+///
+/// The hash is HMAC-SHA-256, cut to 128 bits. Whoever reads a store finds no token there, and
+/// without the secret cannot try whether a token was.
+///
+/// Nodes that share a store must share the secret, so it comes from configuration there. Unless
+/// one is given, extractors use [`Secret::of_the_process`], which no other process has: each node
+/// then counts apart, and so does a node that has been started anew.
+///
+/// ```
+/// use tower_ratelimit::key::{self, Secret};
+/// use tower_ratelimit::{Policy, TokenBucket};
+///
+/// # let configured = "b2f0e6f2c6a44f6db4f3a1f9d7c0a5e8";
+/// let secret = Secret::new(configured)?;
+/// let policy = Policy::new("token", TokenBucket::per_second(5))
+///     .key(key::bearer_token().hashed(&secret));
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Secret(Arc<Hmac<Sha256>>);
+
+impl Secret {
+    /// The least length of a secret, in bytes.
+    pub const MIN_LEN: usize = 16;
+
+    /// A secret of these bytes, which should be random: 16 or more, 32 if you choose.
+    ///
+    /// # Errors
+    ///
+    /// When there are fewer than 16 bytes. The error does not show them.
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
+        let bytes = bytes.as_ref();
+        let refused = || {
+            ConfigError::new(
+                "secret",
+                format_args!("{} bytes long", bytes.len()),
+                "give 16 random bytes or more",
+            )
+        };
+        if bytes.len() < Self::MIN_LEN {
+            return Err(refused());
+        }
+        let hash = Hmac::new_from_slice(bytes).map_err(|_| refused())?;
+        Ok(Self(Arc::new(hash)))
+    }
+
+    /// 256 random bits, made when they are first asked for, and the same for the whole process.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system gives no random bytes.
+    pub fn of_the_process() -> Result<Self, ConfigError> {
+        static RANDOM: LazyLock<Result<Secret, ConfigError>> = LazyLock::new(|| {
+            let mut bytes = [0; 32];
+            match getrandom::fill(&mut bytes) {
+                Ok(()) => Secret::new(bytes),
+                Err(error) => Err(ConfigError::new(
+                    "secret",
+                    format_args!("random ({error})"),
+                    "mend the system's source of random bytes",
+                )),
+            }
+        });
+        RANDOM.clone()
+    }
+
+    /// The key that stands for this value: what an extractor that is hashed with this secret
+    /// makes of it.
+    ///
+    /// ```
+    /// use tower_ratelimit::key::Secret;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let secret = Secret::of_the_process()?;
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("token", FixedWindow::per_hour(1)))
+    ///     .build()?;
+    /// assert!(limiter.check_now(secret.hash("s.3cr3t"), 1).is_allowed());
+    /// assert!(!limiter.check_now(secret.hash("s.3cr3t"), 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn hash(&self, value: impl IntoKey) -> Key {
+        let mut hash = Hmac::clone(&self.0);
+        value.into_key().with_bytes(|bytes| hash.update(bytes));
+        let full: [u8; 32] = hash.finalize().into_bytes().into();
+        let mut half = [0; 16];
+        half.copy_from_slice(&full[..16]);
+        Key::secret(half)
+    }
+}
+
+#[cfg(feature = "http")]
+impl Secret {
+    /// What a client may be told of a key: not the hash of it that a store may have.
+    pub(crate) fn partition(&self, key: &Key) -> [u8; 16] {
+        let hash = self.hash(Key::pair(&Key::text("pk"), key));
+        hash.with_bytes(|bytes| bytes.last_chunk().copied().unwrap_or_default())
+    }
+}
+
+/// Shows nothing of it.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(byte: u8) -> Secret {
+        Secret::new([byte; 32]).unwrap()
+    }
+
+    #[test]
+    fn a_hash_differs_by_value_kind_and_secret() {
+        let long = "x".repeat(100);
+        let keys = [
+            "token".into_key(),
+            secret(1).hash("token"),
+            secret(2).hash("token"),
+            secret(1).hash("tokens"),
+            secret(1).hash(b"token"),
+            secret(1).hash(secret(1).hash("token")),
+            secret(1).hash(&*long),
+            secret(1).hash(""),
+        ];
+        for (index, key) in keys.iter().enumerate() {
+            assert!(!keys[..index].contains(key), "{index}");
+        }
+        assert_eq!(secret(1).hash("token"), secret(1).hash("token"));
+    }
+
+    /// Nodes of different versions share a store, so what is hashed, and how, stays as it is:
+    /// kind, length and value, by HMAC-SHA-256.
+    #[test]
+    fn hashes_stay_the_same_from_version_to_version() {
+        let mut by_hand = Hmac::<Sha256>::new_from_slice(&[1; 32]).unwrap();
+        by_hand.update(b"\x02\x05token");
+        let full: [u8; 32] = by_hand.finalize().into_bytes().into();
+        let mut half = [0; 16];
+        half.copy_from_slice(&full[..16]);
+        assert_eq!(secret(1).hash("token"), Key::secret(half));
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn what_a_client_is_told_of_a_key_is_not_what_a_store_has() {
+        let key = "ann".into_key();
+        let told = secret(1).partition(&key);
+        assert_ne!(Key::secret(told), secret(1).hash(key));
+        assert_ne!(told, secret(1).partition(&"bob".into_key()));
+        assert_ne!(told, secret(2).partition(&key));
+        assert_ne!(told, [0; 16]);
+    }
+
+    #[test]
+    fn the_secret_of_the_process_is_one() {
+        let [first, second] = [(); 2].map(|()| Secret::of_the_process().unwrap());
+        assert_eq!(first.hash("token"), second.hash("token"));
+        assert_ne!(first.hash("token"), secret(0).hash("token"));
+    }
+
+    #[test]
+    fn fewer_than_16_bytes_are_refused_and_not_shown() {
+        assert!(Secret::new([7; 16]).is_ok());
+        let error = Secret::new("fifteen bytes !").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`secret` cannot be 15 bytes long: give 16 random bytes or more",
+        );
+    }
+
+    #[test]
+    fn f56_neither_a_secret_nor_what_it_hashes_is_shown() {
+        let secret = Secret::new("correct horse battery").unwrap();
+        let shown = format!("{secret:?} {:?}", secret.hash("token"));
+        assert_eq!(shown, "Secret Key(secret)");
+    }
+}

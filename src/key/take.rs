@@ -1,0 +1,14 @@
+use super::{Head, Key, Missing};
+
+/// What an extractor of this room reads, before it is a key, so that `map` can hand it to a
+/// closure in its own type, borrowed from the request.
+pub trait Take: Send + Sync + 'static {
+    type Out<'a>;
+
+    fn take<'a>(&self, head: &Head<'a>) -> Result<Self::Out<'a>, Missing>;
+
+    /// What becomes of the key that is made of it.
+    fn seal(&self, plain: Key) -> Key {
+        plain
+    }
+}

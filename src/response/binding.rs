@@ -1,0 +1,142 @@
+use std::fmt::Write;
+use std::iter::zip;
+
+use http::{HeaderName, HeaderValue};
+
+use super::dialect::{Dialect, Reset, whole_seconds};
+use super::names::{RATELIMIT, SEPARATE, X_RATE_LIMIT, X_RATELIMIT};
+use super::set::Set;
+use crate::clock::Micros;
+use crate::decision::{Outcome, Outcomes};
+use crate::policy::Policy;
+
+/// Writes a dialect that tells of one policy, the one that binds.
+#[derive(Debug)]
+pub(super) struct Binding {
+    dialect: Dialect,
+    policies: Vec<Told>,
+}
+
+/// What can be written of a policy before any request has come.
+#[derive(Debug)]
+struct Told {
+    /// `100;w=60`; none of a policy that has no window.
+    item: Option<String>,
+    limit: u32,
+    name: HeaderValue,
+}
+
+impl Binding {
+    pub(super) fn new(dialect: Dialect, policies: &[Policy]) -> Self {
+        Self {
+            dialect,
+            policies: policies.iter().map(Told::new).collect(),
+        }
+    }
+
+    pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Set> {
+        let (policy, outcome) = outcomes.binding()?;
+        self.set(outcomes, *policy, outcome, outcome.effective_micros())
+    }
+
+    /// No time is told where none helps, nor one above `Retry-After`, which is never longer than
+    /// `most`.
+    pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Set> {
+        let (policy, outcome) = outcomes.binding()?;
+        let wait = outcome.retry_micros().map(|wait| wait.min(most));
+        self.set(outcomes, *policy, outcome, wait)
+    }
+
+    /// `None` if there is nothing to tell.
+    fn set(
+        &self,
+        outcomes: &Outcomes,
+        policy: usize,
+        outcome: &Outcome,
+        time: Option<Micros>,
+    ) -> Option<Set> {
+        let (limit, remaining) = (outcome.limit(), outcome.remaining());
+        let policies = || self.policies(outcomes, policy);
+        let numbers = |names: &'static [HeaderName], reset: Option<HeaderValue>| -> Vec<_> {
+            let [limit, remaining] = [limit, remaining].map(HeaderValue::from);
+            zip(names, [limit, remaining].into_iter().chain(reset)).collect()
+        };
+        let at = outcomes.at();
+        let told = |reset: Reset| time.map(|time| reset.number(at, time).into());
+        let seconds = told(Reset::DeltaSeconds);
+        let mut set = Set::of(self.dialect);
+        match self.dialect {
+            Dialect::Draft11 => {}
+            Dialect::Draft07 => {
+                if let Some(reset) = time.map(whole_seconds) {
+                    let limits = format!("limit={limit}, remaining={remaining}, reset={reset}");
+                    set.limit(remaining, vec![(&RATELIMIT, limits.try_into().ok()?)]);
+                }
+                set.policies(policies());
+            }
+            Dialect::Draft06 => {
+                if seconds.is_some() {
+                    set.limit(remaining, numbers(&SEPARATE, seconds));
+                }
+                set.policies(policies());
+            }
+            Dialect::Draft03 => {
+                let mut fields = numbers(&SEPARATE, Some(seconds?));
+                let (_, first) = fields.first_mut()?;
+                *first = format!("{limit}, {}", policies()).try_into().ok()?;
+                set.limit(remaining, fields);
+            }
+            Dialect::XRateLimit(reset) => set.limit(remaining, numbers(&X_RATELIMIT, told(reset))),
+            Dialect::XRateLimitDashed(reset) => {
+                set.limit(remaining, numbers(&X_RATE_LIMIT, told(reset)));
+            }
+            Dialect::GitHub => {
+                let mut fields = numbers(&X_RATELIMIT, told(Reset::EpochSeconds));
+                let [.., used, resource] = &X_RATELIMIT;
+                fields.push((used, outcome.used().into()));
+                fields.push((resource, self.policies.get(policy)?.name.clone()));
+                set.limit(remaining, fields);
+            }
+        }
+        set.if_any()
+    }
+
+    /// The policies that were asked, but of those with the same limit only one.
+    fn policies(&self, outcomes: &Outcomes, binding: usize) -> String {
+        let asked = outcomes
+            .iter()
+            .filter_map(|(policy, _)| Some((policy, self.policies.get(policy)?)));
+        let mut list = String::new();
+        for (policy, told) in asked.clone() {
+            let mut others = asked
+                .clone()
+                .filter(|(other, same)| *other != policy && same.limit == told.limit);
+            let is_told_otherwise = others.any(|(other, _)| other == binding || other < policy);
+            if policy != binding && is_told_otherwise {
+                continue;
+            }
+            if let Some(item) = &told.item {
+                let comma = if list.is_empty() { "" } else { ", " };
+                let _ = write!(list, "{comma}{item}");
+            }
+        }
+        list
+    }
+}
+
+impl Told {
+    fn new(policy: &Policy) -> Self {
+        let algorithm = policy.algorithm();
+        let limit = algorithm.limit().unwrap_or(0);
+        let window = algorithm
+            .period()
+            .map(|window| whole_seconds(window.into()));
+        Self {
+            item: window.map(|window| format!("{limit};w={window}")),
+            limit,
+            // Names are checked to be printable.
+            name: HeaderValue::from_str(policy.name())
+                .unwrap_or_else(|_| HeaderValue::from_static("")),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+use std::sync::LazyLock;
+
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use super::answers::AnswerOptions;
+use super::binding::Binding;
+use super::dialect::Dialect;
+use super::draft11::Draft11;
+use super::form::Form;
+use super::names::{RATELIMIT, RATELIMIT_POLICY};
+use super::set::Set;
+use super::{Refusal, partition};
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::key::Secret;
+use crate::policy::Policy;
+use crate::store::Charge;
+
+/// Both fields of draft 11, for a response that has no others.
+static ALONE: LazyLock<Form<2>> =
+    LazyLock::new(|| Form::new(&[], [RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
+
+/// Writes the fields of all dialects that were chosen.
+#[derive(Debug)]
+pub(super) enum Writers {
+    None,
+    /// Draft 11 alone, which most layers have: nothing of the others is on its path.
+    Draft11(Draft11),
+    Several(Box<SeveralWriters>),
+}
+
+#[derive(Debug)]
+pub(super) struct SeveralWriters {
+    draft11: Option<Draft11>,
+    /// Says whom draft 11 counts.
+    secret: Option<Secret>,
+    others: Vec<Binding>,
+    unless_public: bool,
+}
+
+/// The fields of one response.
+#[derive(Debug)]
+pub(crate) enum Fields {
+    Draft11(Lists),
+    Several(Box<Several>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Several {
+    lists: Option<Lists>,
+    sets: Vec<Set>,
+    unless_public: bool,
+}
+
+/// The fields of draft 11.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    pub(super) policies: HeaderValue,
+    pub(super) limits: HeaderValue,
+}
+
+impl Writers {
+    pub(super) fn new(options: &AnswerOptions, policies: &[Policy]) -> Self {
+        let (dialects, unless_public) = (&options.dialects, options.fields_unless_public);
+        let secret = options.partition_secret.clone();
+        match **dialects {
+            [] => Self::None,
+            [Dialect::Draft11] if secret.is_none() && !unless_public => {
+                Self::Draft11(Draft11::new(policies))
+            }
+            _ => {
+                let draft11 = dialects.contains(&Dialect::Draft11);
+                let others = dialects.iter().filter(|other| **other != Dialect::Draft11);
+                Self::Several(Box::new(SeveralWriters {
+                    draft11: draft11.then(|| Draft11::new(policies)),
+                    secret,
+                    others: others.map(|other| Binding::new(*other, policies)).collect(),
+                    unless_public,
+                }))
+            }
+        }
+    }
+
+    pub(super) fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
+        match self {
+            Self::None => None,
+            Self::Draft11(writer) => writer.allowed(outcomes).map(Fields::Draft11),
+            Self::Several(writers) => writers.allowed(charges, outcomes),
+        }
+    }
+
+    /// `most` is the longest `Retry-After`.
+    pub(super) fn denied(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        most: Micros,
+    ) -> Option<Fields> {
+        match self {
+            Self::None => None,
+            Self::Draft11(writer) => writer.denied(outcomes, most).map(Fields::Draft11),
+            Self::Several(writers) => writers.denied(charges, outcomes, most),
+        }
+    }
+}
+
+impl SeveralWriters {
+    // Kept apart, for the path of draft 11 alone to stay short.
+    #[inline(never)]
+    fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
+        let lists = self
+            .draft11
+            .as_ref()
+            .and_then(|writer| match self.partitions(charges) {
+                None => writer.allowed(outcomes),
+                Some(partitions) => writer.allowed_with(outcomes, &partitions),
+            });
+        let sets = self
+            .others
+            .iter()
+            .filter_map(|other| other.allowed(outcomes));
+        self.fields(lists, sets.collect())
+    }
+
+    #[inline(never)]
+    fn denied(&self, charges: &[Charge], outcomes: &Outcomes, most: Micros) -> Option<Fields> {
+        let lists = self
+            .draft11
+            .as_ref()
+            .and_then(|writer| match self.partitions(charges) {
+                None => writer.denied(outcomes, most),
+                Some(partitions) => writer.denied_with(outcomes, &partitions, most),
+            });
+        let sets = self
+            .others
+            .iter()
+            .filter_map(|other| other.denied(outcomes, most));
+        self.fields(lists, sets.collect())
+    }
+
+    fn partitions(&self, charges: &[Charge]) -> Option<Vec<String>> {
+        let secret = self.secret.as_ref()?;
+        Some(partition::parameters(secret, charges))
+    }
+
+    /// `None` if there is nothing to tell.
+    fn fields(&self, lists: Option<Lists>, sets: Vec<Set>) -> Option<Fields> {
+        let tells = lists.is_some() || !sets.is_empty();
+        tells.then(|| {
+            Fields::Several(Box::new(Several {
+                lists,
+                sets,
+                unless_public: self.unless_public,
+            }))
+        })
+    }
+}
+
+impl Fields {
+    /// Adds the fields to a response, unless it is a redirect or not the final one, or the refusal
+    /// of a layer inside: that lists what the client has violated, and nothing else.
+    pub(crate) fn add_to<B>(self, response: &mut Response<B>) {
+        let status = response.status();
+        let redirects = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
+        if redirects || status.is_informational() {
+            return;
+        }
+        if let Some(Refusal::Denied(_)) = response.extensions().get() {
+            return;
+        }
+        let headers = response.headers_mut();
+        match self {
+            Self::Draft11(lists) if headers.capacity() == 0 => {
+                *headers = ALONE.filled([lists.policies, lists.limits]);
+            }
+            Self::Draft11(lists) => lists.add_to(headers),
+            Self::Several(several) if several.unless_public && is_public(headers) => {}
+            Self::Several(several) => several.add_to(headers),
+        }
+    }
+}
+
+impl Several {
+    pub(super) fn add_to(self, headers: &mut HeaderMap) {
+        if let Some(lists) = self.lists {
+            lists.add_to(headers);
+        }
+        for set in self.sets {
+            set.add_to(headers);
+        }
+    }
+}
+
+impl Lists {
+    fn add_to(self, headers: &mut HeaderMap) {
+        add_line(headers, &RATELIMIT_POLICY, self.policies);
+        add_line(headers, &RATELIMIT, self.limits);
+    }
+}
+
+/// Adds a line to a list of strings. A map that is full is left as it is, and so is a field in the
+/// syntax of an older draft, which together with ours would be neither's.
+fn add_line(headers: &mut HeaderMap, name: &HeaderName, line: HeaderValue) {
+    // To look beforehand would cost each response whose service sends none.
+    let Ok(true) = headers.try_append(name, line) else {
+        return;
+    };
+    let first = headers.get(name).map(HeaderValue::as_bytes);
+    if first.is_none_or(|first| first.trim_ascii().starts_with(b"\"")) {
+        return;
+    }
+    let mut lines: Vec<_> = headers.get_all(name).iter().cloned().collect();
+    lines.pop();
+    headers.remove(name);
+    for line in lines {
+        let _ = headers.try_append(name, line);
+    }
+}
+
+/// Whether the response says that caches may give it to others (RFC 9111, section 5.2.2).
+fn is_public(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CACHE_CONTROL).iter();
+    let mut directives = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','));
+    directives.any(|directive| {
+        let name = directive.split('=').next().unwrap_or_default().trim();
+        name.eq_ignore_ascii_case("public") || name.eq_ignore_ascii_case("s-maxage")
+    })
+}

@@ -1,0 +1,69 @@
+use http::HeaderName;
+use http::header::RETRY_AFTER;
+
+/// Every field that a layer can send, in any [`Dialect`](super::Dialect), and `Retry-After`.
+///
+/// A script in a browser sees none of them unless the server exposes them (Fetch standard,
+/// `Access-Control-Expose-Headers`). `CorsLayer` stands outside the limit, so that refusals have
+/// its fields as well:
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_http::cors::CorsLayer;
+/// use tower_ratelimit::response::EXPOSED_FIELDS;
+/// use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
+///
+/// let app: Router = Router::new()
+///     .route("/", get(|| async { "hello" }))
+///     .layer(RateLimitLayer::new(key::client_ip(), TokenBucket::per_second(5).burst(10)))
+///     .layer(CorsLayer::permissive().expose_headers(EXPOSED_FIELDS));
+/// ```
+pub const EXPOSED_FIELDS: [HeaderName; 14] = [
+    RETRY_AFTER,
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+    HeaderName::from_static("x-ratelimit-used"),
+    HeaderName::from_static("x-ratelimit-resource"),
+    HeaderName::from_static("x-rate-limit-limit"),
+    HeaderName::from_static("x-rate-limit-remaining"),
+    HeaderName::from_static("x-rate-limit-reset"),
+];
+
+pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Of drafts 07 and 11.
+pub(super) static COMBINED: [HeaderName; 2] = [
+    HeaderName::from_static("ratelimit-policy"),
+    HeaderName::from_static("ratelimit"),
+];
+
+/// Limit, remaining, reset, and the policies that draft 03 has not yet in a field of their own.
+pub(super) static SEPARATE: [HeaderName; 4] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+    HeaderName::from_static("ratelimit-policy"),
+];
+
+/// Limit, remaining, reset, and what GitHub adds: used and resource.
+pub(super) static X_RATELIMIT: [HeaderName; 5] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+    HeaderName::from_static("x-ratelimit-used"),
+    HeaderName::from_static("x-ratelimit-resource"),
+];
+
+/// Limit, remaining and reset.
+pub(super) static X_RATE_LIMIT: [HeaderName; 3] = [
+    HeaderName::from_static("x-rate-limit-limit"),
+    HeaderName::from_static("x-rate-limit-remaining"),
+    HeaderName::from_static("x-rate-limit-reset"),
+];

@@ -1,0 +1,28 @@
+# Sourced by each part: starts an example on a free port, and stops it when the part ends.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+target=${CARGO_TARGET_DIR:-target}
+work=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+# The port is chosen by the system and told by the example; `url` is set to its address.
+start() { # example, NAME=value…
+    local example=$1
+    shift
+    cargo build --quiet --example "$example"
+    # Before the example is there to write it, since it is read at once.
+    : >"$work/log"
+    env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >>"$work/log" 2>&1 &
+    server=$!
+    for _ in $(seq 300); do
+        url=$(sed -n 's/^listening on \(http:[^ ]*[0-9]\).*/\1/p' "$work/log")
+        [ -z "$url" ] || return 0
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    cat "$work/log"
+    echo "interop: the example $example did not start" >&2
+    exit 1
+}
