@@ -196,6 +196,38 @@ impl Algorithm {
         self.with_rule(Decide(state, now, cost))
     }
 
+    /// Gives back so much of what was charged last, and at most what is used: the counts of windows
+    /// and of slots that still count, the newest first; the newest entries of a log; the debt of a
+    /// bucket. Returns the state to keep.
+    ///
+    /// ```
+    /// use tower_ratelimit::algorithm::State;
+    /// use tower_ratelimit::{Algorithm, FixedWindow, Micros};
+    ///
+    /// let algorithm = Algorithm::from(FixedWindow::per_minute(3));
+    /// let now = Micros::new(15_000_000);
+    /// let (_, used_up) = algorithm.step(State::NEW, now, 3);
+    /// let state = algorithm.refund(used_up, now, 2);
+    /// assert_eq!(algorithm.step(state, now, 0).0.remaining(), 2);
+    /// ```
+    pub fn refund(&self, state: State, now: Micros, units: u32) -> State {
+        struct Refund(State, Micros, u32);
+
+        impl WithRule for Refund {
+            type Result = State;
+
+            fn fixed(self, rule: impl Fixed) -> State {
+                step::refund(&rule, self.0, self.1, self.2)
+            }
+
+            fn long(self, rule: impl Step<Kept = State>) -> State {
+                step::refund(&rule, self.0, self.1, self.2)
+            }
+        }
+
+        self.with_rule(Refund(state, now, units))
+    }
+
     /// Does something with the algorithm's rule, whose type is known there.
     pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match self {

@@ -15,6 +15,7 @@ mod queue;
 mod state;
 mod stepping_back;
 mod subject;
+mod verbs;
 
 use tower_ratelimit::{
     AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog, SlidingSlots,

@@ -212,6 +212,25 @@ impl<N: Parts> Step for Drain<N> {
         };
     }
 
+    fn refund(&self, debt: &mut Debt<N>, now: Micros, units: u32) {
+        let owed = self.owed(debt, now);
+        *debt = Debt {
+            at: now.get(),
+            owed: owed.saturating_minus(self.in_parts(units)),
+        };
+    }
+
+    /// All who have come later have added to the debt: it is the last turn if the debt before it
+    /// drains when its request was to leave.
+    fn give_back(&self, debt: &mut Debt<N>, now: Micros, cost: u32, departure: Micros) {
+        let (owed, turn) = (self.owed(debt, now), self.in_parts(cost));
+        let before = owed.saturating_minus(turn);
+        let leaves = now.saturating_add(self.gcra.time_to_drain(before.widened()));
+        if self.holds && owed >= turn && leaves == departure {
+            self.refund(debt, now, cost);
+        }
+    }
+
     fn remaining(&self, debt: &Debt<N>, now: Micros) -> u32 {
         let free = self.capacity.saturating_minus(self.owed(debt, now));
         let (whole, _) = self.gcra.divided(free.widened());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::budget::Budget;
 use super::cell::Keeps;
-use super::counter::{Fill, Told};
+use super::counter::{Amendment, Fill, Told};
 use super::page::Page;
 use super::pages::{Pages, Sight};
 use super::seed::RESERVED;
@@ -399,6 +399,37 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             self.budget.exceed(after.saturating_sub(before));
         }
         self.budget.free(before.saturating_sub(after));
+    }
+
+    /// Changes what is kept of a key, if anything is.
+    #[inline(never)]
+    pub(super) fn amend(&self, ask: Ask, time: impl Fn() -> Micros, amendment: Amendment) {
+        let (glance, mut lock) = self.glance_and_lock(ask, Counted::Apart);
+        let page = self.page(&glance);
+        let Some(slot) = page.find(ask.fingerprint) else {
+            return;
+        };
+        let now = time();
+        if now < glance.latest {
+            self.step_back(page, &glance, &mut lock, now);
+        }
+        lock.changes();
+        page.set_latest(now);
+        let seen = slot.cell.see(&self.rule, page.latest());
+        slot.cell.change(&self.rule, seen, |kept| {
+            let before = self.rule.size(kept);
+            match amendment {
+                Amendment::Refund(units) => self.rule.refund(kept, now, units),
+                Amendment::GiveBack(cost, departure) => {
+                    self.rule.give_back(kept, now, cost, departure);
+                }
+                Amendment::Reset => *kept = S::Kept::default(),
+            }
+            self.resize(kept, before);
+        });
+        // Its page has something to forget earlier than was thought.
+        self.idle.may_be(glance.index, now);
+        self.going.may_be(glance.index, now);
     }
 
     /// A newcomer that was given a place is not charged after all. The page is locked.

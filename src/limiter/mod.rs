@@ -1,10 +1,14 @@
 //! Policies and a store, put together into something that decides.
 
+mod verbs;
+
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "http")]
+use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
@@ -126,6 +130,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     #[cfg(feature = "http")]
     pub(crate) fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
         self.ledger.admit(charges)
+    }
+
+    /// Gives back the last place in a queue, whose request was to leave then and has gone away.
+    /// Nobody waits for it.
+    #[cfg(feature = "http")]
+    pub(crate) fn give_back(&self, charge: &Charge, departure: Micros) {
+        if let Reply::Later(given_back) = self.ledger.give_back(charge, departure)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(given_back);
+        }
     }
 
     #[cfg(feature = "http")]
