@@ -251,5 +251,26 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";
         return Err(ConfigError::new("policies", "empty", remedy));
     }
-    check_names(&policies.iter().map(Policy::name))
+    check_names(&policies.iter().map(Policy::name))?;
+    check_queues(policies)
+}
+
+/// Refuses queues that could not keep their promise.
+fn check_queues(policies: &[Policy]) -> Result<(), ConfigError> {
+    let mut queues = policies.iter().filter(|policy| policy.shapes());
+    let Some(queue) = queues.next() else {
+        return Ok(());
+    };
+    if queue.is_soft() {
+        let remedy = "let it not be soft: what is over its limit would overtake those who wait";
+        return Err(ConfigError::quoting("leaky queue", queue.name(), remedy));
+    }
+    match queues.next() {
+        None => Ok(()),
+        Some(second) => {
+            let remedy = "leave one queue: a request that waits for its turn in one would miss it in \
+                          the other; give the others an algorithm that only counts";
+            Err(ConfigError::quoting("leaky queue", second.name(), remedy))
+        }
+    }
 }

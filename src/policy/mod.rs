@@ -131,7 +131,6 @@ impl<R> Policy<R> {
     }
 
     /// Whether it holds requests until it is their turn.
-    #[cfg(feature = "http")]
     pub(crate) fn shapes(&self) -> bool {
         matches!(self.algorithm, Algorithm::LeakyQueue(_))
     }
