@@ -1,4 +1,4 @@
-# CI calls these targets too, all but those that start a server or measure time: see .ci/run.
+# CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
 .PHONY: run test model interop lint docs bench bench-quick bench-once instructions instructions-accept
 

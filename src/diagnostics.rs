@@ -1,5 +1,6 @@
 #![doc = include_str!("../docs/diagnostics.md")]
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +8,9 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A mistake in how a server is set up, found while it runs.
 ///
-/// It is logged once per process, with its code and the line of code that mends it; the request
-/// that met it is answered with `500 Internal Server Error`, which says nothing of the cause.
+/// It is logged once per process, with its code and the line of code that mends it. A request that
+/// it leaves without a key is answered with `500 Internal Server Error`, which says nothing of the
+/// cause, unless the policy's [`NoKey`](crate::policy::NoKey) says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
     code: &'static str,
@@ -73,22 +75,26 @@ impl fmt::Display for Diagnostic {
     allow(dead_code, reason = "only a server can be set up wrongly")
 )]
 pub(crate) fn diagnose(diagnostic: &Diagnostic) {
-    static SAID: LazyLock<Mutex<HashSet<Diagnostic>>> = LazyLock::new(Mutex::default);
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert(*diagnostic) {
-        drop(said);
-        log(Level::Error, diagnostic, diagnostic.subject());
-    }
+    log_once(Level::Error, diagnostic, diagnostic.subject().into());
 }
 
 /// Logs a warning about something that has a name of its own, the first time for each name.
-pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: &str) {
-    static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
+    log_once(Level::Warning, diagnostic, subject.into());
+}
+
+fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
+    type Said = HashSet<(Diagnostic, Cow<'static, str>)>;
+    static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert(format!("{} {subject}", diagnostic.code())) {
-        drop(said);
-        log(Level::Warning, diagnostic, subject);
+    let met = (*diagnostic, subject);
+    if said.contains(&met) {
+        return;
     }
+    said.insert(met.clone());
+    drop(said);
+    let (diagnostic, subject) = &met;
+    log(level, diagnostic, subject);
 }
 
 /// A diagnostic of something that refuses nobody: logged as a warning, the first time only.

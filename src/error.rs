@@ -53,7 +53,7 @@ impl ConfigError {
         Self::new(field, format_args!("{shown:?}"), remedy)
     }
 
-    /// The name of the field that was refused.
+    /// The name of the field that was refused: that of the setting in code, such as `max_keys`.
     pub fn field(&self) -> &str {
         self.field
     }
@@ -87,6 +87,16 @@ impl fmt::Debug for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// What was made; for conveniences that are meant for literals, at start-up.
+#[cfg(feature = "http")]
+#[track_caller]
+pub(crate) fn or_panic<T>(made: Result<T, ConfigError>) -> T {
+    match made {
+        Ok(made) => made,
+        Err(error) => panic!("{error}"),
+    }
+}
 
 /// Why a store could not decide.
 ///

@@ -35,11 +35,13 @@
 //!
 //! - [`middleware`]: the layer, its defaults, and where it belongs among other layers
 //! - [`algorithm`]: what each algorithm admits, and [which one to choose](choosing)
-//! - [`key`]: who is counted
+//! - [`key`]: who is counted, behind proxies too
+//! - [`policy`]: costs, conditions, soft limits, and requests without a key
 //! - [`response`]: what clients are told
 //! - [`limiter`]: the same without HTTP
 //! - [`clock`]: testing with a clock that stands still
 //! - [`store`]: where state lives
+//! - [`diagnostics`]: what the log says, and what mends it
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
 //!
@@ -52,7 +54,7 @@
 //!
 //! | feature | default | what it adds |
 //! | --- | --- | --- |
-//! | `axum` | yes | finds the peer's address where axum puts it; turns on `http` |
+//! | `axum` | yes | finds the peer's address and the matched path where axum puts them; turns on `http` |
 //! | `tracing` | yes | logs what a human should mend |
 //! | `http` | by `axum` | the layer, for any server of HTTP |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |

@@ -1,4 +1,4 @@
-//! Imports point down the floors of the house.
+//! The house: imports point down its floors, and what its log says has a page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,28 @@ fn every_room_stands_in_the_list() {
     let mut listed: Vec<&str> = HOUSE.iter().map(|(room, ..)| *room).collect();
     listed.sort_unstable();
     assert_eq!(rooms, listed);
+}
+
+/// Whoever reads a code in a log searches for it.
+#[test]
+fn every_diagnostic_has_a_code_of_its_own_and_a_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut codes: Vec<String> = sources(&root.join("src"))
+        .iter()
+        .flat_map(|(_, text)| {
+            paths(text, "\"TRL")
+                .into_iter()
+                .map(|code| format!("TRL{code}"))
+        })
+        .collect();
+    codes.sort();
+    assert!(!codes.is_empty());
+    let docs = fs::read_to_string(root.join("docs/diagnostics.md")).unwrap();
+    let headings = docs.lines().filter_map(|line| line.strip_prefix("# `"));
+    let pages: Vec<&str> = headings
+        .filter_map(|heading| heading.split('`').next())
+        .collect();
+    assert_eq!(codes, pages);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn a_list_that_names_a_policy_twice_is_refused() {
     let error = MemoryStore::new()
         .open(&[policy("a"), policy("A")])
         .unwrap_err();
-    assert_eq!((error.field(), error.value()), ("policy name", "\"A\""));
+    assert_eq!((error.field(), error.value()), ("name", "\"A\""));
 }
 
 #[test]

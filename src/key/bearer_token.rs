@@ -3,7 +3,7 @@ use http::header::AUTHORIZATION;
 use super::combinators::{combinators, map};
 use super::take::Take;
 use super::{Extract, Head, IntoKey, Key, Missing, Secret};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, or_panic};
 
 /// The token of `Authorization: Bearer`, as 128 bits of a keyed hash: the token itself is in no
 /// key.
@@ -29,10 +29,7 @@ use crate::error::ConfigError;
 /// ```
 #[track_caller]
 pub fn bearer_token() -> BearerToken {
-    match BearerToken::try_new() {
-        Ok(token) => token,
-        Err(error) => panic!("{error}"),
-    }
+    or_panic(BearerToken::try_new())
 }
 
 /// The extractor that [`bearer_token`] returns.

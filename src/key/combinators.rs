@@ -105,10 +105,7 @@ macro_rules! within {
                 self,
                 networks: impl IntoIterator<Item: AsRef<str>>,
             ) -> impl Fn(&crate::key::Head<'_>) -> bool + Clone + Send + Sync + 'static {
-                match self.try_within(networks) {
-                    Ok(condition) => condition,
-                    Err(error) => panic!("{error}"),
-                }
+                crate::error::or_panic(self.try_within(networks))
             }
 
             /// Whether the address is in one of these networks; see

@@ -3,7 +3,7 @@ use http::header::{COOKIE, HeaderName};
 use super::combinators::{combinators, map};
 use super::take::Take;
 use super::{Extract, Head, Key, Missing, Secret};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, or_panic};
 
 /// The value of a cookie, as 128 bits of a keyed hash: the value itself is in no key.
 ///
@@ -31,10 +31,7 @@ use crate::error::ConfigError;
 /// ```
 #[track_caller]
 pub fn cookie(name: &str) -> Cookie {
-    match Cookie::try_new(name) {
-        Ok(cookie) => cookie,
-        Err(error) => panic!("{error}"),
-    }
+    or_panic(Cookie::try_new(name))
 }
 
 /// The extractor that [`cookie`] returns.

@@ -5,7 +5,8 @@ use crate::diagnostics::Diagnostic;
 ///
 /// The functions of [`key`](crate::key) return extractors, and closures over [`Head`] are
 /// extractors. A closure's argument has to be annotated (in [`from_fn`](super::from_fn()) it need
-/// not be), and what it returns must not borrow from the request; `IntoKey::into_key` copies without allocating:
+/// not be), and what it returns must not borrow from the request; `IntoKey::into_key` copies
+/// without allocating:
 ///
 /// ```
 /// use tower_ratelimit::key::{Head, IntoKey};
@@ -58,7 +59,8 @@ pub trait Extract: Send + Sync + 'static {
     }
 }
 
-/// Why a request has no key.
+/// Why a request has no key. What then becomes of it is as said here, unless the policy's
+/// [`NoKey`](crate::policy::NoKey) says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {

@@ -3,7 +3,7 @@ use http::header::{HeaderName, InvalidHeaderName};
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
 use super::{Extract, Head, Key, Missing};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, or_panic};
 
 /// The value of a header field, compared byte by byte; the first one if there are several.
 ///
@@ -28,10 +28,7 @@ use crate::error::ConfigError;
 /// ```
 #[track_caller]
 pub fn header(name: &str) -> Header {
-    match Header::try_new(name) {
-        Ok(header) => header,
-        Err(error) => panic!("{error}"),
-    }
+    or_panic(Header::try_new(name))
 }
 
 /// The extractor that [`header`] returns.
@@ -52,9 +49,7 @@ impl Header {
         })?;
         Ok(Self { name })
     }
-}
 
-impl Header {
     fn value<'a>(&self, head: &Head<'a>) -> Result<&'a [u8], Missing> {
         let value = head.headers().get(&self.name).ok_or(Missing::ByClient)?;
         Ok(value.as_bytes())

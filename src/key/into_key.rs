@@ -6,9 +6,8 @@ use super::Key;
 
 /// A value that can be a key. To make one allocates nothing.
 ///
-/// Implemented for text, bytes, whole numbers, addresses and pairs of these (nest
-/// them for more parts). Implement it for
-/// a type of yours by way of one that has it:
+/// Implemented for text, bytes, whole numbers, addresses and pairs of these (nest them for more
+/// parts). Implement it for a type of yours by way of one that has it:
 ///
 /// ```
 /// use tower_ratelimit::key::{IntoKey, Key};

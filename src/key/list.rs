@@ -29,7 +29,7 @@ where
     E: for<'a> Take<Out<'a> = IpAddr>,
     N: IntoIterator<Item: AsRef<str>>,
 {
-    let networks = Networks::parse("network", networks)?;
+    let networks = Networks::parse("within", networks)?;
     let list = Arc::new((extractor, networks));
     Ok(move |head: &Head<'_>| holds(list.0.take(head), |address| list.1.contains(address)))
 }

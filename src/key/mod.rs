@@ -33,7 +33,9 @@
 //! | [`method`] | the method, inventions as one | the client, of ten | is always there |
 //! | [`matched_path`], [`route`] (feature `axum`) | the route's path; with the method | the client, of your routes | the client's choice if no route has matched, the server's fault if the layer is not in a router |
 //! | [`global`] | nothing: one key for everybody | nobody | is always there |
-//! | [`from_fn`] | what a closure says | as there | as the closure says |
+//! | [`from_fn`] | what a closure says | as it reads | as the closure says |
+//!
+//! Each returns a type of its name, which has to be written down in few places only.
 //!
 //! They can be combined: [`or`](Or) takes another if the first is not there, [`and`](And) takes both
 //! as one, [`map`](Map) makes a key of the value in its own type, [`prefix`](Prefix) puts a constant
@@ -41,8 +43,10 @@
 //!
 //! # Conditions and lists
 //!
-//! `one_of` and, where it reads an address, `within` make a condition of an extractor, for
-//! [`Policy::when`](crate::Policy::when):
+//! `one_of` and, where it reads an address, `within` make a condition of an extractor: for
+//! [`Policy::when`](crate::Policy::when), and for the lists of a layer, which are
+//! [`allow`](crate::middleware::RateLimitLayerBuilder::allow) and
+//! [`deny`](crate::middleware::RateLimitLayerBuilder::deny).
 //!
 //! ```
 //! use tower_ratelimit::key::{self, Head};
@@ -121,6 +125,9 @@
 //! [`extension`]), the request is answered with `500 Internal Server Error`, and the log says once
 //! which line of code is missing, so that a quota is not shared by a whole site by accident. A
 //! closure says the same by returning [`Missing::ByServer`].
+//!
+//! A policy that is to do otherwise says so: by [`no_key`](crate::Policy::no_key) such requests
+//! share one quota, are not counted by it, or are refused with a status that you choose.
 //!
 //! Where some requests have an identity and others have none, say to which a policy applies
 //! (`.when(|head| head.extension::<User>().is_some())`), or that the others are counted by something

@@ -102,7 +102,7 @@ impl PeerIp {
     }
 
     /// The address in its canonical form: one of IPv4 is never mapped into IPv6.
-    pub(crate) fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+    fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         match self.peer(head) {
             Peer::Ip(address) => Ok(address.to_canonical()),
             peer => Err(self.missing(peer)),

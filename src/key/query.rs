@@ -12,7 +12,9 @@ use super::{Extract, Head, IntoKey, Key, Missing};
 /// read the last of several, and that what is not UTF-8 is replaced (U+FFFD), in the name as well
 /// as in the value.
 ///
-/// Clients that leave it out share one quota; a parameter without a value is there, and empty.
+/// Clients that leave it out share one quota; a parameter without a value is there, and empty. A
+/// value that must not be seen, such as a token in a link, becomes 128 bits of a keyed hash by
+/// [`hashed`](Query::hashed).
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};

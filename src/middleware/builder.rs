@@ -132,7 +132,8 @@ impl<S> RateLimitLayerBuilder<S> {
     /// The status of a refusal by a policy, 400 to 599; 429 unless said.
     ///
     /// Clients that know nothing else of rate limits know that 429 and 503 can be tried again.
-    /// A key that the server does not provide is still `500`, and a store that fails `503`.
+    /// Requests that are refused for other reasons keep their status: see
+    /// [`Refusal`](crate::response::Refusal).
     pub fn refusal_status(mut self, status: StatusCode) -> Self {
         self.answers.refusal_status = status;
         self
@@ -182,9 +183,9 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     /// # Errors
     ///
     /// When there is no policy, when a name cannot stand in a header field or is there twice,
-    /// when the store cannot hold a policy exactly, when two dialects share a field, when the
-    /// status of refusals is not that of an error, when the jitter is not whole seconds, and when
-    /// an exempt path cannot be one.
+    /// when the store cannot hold a policy exactly, when two dialects share a field, when a status
+    /// of refusals is not that of an error, when the jitter is not whole seconds, and when an exempt
+    /// path cannot be one.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         self.lists.check()?;
         self.policies.iter().try_for_each(Policy::check)?;

@@ -10,7 +10,6 @@ use super::OverLimit;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::turn::{Lines, Turn};
-
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;

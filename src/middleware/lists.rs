@@ -43,7 +43,7 @@ impl Lists {
             Some(path) => {
                 let remedy =
                     "give a whole path as it is sent, such as /health; for others there is `allow`";
-                Err(ConfigError::quoting("exempt path", path, remedy))
+                Err(ConfigError::quoting("exempt_paths", path, remedy))
             }
         }
     }

@@ -37,10 +37,10 @@
 //! # }
 //! ```
 //!
-//! Several policies, with costs and conditions, under a clock that a test controls:
+//! Several policies, with a cost and a condition, under a clock that a test controls:
 //!
 //! ```
-//! use std::time::Duration;
+//! use std::{net::SocketAddr, time::Duration};
 //!
 //! use axum::{Router, body::Body, routing::{get, post}};
 //! use http::{Request, StatusCode};
@@ -53,10 +53,10 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let clock = ManualClock::new();
 //! let layer = RateLimitLayer::builder()
-//!     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)).key(key::header("x-api-key")))
+//!     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)).key(key::client_ip()))
 //!     .policy(
 //!         Policy::new("uploads", FixedWindow::per_hour(100))
-//!             .key(key::header("x-api-key"))
+//!             .key(key::client_ip())
 //!             .when(|head| head.method() == "POST")
 //!             .cost(|head| if head.path() == "/bulk" { 60 } else { 1 }),
 //!     )
@@ -67,7 +67,8 @@
 //!     .route("/bulk", post(|| async {}))
 //!     .layer(layer);
 //! let send = |method, path| {
-//!     let request = Request::builder().method(method).uri(path).header("x-api-key", "k");
+//!     let peer = SocketAddr::from(([192, 0, 2, 1], 0));
+//!     let request = Request::builder().method(method).uri(path).extension(peer);
 //!     app.clone().oneshot(request.body(Body::empty()).unwrap())
 //! };
 //!
@@ -88,6 +89,17 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What else it does
+//!
+//! - It leaves out [paths](RateLimitLayerBuilder::exempt_paths) such as health checks, lets those on
+//!   a [list](RateLimitLayerBuilder::allow) pass, and [turns others away](RateLimitLayerBuilder::deny).
+//! - A policy that is [soft](crate::Policy::soft) refuses nobody: a request over its limit goes on,
+//!   marked by [`OverLimit`], for the handler to serve less.
+//! - [`Policy::no_key`](crate::Policy::no_key) says what becomes of requests without a key.
+//! - [`expose_decision`](RateLimitLayerBuilder::expose_decision) shows handlers the numbers.
+//! - A layer that stands on a route twice, or is built anew for each request, is found and
+//!   [said in the log](crate::diagnostics).
 //!
 //! # Where the layer belongs
 //!

@@ -16,6 +16,8 @@ pub(crate) use self::never_binds::{Scope, warn_of_those_that_never_bind};
 pub use self::http::Http;
 #[cfg(feature = "http")]
 pub use self::no_key::NoKey;
+#[cfg(feature = "http")]
+pub(crate) use self::no_key::check_status;
 
 /// A named rule.
 ///
@@ -30,7 +32,8 @@ pub use self::no_key::NoKey;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
-/// - no key: one quota for all clients that left it out; `500` where the server does not provide it
+/// - no key: one quota for all clients that left it out; `500` where the server does not provide
+///   it (see [`NoKey`])
 ///
 /// ```
 /// use tower_ratelimit::key::{self, Head};
@@ -73,9 +76,7 @@ impl Policy {
             reads: Unkeyed,
         }
     }
-}
 
-impl Policy {
     /// As one of several that are asked about each request.
     pub(crate) fn scope(&self) -> Scope<'_> {
         Scope {
@@ -93,7 +94,7 @@ impl<R> Policy<R> {
     ///
     /// A request over the limit is not charged to this policy, and is to the others that apply.
     /// [`Decision::over_limit`](crate::Decision::over_limit) names the policy, and behind a layer a
-    /// handler finds an `OverLimit` among the request's extensions.
+    /// handler finds an [`OverLimit`](crate::middleware::OverLimit) among the request's extensions.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -150,13 +151,13 @@ pub(crate) fn check_names<'a>(
     let printable = |byte: u8| (0x20..=0x7e).contains(&byte);
     for (index, name) in names.clone().enumerate() {
         if !(1..=LONGEST).contains(&name.len()) || !name.bytes().all(printable) {
-            let remedy = "give 1 to 64 printable characters of ASCII";
-            return Err(ConfigError::quoting("policy name", name, remedy));
+            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
+            return Err(ConfigError::quoting("name", name, remedy));
         }
         let mut before = names.clone().take(index);
         if before.any(|other| other.eq_ignore_ascii_case(name)) {
             let remedy = "give each policy a name of its own; case is ignored";
-            return Err(ConfigError::quoting("policy name", name, remedy));
+            return Err(ConfigError::quoting("name", name, remedy));
         }
     }
     Ok(())

@@ -32,7 +32,7 @@ pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
         });
         if let Some((_, stricter)) = by {
             let subject = format!("policy {:?} beside {:?}", policy.name, stricter.name);
-            warn_once_of(&NEVER_BINDS, &subject);
+            warn_once_of(&NEVER_BINDS, subject);
         }
     }
 }

@@ -32,11 +32,17 @@ impl NoKey {
 
     pub(super) fn check(self) -> Result<(), ConfigError> {
         match self {
-            Self::Refuse(status) if !status.is_client_error() && !status.is_server_error() => {
-                let remedy = "refuse with a status from 400 to 599, such as 401";
-                Err(ConfigError::new("no_key", status.as_u16(), remedy))
-            }
-            _ => Ok(()),
+            Self::Refuse(status) => check_status("no_key", status),
+            Self::Shared | Self::Skip => Ok(()),
         }
     }
+}
+
+/// Refuses a status that does not say to a client that it was refused.
+pub(crate) fn check_status(field: &'static str, status: StatusCode) -> Result<(), ConfigError> {
+    if status.is_client_error() || status.is_server_error() {
+        return Ok(());
+    }
+    let remedy = "give a status of an error, 400 to 599";
+    Err(ConfigError::new(field, status.as_u16(), remedy))
 }

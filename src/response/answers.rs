@@ -11,7 +11,7 @@ use super::refusal::Refusals;
 use crate::decision::{Decision, Outcomes};
 use crate::error::ConfigError;
 use crate::key::Secret;
-use crate::policy::Policy;
+use crate::policy::{Policy, check_status};
 use crate::store::Charge;
 
 /// How clients are to be answered.
@@ -43,12 +43,7 @@ impl AnswerOptions {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         dialect::check(&self.dialects)?;
         jitter::check(self.retry_jitter)?;
-        let status = self.refusal_status;
-        if status.is_client_error() || status.is_server_error() {
-            return Ok(());
-        }
-        let remedy = "give a status of an error, 400 to 599";
-        Err(ConfigError::new("refusal_status", status.as_u16(), remedy))
+        check_status("refusal_status", self.refusal_status)
     }
 }
 

@@ -32,9 +32,10 @@
 //! may wait before it follows, and an informational response (1xx) gets none either. When a rate
 //! limiting layer inside has denied a request, its fields stand alone.
 //!
-//! A server that does not provide what a key is made of answers `500`, a store that fails `503`
-//! with `Retry-After: 5`; neither says why, and neither is ever a `429`: it is not the client's
-//! fault.
+//! A server that does not provide what a key is made of answers `500` (or what the policy's
+//! [`NoKey`](crate::policy::NoKey) says), a store that fails `503` with `Retry-After: 5`; neither
+//! says why, and neither is ever a `429` by itself: it is not the client's fault. Who is on the
+//! layer's [list of the denied](crate::middleware::RateLimitLayerBuilder::deny) is answered `403`.
 //!
 //! Each refusal carries its typed reason, a [`Refusal`], in the response's extensions, so that
 //! a layer outside can count it.
@@ -67,15 +68,13 @@
 //! use axum::{Router, body::Body, http::{Request, StatusCode}, routing::get};
 //! use std::time::Duration;
 //! use tower::ServiceExt;
-//! use tower_ratelimit::key::Head;
 //! use tower_ratelimit::response::{Dialect, RefusalBody, Reset};
-//! use tower_ratelimit::{FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer};
+//! use tower_ratelimit::{FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, key};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let everybody = |_: &Head<'_>| "everybody";
 //! let layer = RateLimitLayer::builder()
-//!     .policy(Policy::new("default", FixedWindow::per_minute(1)).key(everybody))
+//!     .policy(Policy::new("default", FixedWindow::per_minute(1)).key(key::global()))
 //!     .store(MemoryStore::new().clock(ManualClock::new()))
 //!     .dialects([Dialect::Draft11, Dialect::XRateLimit(Reset::EpochSeconds)])
 //!     .refusal_body(RefusalBody::Json)

@@ -23,13 +23,12 @@ use crate::policy::Policy;
 /// ```
 /// use axum::{Router, body::Body, http::Request, routing::get};
 /// use tower::ServiceExt;
-/// use tower_ratelimit::key::Head;
 /// use tower_ratelimit::response::Refusal;
-/// use tower_ratelimit::{FixedWindow, RateLimitLayer};
+/// use tower_ratelimit::{FixedWindow, RateLimitLayer, key};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let nothing = RateLimitLayer::new(|_: &Head<'_>| "everybody", FixedWindow::per_day(0));
+/// let nothing = RateLimitLayer::new(key::global(), FixedWindow::per_day(0));
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(nothing);
 ///
 /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();

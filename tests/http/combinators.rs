@@ -281,7 +281,7 @@ fn a_condition_says_to_whom_a_policy_applies() {
 fn networks_are_checked_at_start_up() {
     let error = key::peer_ip().try_within(["10.0.0.0/33"]).err().unwrap();
     let error = (error.field(), error.value().to_owned());
-    assert_eq!(error, ("network", r#""10.0.0.0/33""#.to_owned()));
+    assert_eq!(error, ("within", r#""10.0.0.0/33""#.to_owned()));
     assert!(std::panic::catch_unwind(|| key::client_ip().within(["10.0.0/8"])).is_err());
     assert!(!holds(key::peer_ip().within(["0.0.0.0/0"]), &get()));
 }

@@ -10,7 +10,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::key::Head;
+use tower_ratelimit::key::{self, Head};
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{Algorithm, ManualClock, MemoryStore, Policy, RateLimitLayer};
@@ -111,9 +111,14 @@ pub(crate) fn cost(head: &Head<'_>) -> u32 {
         .map_or(1, |cost| cost.parse().unwrap())
 }
 
+/// What this header says, or 0.
+pub(crate) fn cost_in(header: &'static str) -> impl Fn(&Head<'_>) -> u32 {
+    move |head| head.header(header).map_or(0, |cost| cost.parse().unwrap())
+}
+
 /// A policy with one key for everybody.
 pub(crate) fn everybody(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
-    Policy::new(name, algorithm).key(|_: &Head<'_>| "everybody")
+    Policy::new(name, algorithm).key(key::global())
 }
 
 /// A layer of these policies, and the clock that it reads.

@@ -11,7 +11,8 @@ use tower_ratelimit::key::{Head, Key, Missing};
 use tower_ratelimit::{Algorithm, FixedWindow, LeakyBucket, Policy, RateLimitLayer, TokenBucket};
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, get_with, limit, limited_hello,
+    Answer, Behind, Hello, ask, cost, cost_in, everybody, get, get_of_cost, get_with, limit,
+    limited_hello,
 };
 
 /// Status, `RateLimit-Policy`, `RateLimit` and `Retry-After`.
@@ -66,10 +67,6 @@ fn h5_a_wait_shorter_than_a_second_is_told_as_one_second() {
     let answer = ask(&service, get());
     let expected = denied(r#""burst";q=10;w=1"#, r#""burst";r=0;t=1"#, Some("1"));
     assert_eq!(told(&answer), expected);
-}
-
-fn cost_in(header: &'static str) -> impl Fn(&Head<'_>) -> u32 {
-    move |head| head.header(header).map_or(0, |cost| cost.parse().unwrap())
 }
 
 #[test]

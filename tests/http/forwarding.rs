@@ -442,13 +442,13 @@ fn a_configuration_that_cannot_be_is_an_error_or_a_panic_at_start_up() {
     for (error, field, value) in [
         (
             Proxies::try_in_networks(["10.0.0.0/33"]).err(),
-            "proxies",
+            "in_networks",
             "\"10.0.0.0/33\"",
         ),
-        (everybody.err(), "proxies", "all addresses"),
+        (everybody.err(), "in_networks", "all addresses"),
         (
             Proxies::try_in_networks(["::/0"]).err(),
-            "proxies",
+            "in_networks",
             "all addresses",
         ),
         (Proxies::try_hops(0).err(), "hops", "0"),

@@ -67,7 +67,7 @@ fn a_path_that_no_request_has_is_refused_when_the_layer_is_built() {
             .unwrap_err();
         assert_eq!(
             (error.field(), error.value()),
-            ("exempt path", &*format!("{path:?}"))
+            ("exempt_paths", &*format!("{path:?}"))
         );
     }
 }

@@ -75,9 +75,12 @@ fn b35_a_name_that_no_field_can_hold_is_refused_with_field_value_and_remedy() {
         (&too_long, r#""0123456789012345678901234567890123456789…""#),
     ] {
         let error = error_of(&[name]);
-        assert_eq!(error.field(), "policy name");
+        assert_eq!(error.field(), "name");
         assert_eq!(error.value(), value);
-        assert_eq!(error.remedy(), "give 1 to 64 printable characters of ASCII");
+        assert_eq!(
+            error.remedy(),
+            "name a policy with 1 to 64 printable characters of ASCII"
+        );
         assert!(error.to_string().contains(value), "{error}");
     }
 }
@@ -90,7 +93,7 @@ fn names_that_differ_only_in_case_are_refused_wherever_they_stand() {
         &["Daily", "other", "dAILY"],
     ] {
         let error = error_of(names);
-        assert_eq!(error.field(), "policy name");
+        assert_eq!(error.field(), "name");
         assert_eq!(error.value(), format!("{:?}", names.last().unwrap()));
         assert_eq!(
             error.remedy(),

@@ -1,12 +1,13 @@
 //! Requests from which no key can be taken.
 
 use http::StatusCode;
-use tower_ratelimit::key::{self, Head, Missing};
+use tower_ratelimit::key::{self, Forwarding, Head, Missing};
 use tower_ratelimit::policy::NoKey;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
 
 use crate::exchange::{Behind, Hello, ask, everybody, get, get_with, limited_hello};
+use crate::forwarding;
 
 fn by_header(no_key: Option<NoKey>) -> Hello {
     let policy = Policy::new("key", FixedWindow::per_day(1)).key(key::header("x-api-key"));
@@ -53,6 +54,22 @@ fn f54_a_policy_that_skips_them_does_not_apply_to_them() {
     let service = by_header(Some(NoKey::Skip));
     for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
         assert_eq!(ask(&service, get_with([("x-api-key", 1)])).status, status);
+    }
+}
+
+#[test]
+fn f54_a_proxy_that_tells_no_client_is_skipped_or_refused_where_that_is_said() {
+    let bad = StatusCode::BAD_REQUEST;
+    for (no_key, status) in [(NoKey::Skip, StatusCode::OK), (NoKey::Refuse(bad), bad)] {
+        let key = forwarding::in_networks(Forwarding::XForwardedFor).without_fallback();
+        let policy = Policy::new("address", FixedWindow::per_day(1)).key(key);
+        let (_, service) = limited_hello([policy.no_key(no_key)]);
+        let silent = || forwarding::request(forwarding::PROXY.parse().ok(), &[]);
+        for _ in 0..2 {
+            let answer = ask(&service, silent());
+            assert_eq!(answer.status, status);
+            answer.assert_no_fields();
+        }
     }
 }
 
@@ -108,10 +125,7 @@ fn a_status_that_refuses_nothing_is_refused_when_the_layer_is_built() {
             .build()
             .unwrap_err();
         assert_eq!((error.field(), error.value()), ("no_key", status.as_str()));
-        assert_eq!(
-            error.remedy(),
-            "refuse with a status from 400 to 599, such as 401"
-        );
+        assert_eq!(error.remedy(), "give a status of an error, 400 to 599");
     }
 }
 

@@ -17,7 +17,9 @@ use tower_ratelimit::{
     TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, get_with};
+use crate::exchange::{
+    Answer, Behind, Hello, ask, cost, cost_in, everybody, get, get_of_cost, get_with,
+};
 use crate::slow_store::{BrokenStore, When};
 
 pub(crate) const X_DELTA: Dialect = XRateLimit(DeltaSeconds);
@@ -99,10 +101,6 @@ impl Limited {
         scene.clock.advance(Duration::from_millis(10_800));
         scene
     }
-}
-
-fn cost_in(header: &'static str) -> impl Fn(&tower_ratelimit::key::Head<'_>) -> u32 {
-    move |head| head.header(header).map_or(0, |cost| cost.parse().unwrap())
 }
 
 const TWO_O_CLOCK: i64 = 6 * 3_600_000;

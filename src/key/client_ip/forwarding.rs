@@ -6,7 +6,7 @@ use super::proxies::{Element, Proxies};
 use super::single_value::SingleValue;
 use super::translation::Translation;
 use super::{forwarded, x_forwarded_for};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, or_panic};
 
 /// The header field in which proxies tell whom they speak for: the one that yours maintain.
 ///
@@ -68,10 +68,7 @@ impl Forwarding {
     /// start-up; [`try_single`](Self::try_single) returns an error.
     #[track_caller]
     pub fn single(name: &str) -> Self {
-        match Self::try_single(name) {
-            Ok(forwarding) => forwarding,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_single(name))
     }
 
     /// Another field that holds one address; see [`single`](Self::single).

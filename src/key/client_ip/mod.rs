@@ -1,10 +1,3 @@
-use std::net::IpAddr;
-
-use super::combinators::{combinators, hashed, map, within};
-use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing, Peer, PeerIp, peer_ip};
-use crate::error::ConfigError;
-
 mod address;
 mod forwarded;
 mod forwarding;
@@ -14,12 +7,18 @@ mod translation;
 mod warning;
 mod x_forwarded_for;
 
+use std::net::IpAddr;
+
 pub use self::forwarding::Forwarding;
 pub use self::proxies::Proxies;
 pub use self::single_value::SingleValue;
 
 use self::translation::Translation;
 use self::warning::warn_of_untrusted_proxy;
+use super::combinators::{combinators, hashed, map, within};
+use super::take::Take;
+use super::{Extract, Head, IntoKey, Key, Missing, Peer, PeerIp, peer_ip};
+use crate::error::{ConfigError, or_panic};
 
 /// The address of the client.
 ///
@@ -113,10 +112,7 @@ impl ClientIp {
     /// [`try_ipv6_prefix`](Self::try_ipv6_prefix) returns an error.
     #[track_caller]
     pub fn ipv6_prefix(self, bits: u8) -> Self {
-        match self.try_ipv6_prefix(bits) {
-            Ok(key) => key,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_ipv6_prefix(bits))
     }
 
     /// How many bits of an address of IPv6 tell clients apart; see
@@ -157,10 +153,7 @@ impl ClientIp {
     /// [`try_unwrap_ipv4`](Self::try_unwrap_ipv4) returns an error.
     #[track_caller]
     pub fn unwrap_ipv4(self, prefixes: impl IntoIterator<Item: AsRef<str>>) -> Self {
-        match self.try_unwrap_ipv4(prefixes) {
-            Ok(key) => key,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_unwrap_ipv4(prefixes))
     }
 
     /// The prefixes of translators; see [`unwrap_ipv4`](Self::unwrap_ipv4).
@@ -179,7 +172,8 @@ impl ClientIp {
     }
 
     /// Where a trusted proxy does not tell the client, the key is [`Missing::ByClient`], in place
-    /// of the proxy's own.
+    /// of the proxy's own. The policy's [`NoKey`](crate::policy::NoKey) says what becomes of the
+    /// request: it shares a quota with others like it, is not counted, or is refused.
     pub fn without_fallback(self) -> Self {
         Self {
             falls_back: false,
@@ -201,7 +195,7 @@ impl ClientIp {
 
     /// The whole address in its canonical form: one of IPv4 is neither mapped nor translated into
     /// IPv6.
-    pub(crate) fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+    fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         let found = self.peer.peer(head);
         let peer = match found {
             Peer::Ip(address) => Some(self.translation.canonical(address)),

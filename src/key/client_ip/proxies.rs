@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, or_panic};
 use crate::key::networks::Networks;
 
 /// Which proxies are trusted to tell whom they speak for.
@@ -51,10 +51,7 @@ impl Proxies {
     /// [`try_in_networks`](Self::try_in_networks) returns an error.
     #[track_caller]
     pub fn in_networks(networks: impl IntoIterator<Item: AsRef<str>>) -> Self {
-        match Self::try_in_networks(networks) {
-            Ok(proxies) => proxies,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_in_networks(networks))
     }
 
     /// Those whose address is in one of these networks; see [`in_networks`](Self::in_networks).
@@ -66,7 +63,7 @@ impl Proxies {
     pub fn try_in_networks(
         networks: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<Self, ConfigError> {
-        const FIELD: &str = "proxies";
+        const FIELD: &str = "in_networks";
         let networks = Networks::parse(FIELD, networks)?;
         if networks.hold_all() {
             let remedy =
@@ -90,10 +87,7 @@ impl Proxies {
     /// returns an error.
     #[track_caller]
     pub fn hops(hops: u8) -> Self {
-        match Self::try_hops(hops) {
-            Ok(proxies) => proxies,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_hops(hops))
     }
 
     /// This many hops before the server; see [`hops`](Self::hops).
