@@ -45,7 +45,7 @@ struct Policies {
     /// The policies that have a limit, and whether they are soft; the others are never asked.
     limited: Vec<(usize, bool)>,
     /// The policy that is asked if it is the only one, and denies what is over its limit.
-    alone: Option<usize>,
+    only: Option<usize>,
 }
 
 pub(crate) type Charges = SmallVec<[Charge; 8]>;
@@ -69,18 +69,18 @@ impl Limiter {
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let key = key.into_key();
         let names = Arc::clone(&self.policies.names);
-        match self.policies.alone {
+        match self.policies.only {
             Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
             None => Decision::new(names, self.ledger.charge_now(&self.charges(key, cost))),
         }
     }
 
     /// Decides and charges exactly as [`check_now`](Self::check_now) does, and tells the verdict
-    /// alone: no numbers, at a fraction of the price.
+    /// only: no numbers, at a fraction of the price.
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        match self.policies.alone {
+        match self.policies.only {
             Some(policy) => self.ledger.admit_one(policy, &key, cost),
             None => self.ledger.admit_now(&self.charges(key, cost)),
         }
@@ -157,7 +157,7 @@ impl<L: Ledger> Limiter<L> {
             .filter(|(_, policy)| policy.is_limited())
             .map(|(index, policy)| (index, policy.is_soft()))
             .collect();
-        let alone = match *limited {
+        let only = match *limited {
             [(policy, false)] => Some(policy),
             _ => None,
         };
@@ -166,7 +166,7 @@ impl<L: Ledger> Limiter<L> {
             policies: Arc::new(Policies {
                 names: names.collect(),
                 limited,
-                alone,
+                only,
             }),
             ledger: Arc::new(ledger),
         }

@@ -58,6 +58,14 @@ impl SlidingSlots {
     }
 
     fn sum(self, state: &State, now: Micros) -> u64 {
+        let current = self.slot_at(now);
+        if let Some(Slots { newest, counts }) = Slots::of(state, self.places())
+            && newest == current
+            && newest >= self.places()
+        {
+            // None has left since the last charge: which of them stands where is all one.
+            return counts.iter().copied().fold(0, u64::saturating_add);
+        }
         let counts = self.counting(state, now).map(|(_, count)| count);
         counts.fold(0, u64::saturating_add)
     }

@@ -1,4 +1,4 @@
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +11,10 @@ pub(super) trait Cell: Default + Send + Sync + 'static {
     /// millisecond.
     const PAGES_SEARCHED: usize;
 
+    /// Whether a copy for whoever looks at what is kept costs less than to have it lie in memory for
+    /// those who do not.
+    const IS_SHORT: bool = true;
+
     /// Moves what is here to another cell.
     fn move_to(&self, other: &Self);
 
@@ -18,22 +22,18 @@ pub(super) trait Cell: Default + Send + Sync + 'static {
     fn clear(&self) {}
 }
 
-/// A cell that keeps what this rule keeps. `latest` is the time of the page's latest charge.
+/// A cell that keeps what this rule keeps. `latest` is the time of the page's latest charge, or a later
+/// one up to now.
 pub(super) trait Keeps<S: Step>: Cell {
-    /// What was read.
-    type Seen<'a>: Deref<Target = S::Kept>;
+    /// What was read, and may be changed.
+    type Seen<'a>: DerefMut<Target = S::Kept>;
 
     fn see(&self, rule: &S, latest: Micros) -> Self::Seen<'_>;
 
     fn put(&self, rule: &S, kept: S::Kept);
 
-    /// Changes what was seen, if nothing has changed it since.
-    fn change<R>(
-        &self,
-        rule: &S,
-        seen: Self::Seen<'_>,
-        change: impl FnOnce(&mut S::Kept) -> R,
-    ) -> R;
+    /// Puts down what was seen here and has been changed.
+    fn keep(&self, rule: &S, seen: Self::Seen<'_>);
 }
 
 /// A copy of what is kept.
@@ -44,6 +44,12 @@ impl<K> Deref for Copied<K> {
 
     fn deref(&self) -> &K {
         &self.0
+    }
+}
+
+impl<K> DerefMut for Copied<K> {
+    fn deref_mut(&mut self) -> &mut K {
+        &mut self.0
     }
 }
 
@@ -74,15 +80,8 @@ impl<S: Fixed> Keeps<S> for Word {
     }
 
     #[inline]
-    fn change<R>(
-        &self,
-        rule: &S,
-        Copied(mut kept): Copied<S::Kept>,
-        change: impl FnOnce(&mut S::Kept) -> R,
-    ) -> R {
-        let result = change(&mut kept);
+    fn keep(&self, rule: &S, Copied(kept): Copied<S::Kept>) {
         self.0.store(rule.pack(kept), Ordering::Relaxed);
-        result
     }
 }
 
@@ -124,15 +123,8 @@ impl<S: Fixed> Keeps<S> for Words {
     }
 
     #[inline]
-    fn change<R>(
-        &self,
-        rule: &S,
-        Copied(mut kept): Copied<S::Kept>,
-        change: impl FnOnce(&mut S::Kept) -> R,
-    ) -> R {
-        let result = change(&mut kept);
+    fn keep(&self, rule: &S, Copied(kept): Copied<S::Kept>) {
         self.store(rule.words(kept));
-        result
     }
 }
 
@@ -148,6 +140,7 @@ impl Long {
 
 impl Cell for Long {
     const PAGES_SEARCHED: usize = 16;
+    const IS_SHORT: bool = false;
 
     fn move_to(&self, other: &Self) {
         *other.lock() = std::mem::take(&mut *self.lock());
@@ -172,12 +165,5 @@ impl<S: Step<Kept = State>> Keeps<S> for Long {
     }
 
     #[inline]
-    fn change<R>(
-        &self,
-        _: &S,
-        mut seen: MutexGuard<'_, State>,
-        change: impl FnOnce(&mut State) -> R,
-    ) -> R {
-        change(&mut seen)
-    }
+    fn keep(&self, _: &S, _: MutexGuard<'_, State>) {}
 }

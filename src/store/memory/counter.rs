@@ -1,8 +1,7 @@
-use std::hint::spin_loop;
 use std::sync::Arc;
 
 use super::cell::{Keeps, Long, Word, Words};
-use super::table::{Ask, Changed, Counted, Glance, NoRoom, Table, Undecided};
+use super::table::{Ask, Changed, Counted, Glance, NoRoom, Table};
 use super::version::Lock;
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
 use crate::clock::{Clock, Micros};
@@ -10,8 +9,8 @@ use crate::decision::Outcomes;
 
 /// One policy's table, whatever its rule and however that is kept.
 pub(super) trait Counter: Send + Sync + 'static {
-    /// Decides on a request that concerns no other policy.
-    fn decide(&self, ask: Ask, clock: &dyn Clock, told: &mut Told<'_>) -> bool;
+    /// Decides on a request that concerns no other policy, and tells of it if that is wanted.
+    fn decide(&self, ask: Ask, clock: &dyn Clock, told: Option<&mut Told<'_>>) -> bool;
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;
@@ -67,7 +66,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     );
 
     /// A newcomer that has a place is not charged after all.
@@ -172,35 +171,11 @@ pub(super) fn counter(algorithm: &Algorithm, bound: usize) -> Arc<dyn Counter> {
 }
 
 impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
-    fn decide(&self, ask: Ask, clock: &dyn Clock, told: &mut Told<'_>) -> bool {
-        let time = || clock.now().min(self.until());
-        let mut now = time();
-        let mut counted = Counted::Apart;
-        let mut attempts = 0;
-        loop {
-            let (page, glance) = self.glance(ask, counted);
-            if now < glance.latest {
-                // Somebody else was here after the clock was read, or it has stepped back.
-                now = time();
-            }
-            let decided = if now < glance.latest && ask.cost > 0 {
-                self.step_back_now(page, &glance, now)
-            } else {
-                match page.find(glance.fingerprint(ask)) {
-                    Some(slot) => self.decide_known((page, &glance), &slot.cell, ask, now, told),
-                    None => self.decide_new((page, &glance), ask, now, told),
-                }
-            };
-            match decided {
-                Ok(allowed) => return allowed,
-                Err(Undecided::Changed) => spin_loop(),
-                Err(Undecided::NoRoom) => {
-                    attempts += 1;
-                    if attempts > ATTEMPTS || !self.make_room(&glance, now) {
-                        counted = Counted::Together;
-                    }
-                }
-            }
+    fn decide(&self, ask: Ask, clock: &dyn Clock, mut told: Option<&mut Told<'_>>) -> bool {
+        let now = clock.now().min(self.until());
+        match self.decide_at_once(ask, now, told.as_deref_mut()) {
+            Some(allowed) => allowed,
+            None => self.decide_in_the_end(ask, clock, now, told),
         }
     }
 
@@ -231,7 +206,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         told: &mut Told<'_>,
     ) -> Result<(), Changed> {
         self.look(glance, ask, now, |kept| {
-            self.tell(kept, ask, now, allowed, glance.counted, told);
+            self.tell(kept, ask, now, allowed, glance.counted, Some(told));
         })
     }
 
@@ -279,7 +254,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) {
         let page = self.page(glance);
         let Some(slot) = page.find(glance.fingerprint(ask)) else {

@@ -60,20 +60,19 @@ impl MemoryLedger {
     /// Decides under one policy, which has to be one of those that were opened.
     pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        self.decide_one(
+        let told = &mut Told {
+            wanted: Wanted::Everything,
             policy,
-            self.ask(key, cost),
-            Wanted::Everything,
-            &mut outcomes,
-        );
+            outcomes: &mut outcomes,
+        };
+        self.decide_one(policy, self.ask(key, cost), Some(told));
         outcomes
     }
 
     /// The same, without the numbers.
     #[inline]
     pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
-        let outcomes = &mut Outcomes::new(Micros::ZERO);
-        self.decide_one(policy, self.ask(key, cost), Wanted::Verdict, outcomes)
+        self.decide_one(policy, self.ask(key, cost), None)
     }
 
     /// Gives back what each charge says; see [`Ledger::refund`].
@@ -101,7 +100,12 @@ impl MemoryLedger {
         match charges {
             [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
                 let ask = self.ask(&charge.key, charge.cost);
-                self.decide_one(charge.policy, ask, wanted, outcomes)
+                let told = &mut Told {
+                    wanted,
+                    policy: charge.policy,
+                    outcomes,
+                };
+                self.decide_one(charge.policy, ask, Some(told))
             }
             _ => self.decide_together(charges, wanted, outcomes),
         }
@@ -109,14 +113,9 @@ impl MemoryLedger {
 
     /// Decides on a request that concerns one policy alone.
     #[inline]
-    fn decide_one(&self, policy: usize, ask: Ask, wanted: Wanted, outcomes: &mut Outcomes) -> bool {
-        let mut told = Told {
-            wanted,
-            policy,
-            outcomes,
-        };
+    fn decide_one(&self, policy: usize, ask: Ask, told: Option<&mut Told<'_>>) -> bool {
         let counter = &self.policies[policy].counter;
-        counter.decide(ask, &*self.clock, &mut told)
+        counter.decide(ask, &*self.clock, told)
     }
 
     /// Tells what [`charge_now`](Self::charge_now) would tell, and charges nothing.
@@ -344,7 +343,7 @@ impl Decision<'_> {
                 };
                 let (glance, ask, is_new) = (&part.glance, part.ask, part.is_new);
                 part.counter
-                    .charge(glance, ask, is_new, lock, now, &mut told);
+                    .charge(glance, ask, is_new, lock, now, Some(&mut told));
             }
         }
         self.unlock();

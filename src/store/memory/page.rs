@@ -49,6 +49,13 @@ pub(super) struct Slot<C> {
     pub(super) cell: C,
 }
 
+impl<C> Slot<C> {
+    #[inline]
+    fn is_of(&self, fingerprint: u64) -> bool {
+        self.fingerprint.load(Ordering::Relaxed) == fingerprint
+    }
+}
+
 pub(super) const SLOTS: usize = 64;
 
 /// How many slots are a key's own.
@@ -116,26 +123,23 @@ impl<C> Page<C> {
     /// The slot of this key.
     #[inline]
     pub(super) fn find(&self, fingerprint: u64) -> Option<&Slot<C>> {
-        let is_it = |slot: &Slot<C>| slot.fingerprint.load(Ordering::Relaxed) == fingerprint;
+        self.find_at_its_own(fingerprint)
+            .or_else(|| self.find_elsewhere(fingerprint))
+    }
+
+    /// The slot of this key, if it is one of its own.
+    #[inline]
+    pub(super) fn find_at_its_own(&self, fingerprint: u64) -> Option<&Slot<C>> {
         let first = own(fingerprint);
-        // All four are compared before anything is decided: which of them it is, nobody can guess.
+        // Compared before anything is decided: which of them it is, nobody can guess.
         let own = &self.slots[first..first + OWN];
-        let found = own
-            .iter()
-            .rev()
-            .fold(0, |found, slot| found << 1 | u32::from(is_it(slot)));
-        if found != 0 {
-            return own.get(found.trailing_zeros() as usize);
-        }
-        self.find_elsewhere(fingerprint, is_it)
+        let is_at = |place: usize| usize::from(own[place].is_of(fingerprint));
+        let place = is_at(1) + 2 * is_at(2) + 3 * is_at(3);
+        own.get(place).filter(|slot| slot.is_of(fingerprint))
     }
 
     #[inline(never)]
-    fn find_elsewhere(
-        &self,
-        fingerprint: u64,
-        is_it: impl Fn(&Slot<C>) -> bool,
-    ) -> Option<&Slot<C>> {
+    fn find_elsewhere(&self, fingerprint: u64) -> Option<&Slot<C>> {
         let tag = tag(fingerprint) * LOWEST_BITS;
         let mut slots = self.tags.iter().enumerate().flat_map(|(word, tags)| {
             let differing = tags.load(Ordering::Relaxed) ^ tag;
@@ -144,8 +148,8 @@ impl<C> Page<C> {
             bytes(alike).map(move |byte| &self.slots[word * TAGS_IN_A_WORD + byte])
         });
         slots
-            .find(|slot| is_it(slot))
-            .or_else(|| self.behind().find(|slot| is_it(slot)))
+            .find(|slot| slot.is_of(fingerprint))
+            .or_else(|| self.behind().find(|slot| slot.is_of(fingerprint)))
     }
 
     /// The slots of a key's own in which there are other keys.

@@ -31,25 +31,26 @@ const LEAST_FIRST: u64 = 16;
 /// A table that is as full as it gets has this share of its slots taken.
 const FULL: (u64, u64) = (3, 4);
 
-/// How many times the first pages have doubled, and how many there are now.
+/// How far the first pages have doubled: how many pages there are now, and which of a fingerprint's
+/// lowest bits chose among those before they were split again.
 #[derive(Clone, Copy)]
 struct Size {
-    level: u64,
+    mask: u64,
     pages: u64,
 }
 
-const BITS_OF_PAGES: u32 = 48;
-
 impl Size {
+    #[inline]
     fn of_word(word: u64) -> Self {
         Self {
-            level: word >> BITS_OF_PAGES,
-            pages: word & !(u64::MAX << BITS_OF_PAGES),
+            mask: word >> u32::BITS,
+            pages: word & u64::from(u32::MAX),
         }
     }
 
+    /// Neither is ever above the number of pages, which is below 2^32.
     fn word(self) -> u64 {
-        self.level << BITS_OF_PAGES | self.pages
+        self.mask << u32::BITS | self.pages
     }
 }
 
@@ -79,7 +80,7 @@ impl<C: Cell> Pages<C> {
             most,
             size: AtomicU64::new(
                 Size {
-                    level: 0,
+                    mask: 0,
                     pages: first,
                 }
                 .word(),
@@ -104,6 +105,13 @@ impl<C: Cell> Pages<C> {
         let chunk = || Box::new(array::from_fn(|_| Page::new()));
         let chunk = self.chunks[index / CHUNK].get_or_init(chunk);
         &chunk[index % CHUNK]
+    }
+
+    /// Where this key is, unless the page is being split, and the page's index.
+    #[inline]
+    pub(super) fn at(&self, fingerprint: u64) -> (&Page<C>, usize) {
+        let index = self.index(fingerprint, self.size());
+        (self.page(index), index)
     }
 
     /// The page of this key.
@@ -135,8 +143,8 @@ impl<C: Cell> Pages<C> {
 
     /// Whether some pages have been split of late, and others wait for their turn.
     pub(super) fn is_doubling(&self) -> bool {
-        let Size { level, pages } = self.size();
-        pages > self.first << level
+        let Size { mask, pages } = self.size();
+        pages > self.first * (mask + 1)
     }
 
     /// Splits the page whose turn it is; only one thread at a time may do this. `moved` is told
@@ -146,17 +154,19 @@ impl<C: Cell> Pages<C> {
         if size.pages >= self.most {
             return;
         }
-        let half = self.first << size.level;
+        let half = self.first * (size.mask + 1);
         let (from, to) = (position(size.pages - half), position(size.pages));
         let (page, other) = (self.page(from), self.page(to));
         let (mut lock, _) = page.version.wait_and_lock();
         lock.changes();
         other.set_latest(page.latest());
         let pages = size.pages + 1;
-        let next = Size {
-            level: size.level + u64::from(pages == half * 2),
-            pages,
+        let mask = if pages == half * 2 {
+            size.mask << 1 | 1
+        } else {
+            size.mask
         };
+        let next = Size { mask, pages };
         for place in page.keys() {
             let fingerprint = place.fingerprint();
             let home = self.index(fingerprint, next);
@@ -205,12 +215,11 @@ impl<C: Cell> Pages<C> {
     fn index(&self, fingerprint: u64, size: Size) -> usize {
         let (high, low) = (fingerprint >> 32, fingerprint & 0xffff_ffff);
         let first = (high * self.first) >> 32;
-        let mask = !(u64::MAX << size.level);
-        let of_next_level = first + self.first * (low & (mask << 1 | 1));
+        let of_next_level = first + self.first * (low & (size.mask << 1 | 1));
         if of_next_level < size.pages {
             return position(of_next_level);
         }
-        position(first + self.first * (low & mask))
+        position(first + self.first * (low & size.mask))
     }
 }
 
@@ -281,17 +290,14 @@ mod tests {
     fn at_every_size_each_key_has_one_of_the_pages_that_there_are() {
         for bound in BOUNDS {
             let pages = Pages::<Word>::new(bound);
-            let mut level = 0;
+            let mut mask = 0;
             let step = (pages.most / 200).max(1);
             let sizes = (pages.first..=pages.most).step_by(usize::try_from(step).unwrap());
             for count in sizes {
-                while pages.first << (level + 1) <= count {
-                    level += 1;
+                while pages.first * (mask + 1) * 2 <= count {
+                    mask = mask << 1 | 1;
                 }
-                let size = Size {
-                    level,
-                    pages: count,
-                };
+                let size = Size { mask, pages: count };
                 assert_eq!(Size::of_word(size.word()).pages, count);
                 for fingerprint in fingerprints().take(200).chain([0, 1, u64::MAX]) {
                     assert!((pages.index(fingerprint, size) as u64) < count, "{bound}");

@@ -33,14 +33,20 @@ impl Default for Version {
 }
 
 impl Version {
-    /// The version now, once no change is under way. What is read after this is of this version,
+    /// The version now, unless a change is under way. What is read after this is of this version,
     /// if [`still_is`](Self::still_is) says so.
+    #[inline]
+    pub(super) fn seen_at_rest(&self) -> Option<u64> {
+        let seen = self.0.load(Ordering::Acquire);
+        (seen & UNDER_WAY == 0).then_some(seen)
+    }
+
+    /// The same, once no change is under way.
     #[inline]
     pub(super) fn seen(&self) -> u64 {
         let mut looks = 0;
         loop {
-            let seen = self.0.load(Ordering::Acquire);
-            if seen & UNDER_WAY == 0 {
+            if let Some(seen) = self.seen_at_rest() {
                 return seen;
             }
             looks += 1;
@@ -250,6 +256,60 @@ mod models {
             other.join().unwrap();
             assert!(pair.version.still_is(seen));
             assert!(pair.version.lock(seen).is_some());
+        });
+    }
+
+    /// As a page is split: a key moves to another page, and whoever looks for it meanwhile charges
+    /// it where it is, or looks again. One who has found it need not look at the size a second time.
+    #[test]
+    fn loom_a_key_that_moves_is_charged_where_it_is() {
+        const ABSENT: u64 = 0;
+
+        #[derive(Default)]
+        struct Pages {
+            size: AtomicU64,
+            versions: [Version; 2],
+            keys: [AtomicU64; 2],
+        }
+
+        impl Pages {
+            fn split(&self) {
+                let (mut lock, _) = self.versions[0].wait_and_lock();
+                lock.changes();
+                let key = self.keys[0].load(Ordering::Relaxed);
+                self.keys[1].store(key, Ordering::Relaxed);
+                self.keys[0].store(ABSENT, Ordering::Relaxed);
+                self.size.store(1, Ordering::Release);
+            }
+
+            fn charge(&self) -> Option<()> {
+                let page = usize::from(self.size.load(Ordering::Acquire) == 1);
+                let version = &self.versions[page];
+                let seen = version.seen_at_rest()?;
+                let key = self.keys[page].load(Ordering::Relaxed);
+                if key == ABSENT {
+                    return None;
+                }
+                let mut lock = version.lock(seen)?;
+                lock.changes();
+                self.keys[page].store(key + 1, Ordering::Relaxed);
+                Some(())
+            }
+        }
+
+        model(|| {
+            let pages = Arc::new(Pages::default());
+            pages.keys[0].store(1, Ordering::Relaxed);
+            let other = spawn({
+                let pages = Arc::clone(&pages);
+                move || pages.charge().is_some()
+            });
+            pages.split();
+            let charged = pages.charge().is_some();
+            let charged = u64::from(charged) + u64::from(other.join().unwrap());
+            assert!(charged > 0, "somebody was in nobody's way");
+            let keys = pages.keys.each_ref().map(|key| key.load(Ordering::Relaxed));
+            assert_eq!(keys, [ABSENT, 1 + charged]);
         });
     }
 

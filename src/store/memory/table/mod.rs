@@ -1,4 +1,5 @@
 mod budget;
+mod deciding;
 mod eviction;
 mod growth;
 
@@ -144,84 +145,6 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
-    /// Decides about a key that has a place.
-    #[inline]
-    pub(super) fn decide_known(
-        &self,
-        (page, glance): (&Page<C>, &Glance),
-        cell: &C,
-        ask: Ask,
-        now: Micros,
-        told: &mut Told<'_>,
-    ) -> Result<bool, Undecided> {
-        let seen = cell.see(&self.rule, glance.latest);
-        // Before anything is made of it: what was read in the middle of a change makes no sense.
-        if !page.version.still_is(glance.seen) {
-            return Err(Undecided::Changed);
-        }
-        let moved = self.moved_back(&seen, glance, now);
-        let kept = moved.as_ref().unwrap_or(&seen);
-        let allowed = self.rule.allows(kept, now, ask.cost);
-        if !allowed || ask.cost == 0 {
-            self.tell(kept, ask, now, allowed, glance.counted, told);
-            return Ok(allowed);
-        }
-        let Some(mut lock) = page.version.lock(glance.seen) else {
-            return Err(Undecided::Changed);
-        };
-        self.charge((page, glance), (cell, seen), ask, &mut lock, now, told);
-        Ok(true)
-    }
-
-    /// Decides about a key that has no place.
-    #[inline(never)]
-    pub(super) fn decide_new(
-        &self,
-        (page, glance): (&Page<C>, &Glance),
-        ask: Ask,
-        now: Micros,
-        told: &mut Told<'_>,
-    ) -> Result<bool, Undecided> {
-        if !page.version.still_is(glance.seen) {
-            return Err(Undecided::Changed);
-        }
-        let kept = S::Kept::default();
-        let allowed = self.rule.allows(&kept, now, ask.cost);
-        if !allowed || ask.cost == 0 {
-            self.tell(&kept, ask, now, allowed, glance.counted, told);
-            return Ok(allowed);
-        }
-        if glance.counted == Counted::Apart && self.is_crowded(now, glance.index) {
-            return Err(Undecided::NoRoom);
-        }
-        let Some(mut lock) = page.version.lock(glance.seen) else {
-            return Err(Undecided::Changed);
-        };
-        let cell = match self.place((page, glance), ask, &mut lock, now) {
-            Ok(cell) => cell,
-            Err(NoRoom) => return Err(Undecided::NoRoom),
-        };
-        self.charge_new((page, glance), cell, ask, &mut lock, now, told);
-        drop(lock);
-        self.grow(now);
-        Ok(true)
-    }
-
-    /// Moves what a page keeps back to now, if nothing has changed since the glance; the decision
-    /// is then to be made anew.
-    #[inline(never)]
-    pub(super) fn step_back_now(
-        &self,
-        page: &Page<C>,
-        glance: &Glance,
-        now: Micros,
-    ) -> Result<bool, Undecided> {
-        if let Some(mut lock) = page.version.lock(glance.seen) {
-            self.step_back(page, glance, &mut lock, now);
-        }
-        Err(Undecided::Changed)
-    }
-
     /// Reads something of a key's state, if nothing has changed since the glance.
     pub(super) fn look<R>(
         &self,
@@ -261,10 +184,16 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
         allowed: bool,
         counted: Counted,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) {
-        if told.wanted.includes(allowed) {
-            self.put_down(kept, ask, now, allowed, counted, told);
+        if let Some(told) = told
+            && told.wanted.includes(allowed)
+        {
+            if C::IS_SHORT {
+                self.put_down(&kept.clone(), ask, now, allowed, counted, told);
+            } else {
+                self.put_down(kept, ask, now, allowed, counted, told);
+            }
         }
     }
 
@@ -339,29 +268,27 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Charges a key whose state was seen. The page is locked.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for those who decide")]
+    #[inline(always)]
     pub(super) fn charge(
         &self,
         (page, glance): (&Page<C>, &Glance),
-        (cell, seen): (&C, C::Seen<'_>),
+        (cell, mut seen): (&C, C::Seen<'_>),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) {
         lock.changes();
-        if now > glance.latest {
-            page.set_latest(now);
-        }
+        page.set_latest(now);
         if glance.counted == Counted::Together {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        cell.change(&self.rule, seen, |kept| {
-            let before = self.rule.size(kept);
-            self.rule.charge(kept, now, ask.cost);
-            self.resize(kept, before);
-            self.tell(kept, ask, now, true, glance.counted, told);
-        });
+        let before = self.rule.size(&seen);
+        self.rule.charge(&mut seen, now, ask.cost);
+        self.resize(&mut seen, before);
+        self.tell(&seen, ask, now, true, glance.counted, told);
+        cell.keep(&self.rule, seen);
     }
 
     /// Charges a newcomer that was given a place. The page is locked.
@@ -372,7 +299,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: &mut Told<'_>,
+        told: Option<&mut Told<'_>>,
     ) {
         let seen = cell.see(&self.rule, glance.latest);
         self.charge((page, glance), (cell, seen), ask, lock, now, told);
@@ -478,9 +405,8 @@ mod tests {
     use super::*;
     use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
-    use crate::decision::Outcomes;
     use crate::store::memory::cell::Word;
-    use crate::store::memory::counter::{Counter, Wanted};
+    use crate::store::memory::counter::Counter;
 
     type Minutes = Table<FixedWindow, Word>;
 
@@ -499,12 +425,7 @@ mod tests {
 
     fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> bool {
         let ask = Ask { fingerprint, cost };
-        let mut told = Told {
-            wanted: Wanted::Verdict,
-            policy: 0,
-            outcomes: &mut Outcomes::new(Micros::ZERO),
-        };
-        table.decide(ask, clock, &mut told)
+        table.decide(ask, clock, None)
     }
 
     fn stands(table: &Minutes, fingerprint: u64) -> bool {

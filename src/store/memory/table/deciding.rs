@@ -1,0 +1,159 @@
+use std::hint::spin_loop;
+
+use super::{Ask, Counted, Glance, NoRoom, Table, Undecided};
+use crate::algorithm::Step;
+use crate::clock::{Clock, Micros};
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::counter::{ATTEMPTS, Told};
+use crate::store::memory::page::Page;
+
+/// Decisions about one policy alone.
+impl<S: Step, C: Keeps<S>> Table<S, C> {
+    /// Decides about a key that stands in a slot of its own, as most do, unless somebody else is there
+    /// at the same time.
+    #[inline]
+    pub(in crate::store::memory) fn decide_at_once(
+        &self,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut Told<'_>>,
+    ) -> Option<bool> {
+        let (page, index) = self.pages.at(ask.fingerprint);
+        let seen = page.version.seen_at_rest()?;
+        // If the page was split before this, its key is not found on it.
+        let slot = page.find_at_its_own(ask.fingerprint)?;
+        if now < page.latest() {
+            return None;
+        }
+        let glance = Glance {
+            index,
+            seen,
+            // What was owed then and what is left of it now decide alike, and this takes less.
+            latest: now,
+            counted: Counted::Apart,
+        };
+        let decided = self.decide_known((page, &glance), &slot.cell, ask, now, told);
+        decided.ok()
+    }
+
+    /// Decides about any key, however often that is to be begun anew.
+    #[inline(never)]
+    pub(in crate::store::memory) fn decide_in_the_end(
+        &self,
+        ask: Ask,
+        clock: &dyn Clock,
+        mut now: Micros,
+        mut told: Option<&mut Told<'_>>,
+    ) -> bool {
+        let mut counted = Counted::Apart;
+        let mut attempts = 0;
+        loop {
+            let (page, glance) = self.glance(ask, counted);
+            if now < glance.latest {
+                // Somebody else was here after the clock was read, or it has stepped back.
+                now = clock.now().min(self.until);
+            }
+            let told = told.as_deref_mut();
+            let decided = if now < glance.latest && ask.cost > 0 {
+                self.step_back_now(page, &glance, now)
+            } else {
+                match page.find(glance.fingerprint(ask)) {
+                    Some(slot) => self.decide_known((page, &glance), &slot.cell, ask, now, told),
+                    None => self.decide_new((page, &glance), ask, now, told),
+                }
+            };
+            match decided {
+                Ok(allowed) => return allowed,
+                Err(Undecided::Changed) => spin_loop(),
+                Err(Undecided::NoRoom) => {
+                    attempts += 1;
+                    if attempts > ATTEMPTS || !self.make_room(&glance, now) {
+                        counted = Counted::Together;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decides about a key that has a place.
+    #[expect(
+        clippy::inline_always,
+        reason = "a caller who knows that time went on needs half of it"
+    )]
+    #[inline(always)]
+    fn decide_known(
+        &self,
+        (page, glance): (&Page<C>, &Glance),
+        cell: &C,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut Told<'_>>,
+    ) -> Result<bool, Undecided> {
+        let seen = cell.see(&self.rule, glance.latest);
+        // Before anything is made of it: what was read in the middle of a change makes no sense.
+        if !page.version.still_is(glance.seen) {
+            return Err(Undecided::Changed);
+        }
+        let moved = self.moved_back(&seen, glance, now);
+        let kept = moved.as_ref().unwrap_or(&seen);
+        let allowed = self.rule.allows(kept, now, ask.cost);
+        if !allowed || ask.cost == 0 {
+            self.tell(kept, ask, now, allowed, glance.counted, told);
+            return Ok(allowed);
+        }
+        let Some(mut lock) = page.version.lock(glance.seen) else {
+            return Err(Undecided::Changed);
+        };
+        self.charge((page, glance), (cell, seen), ask, &mut lock, now, told);
+        Ok(true)
+    }
+
+    /// Decides about a key that has no place.
+    #[inline(never)]
+    fn decide_new(
+        &self,
+        (page, glance): (&Page<C>, &Glance),
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut Told<'_>>,
+    ) -> Result<bool, Undecided> {
+        if !page.version.still_is(glance.seen) {
+            return Err(Undecided::Changed);
+        }
+        let kept = S::Kept::default();
+        let allowed = self.rule.allows(&kept, now, ask.cost);
+        if !allowed || ask.cost == 0 {
+            self.tell(&kept, ask, now, allowed, glance.counted, told);
+            return Ok(allowed);
+        }
+        if glance.counted == Counted::Apart && self.is_crowded(now, glance.index) {
+            return Err(Undecided::NoRoom);
+        }
+        let Some(mut lock) = page.version.lock(glance.seen) else {
+            return Err(Undecided::Changed);
+        };
+        let cell = match self.place((page, glance), ask, &mut lock, now) {
+            Ok(cell) => cell,
+            Err(NoRoom) => return Err(Undecided::NoRoom),
+        };
+        self.charge_new((page, glance), cell, ask, &mut lock, now, told);
+        drop(lock);
+        self.grow(now);
+        Ok(true)
+    }
+
+    /// Moves what a page keeps back to now, if nothing has changed since the glance; the decision
+    /// is then to be made anew.
+    #[inline(never)]
+    fn step_back_now(
+        &self,
+        page: &Page<C>,
+        glance: &Glance,
+        now: Micros,
+    ) -> Result<bool, Undecided> {
+        if let Some(mut lock) = page.version.lock(glance.seen) {
+            self.step_back(page, glance, &mut lock, now);
+        }
+        Err(Undecided::Changed)
+    }
+}
