@@ -148,12 +148,10 @@ shape_as_text!(
 
 shape_as_text!(
     LeakyQueue of quota and "places",
-    |quota: Quota, places: Option<u32>| match places {
-        Some(places) => Ok(Self::of(quota).places(places)),
-        None => {
-            let remedy = "say how many may wait, such as 5/second places 10";
-            Err(ConfigError::new("places", "left out", remedy))
-        }
+    |quota: Quota, places: Option<u32>| {
+        let remedy = "say how many may wait, such as 5/second places 10";
+        let places = places.ok_or_else(|| ConfigError::new("places", "left out", remedy))?;
+        Ok(Self::of(quota).places(places))
     },
     |queue: &LeakyQueue| Some(queue.waiting())
 );

@@ -76,7 +76,7 @@ impl Limiter {
     }
 
     /// Decides and charges exactly as [`check_now`](Self::check_now) does, and tells the verdict
-    /// only: no numbers, at a fraction of the price.
+    /// alone: no numbers, at a fraction of the price.
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();

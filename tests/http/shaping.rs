@@ -290,7 +290,7 @@ async fn who_is_denied_by_another_policy_takes_no_turn() {
     for (number, sent) in statuses.into_iter().enumerate() {
         assert_eq!(sent.await.unwrap().status.is_success(), number < 2);
     }
-    assert_eq!(arrivals.log(), [(0, 0 * INTERVAL), (1, INTERVAL)]);
+    assert_eq!(arrivals.log(), [(0, Duration::ZERO), (1, INTERVAL)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -219,7 +219,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
     ) -> Result<(), Changed> {
         let mut kept = self.look(glance, ask, now, S::Kept::clone)?;
         self.rule().charge(&mut kept, now, ask.cost);
-        self.tell(&kept, ask, now, true, glance.counted, told);
+        self.tell(&kept, ask, now, true, glance.counted, Some(told));
         Ok(())
     }
 

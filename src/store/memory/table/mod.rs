@@ -342,18 +342,17 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         lock.changes();
         page.set_latest(now);
-        let seen = slot.cell.see(&self.rule, page.latest());
-        slot.cell.change(&self.rule, seen, |kept| {
-            let before = self.rule.size(kept);
-            match amendment {
-                Amendment::Refund(units) => self.rule.refund(kept, now, units),
-                Amendment::GiveBack(cost, departure) => {
-                    self.rule.give_back(kept, now, cost, departure);
-                }
-                Amendment::Reset => *kept = S::Kept::default(),
+        let mut seen = slot.cell.see(&self.rule, page.latest());
+        let before = self.rule.size(&seen);
+        match amendment {
+            Amendment::Refund(units) => self.rule.refund(&mut seen, now, units),
+            Amendment::GiveBack(cost, departure) => {
+                self.rule.give_back(&mut seen, now, cost, departure);
             }
-            self.resize(kept, before);
-        });
+            Amendment::Reset => *seen = S::Kept::default(),
+        }
+        self.resize(&mut seen, before);
+        slot.cell.keep(&self.rule, seen);
         // Its page has something to forget earlier than was thought.
         self.idle.may_be(glance.index, now);
         self.going.may_be(glance.index, now);
