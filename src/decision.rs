@@ -22,7 +22,8 @@ pub struct Outcome {
     remaining: u32,
     reset_after: Micros,
     effective_window: Option<Wait>,
-    retry_after: Option<Wait>,
+    /// Of a request that was denied, until it passes; of one that is allowed, until it goes on.
+    wait: Option<Wait>,
 }
 
 /// A time that is not zero, so that an `Option` of it is no larger: an [`Outcome`] is copied on
@@ -39,14 +40,22 @@ impl Outcome {
             remaining,
             reset_after,
             effective_window: None,
-            retry_after: None,
+            wait: None,
         }
     }
 
     pub(crate) fn denied(self, retry_after: Option<Micros>) -> Self {
         Self {
             allowed: false,
-            retry_after: retry_after.and_then(|wait| Wait::new(wait.get())),
+            wait: retry_after.and_then(|wait| Wait::new(wait.get())),
+            ..self
+        }
+    }
+
+    /// Of a request that is allowed: to go on after this time only.
+    pub(crate) fn held(self, delay: Micros) -> Self {
+        Self {
+            wait: Wait::new(delay.get()),
             ..self
         }
     }
@@ -72,7 +81,14 @@ impl Outcome {
 
     /// [`retry_after`](Self::retry_after) in microseconds.
     pub(crate) fn retry_micros(&self) -> Option<Micros> {
-        self.retry_after.map(|time| Micros::new(time.get()))
+        let wait = self.wait.filter(|_| !self.allowed)?;
+        Some(Micros::new(wait.get()))
+    }
+
+    /// [`delay`](Self::delay) in microseconds.
+    pub(crate) fn delay_micros(&self) -> Micros {
+        let wait = self.wait.filter(|_| self.allowed);
+        wait.map_or(Micros::ZERO, |wait| Micros::new(wait.get()))
     }
 
     /// Whether the request is within this policy's limit, and was charged to it unless another
@@ -123,6 +139,12 @@ impl Outcome {
     /// the limit is 0, or the cost is above the limit.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_micros().map(Micros::to_duration)
+    }
+
+    /// How long a request that was allowed is held before it goes on: its turn in a
+    /// [`LeakyQueue`](crate::LeakyQueue), and zero under any other algorithm.
+    pub fn delay(&self) -> Duration {
+        self.delay_micros().to_duration()
     }
 
     /// How long [`remaining`](Self::remaining) has to last for a client that wants no refusal:
@@ -209,6 +231,15 @@ impl Outcomes {
         outcome.retry_micros().filter(|_| outcome.denies())
     }
 
+    /// How long the request is held, if it is allowed.
+    pub(crate) fn delay(&self) -> Micros {
+        if !self.is_allowed() {
+            return Micros::ZERO;
+        }
+        let delays = self.each.iter().map(|(_, outcome)| outcome.delay_micros());
+        delays.max().unwrap_or(Micros::ZERO)
+    }
+
     /// The policy that binds: when allowed, the least remaining; when denied, the longest
     /// retry, where never is the longest of all. Ties go to the first declared.
     pub(crate) fn binding(&self) -> Option<&(usize, Outcome)> {
@@ -221,7 +252,7 @@ impl Outcomes {
         let denied = self.each.iter().filter(|(_, outcome)| outcome.denies());
         // `max_by_key` would return the last of several equals.
         denied.min_by_key(|(_, outcome)| {
-            let wait = outcome.retry_after.map_or(u64::MAX, Wait::get);
+            let wait = outcome.wait.map_or(u64::MAX, Wait::get);
             std::cmp::Reverse(wait)
         })
     }
@@ -280,6 +311,12 @@ impl Decision {
         self.outcomes.retry_after().map(Micros::to_duration)
     }
 
+    /// How long a request that was allowed is held before it goes on; zero unless a policy is a
+    /// [`LeakyQueue`](crate::LeakyQueue). One that was denied is not held.
+    pub fn delay(&self) -> Duration {
+        self.outcomes.delay().to_duration()
+    }
+
     /// Each policy that was asked, by name, in the order of declaration.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
         self.outcomes
@@ -300,6 +337,14 @@ impl Decision {
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;
         Some((self.name(*policy), outcome))
+    }
+
+    /// How much every policy that can deny would grant.
+    pub(crate) fn grants(&self) -> u32 {
+        let hard = self.policies().filter(|(_, outcome)| !outcome.is_soft());
+        hard.map(|(_, outcome)| outcome.remaining())
+            .min()
+            .unwrap_or(0)
     }
 
     /// When it was decided, by the store's clock; `None` where the platform cannot hold the

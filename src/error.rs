@@ -116,6 +116,8 @@ pub enum StoreErrorKind {
     /// The store answered with something that no store of this version writes.
     /// Asking again does not help.
     Misconfigured,
+    /// The store does not know how to do what it was asked. Asking again does not help.
+    Unsupported,
 }
 
 impl StoreError {
@@ -149,6 +151,9 @@ impl fmt::Display for StoreError {
         f.write_str(match self.kind {
             StoreErrorKind::Unavailable => "the rate limiter's store is unavailable",
             StoreErrorKind::Misconfigured => "the rate limiter's store is misconfigured",
+            StoreErrorKind::Unsupported => {
+                "the rate limiter's store does not know how to do what it was asked"
+            }
         })
     }
 }

@@ -84,8 +84,8 @@ pub mod response;
 pub mod choosing {}
 
 pub use self::algorithm::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingSlots,
-    SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
+    SlidingSlots, SlidingWindow, TokenBucket,
 };
 pub use self::clock::{ManualClock, Micros};
 pub use self::decision::{Decision, Outcome};

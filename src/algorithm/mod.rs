@@ -14,6 +14,7 @@
 //! | [`TokenBucket`] | a rate and a burst |
 //! | [`TokenBucket::by_interval`] | a burst, and credits that arrive together |
 //! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, as networks and telephony call them |
+//! | [`LeakyQueue`] | a rate, at which requests wait for their turn |
 //!
 //! [Choosing](crate::choosing) goes from a need to an algorithm, with the price of each.
 
@@ -21,6 +22,7 @@ mod anchored_window;
 mod fixed_window;
 mod gcra;
 mod leaky_bucket;
+mod leaky_queue;
 #[cfg(feature = "serde")]
 mod serde;
 mod sliding_log;
@@ -39,6 +41,7 @@ pub use self::anchored_window::AnchoredWindow;
 pub use self::fixed_window::FixedWindow;
 pub use self::gcra::Gcra;
 pub use self::leaky_bucket::LeakyBucket;
+pub use self::leaky_queue::{LeakyQueue, Outflow};
 pub use self::sliding_log::SlidingLog;
 pub use self::sliding_slots::SlidingSlots;
 pub use self::sliding_window::SlidingWindow;
@@ -57,7 +60,7 @@ use crate::decision::Outcome;
 /// `anchored-window 100/minute`, `sliding-window 100/minute`, `sliding-slots 100/minute slots 60`,
 /// `sliding-log 100/minute`, `token-bucket 5/second burst 10`,
 /// `token-bucket-interval 5/second burst 10`, `leaky-bucket 5/second capacity 10`,
-/// `gcra 5/second burst 10`, `unlimited`.
+/// `gcra 5/second burst 10`, `leaky-queue 5/second places 10`, `unlimited`.
 ///
 /// ```
 /// use tower_ratelimit::{Algorithm, TokenBucket};
@@ -72,7 +75,7 @@ use crate::decision::Outcome;
 /// With feature `serde` an algorithm is that text, or a table under its name. `limit` and `per` are
 /// required; token buckets and GCRA may have a `burst`, a `token-bucket` also a `refill`
 /// (`continuous` or `interval`), a leaky bucket a `capacity`, sliding slots their number as `slots`, and a sliding
-/// log a raised bound as `up-to`. A field of one algorithm's own type, such as
+/// log a raised bound as `up-to`. A leaky queue has to have its `places`, or a `longest-wait`. A field of one algorithm's own type, such as
 /// [`FixedWindow`], is the inner table alone.
 ///
 /// ```
@@ -118,6 +121,8 @@ pub enum Algorithm {
     LeakyBucket(LeakyBucket),
     /// See [`Gcra`].
     Gcra(Gcra),
+    /// See [`LeakyQueue`].
+    LeakyQueue(LeakyQueue),
     /// No limit at all. A policy with it is never asked: it keeps no state, and no number of it
     /// appears in a decision or in a response.
     Unlimited,
@@ -191,6 +196,38 @@ impl Algorithm {
         self.with_rule(Decide(state, now, cost))
     }
 
+    /// Gives back so much of what was charged last, and at most what is used: the counts of windows
+    /// and of slots that still count, the newest first; the newest entries of a log; the debt of a
+    /// bucket. Returns the state to keep.
+    ///
+    /// ```
+    /// use tower_ratelimit::algorithm::State;
+    /// use tower_ratelimit::{Algorithm, FixedWindow, Micros};
+    ///
+    /// let algorithm = Algorithm::from(FixedWindow::per_minute(3));
+    /// let now = Micros::new(15_000_000);
+    /// let (_, used_up) = algorithm.step(State::NEW, now, 3);
+    /// let state = algorithm.refund(used_up, now, 2);
+    /// assert_eq!(algorithm.step(state, now, 0).0.remaining(), 2);
+    /// ```
+    pub fn refund(&self, state: State, now: Micros, units: u32) -> State {
+        struct Refund(State, Micros, u32);
+
+        impl WithRule for Refund {
+            type Result = State;
+
+            fn fixed(self, rule: impl Fixed) -> State {
+                step::refund(&rule, self.0, self.1, self.2)
+            }
+
+            fn long(self, rule: impl Step<Kept = State>) -> State {
+                step::refund(&rule, self.0, self.1, self.2)
+            }
+        }
+
+        self.with_rule(Refund(state, now, units))
+    }
+
     /// Does something with the algorithm's rule, whose type is known there.
     pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match self {
@@ -202,6 +239,7 @@ impl Algorithm {
             Self::TokenBucket(bucket) => bucket.with_rule(act),
             Self::LeakyBucket(bucket) => bucket.as_gcra().with_rule(act),
             Self::Gcra(gcra) => gcra.with_rule(act),
+            Self::LeakyQueue(queue) => queue.as_gcra().with_queue(act),
             Self::Unlimited => act.long(Unlimited),
         }
     }
@@ -282,7 +320,7 @@ macro_rules! from_shape {
 }
 from_shape! {
     FixedWindow AnchoredWindow SlidingLog SlidingWindow SlidingSlots
-    TokenBucket LeakyBucket Gcra
+    TokenBucket LeakyBucket Gcra LeakyQueue
 }
 
 /// The constructors that cannot fail.

@@ -10,8 +10,8 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingSlots,
-    SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
+    SlidingSlots, SlidingWindow, TokenBucket,
 };
 use crate::error::ConfigError;
 use crate::quota::{Period, Quota, RawQuota};
@@ -201,6 +201,46 @@ impl BurstTable {
 }
 by_table!(Gcra, BurstTable);
 
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct QueueTable {
+    limit: u32,
+    per: Period,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    places: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    longest_wait: Option<Period>,
+}
+
+impl QueueTable {
+    fn shape(self) -> Result<LeakyQueue, ConfigError> {
+        let outflow = LeakyQueue::of(self.per.quota(self.limit)?);
+        match (self.places, self.longest_wait) {
+            (Some(places), None) => Ok(outflow.places(places)),
+            (None, Some(wait)) => outflow.longest_wait(wait.length()),
+            (None, None) => {
+                let remedy = "say how many may wait as `places`, or how long as `longest-wait`";
+                Err(ConfigError::new("places", "left out", remedy))
+            }
+            (Some(places), Some(_)) => {
+                let remedy = "leave it out, or leave `longest-wait` out";
+                Err(ConfigError::new("places", places, remedy))
+            }
+        }
+    }
+
+    fn of(queue: &LeakyQueue) -> Self {
+        let RawQuota { limit, per } = queue.quota().into();
+        Self {
+            limit,
+            per,
+            places: Some(queue.waiting()),
+            longest_wait: None,
+        }
+    }
+}
+by_table!(LeakyQueue, QueueTable);
+
 /// An algorithm as a table under its name.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -215,6 +255,7 @@ enum Named {
     TokenBucketInterval(Gcra),
     LeakyBucket(LeakyBucket),
     Gcra(Gcra),
+    LeakyQueue(LeakyQueue),
 }
 
 impl From<Named> for Algorithm {
@@ -232,6 +273,7 @@ impl From<Named> for Algorithm {
                 .into(),
             Named::LeakyBucket(bucket) => bucket.into(),
             Named::Gcra(gcra) => gcra.into(),
+            Named::LeakyQueue(queue) => queue.into(),
         }
     }
 }
@@ -274,6 +316,7 @@ impl Serialize for Algorithm {
             Self::TokenBucket(bucket) => Named::TokenBucket(bucket),
             Self::LeakyBucket(bucket) => Named::LeakyBucket(bucket),
             Self::Gcra(gcra) => Named::Gcra(gcra),
+            Self::LeakyQueue(queue) => Named::LeakyQueue(queue),
             Self::Unlimited => return serializer.serialize_str(self.name()),
         };
         named.serialize(serializer)
@@ -337,6 +380,14 @@ mod tests {
                 "leaky-bucket 5/second capacity 10",
             ),
             (r#"gcra = { limit = 5, per = "1s" }"#, "gcra 5/second"),
+            (
+                r#"leaky-queue = { limit = 5, per = "1s", places = 10 }"#,
+                "leaky-queue 5/second places 10",
+            ),
+            (
+                r#"leaky-queue = { limit = 5, per = "1s", longest-wait = "2s" }"#,
+                "leaky-queue 5/second places 10",
+            ),
         ] {
             let algorithm = parse(&format!("algorithm.{table}")).unwrap();
             assert_eq!(algorithm, text.parse().unwrap(), "{table}");
@@ -402,6 +453,16 @@ mod tests {
                 r#"algorithm.token-bucket-interval = { limit = 5, per = "1s", refill = "continuous" }"#,
                 "line 1, column 60",
                 "unknown field `refill`",
+            ),
+            (
+                r#"algorithm.leaky-queue = { limit = 5, per = "1s" }"#,
+                "line 1",
+                "say how many may wait as `places`",
+            ),
+            (
+                r#"algorithm.leaky-queue = { limit = 5, per = "1s", places = 1, longest-wait = "2s" }"#,
+                "line 1",
+                "leave `longest-wait` out",
             ),
             (
                 r"algorithm = 5",

@@ -37,6 +37,13 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// Charges a request that is allowed.
     fn charge(&self, kept: &mut Self::Kept, now: Micros, cost: u32);
 
+    /// Gives back so much of what was charged last, as far as it still counts.
+    fn refund(&self, kept: &mut Self::Kept, now: Micros, units: u32);
+
+    /// Gives back the turn of a request of this cost that was to leave at `departure`, if nobody
+    /// has a turn behind it.
+    fn give_back(&self, _: &mut Self::Kept, _: Micros, _: u32, _: Micros) {}
+
     /// How many further requests of cost 1 would be allowed at this instant.
     fn remaining(&self, kept: &Self::Kept, now: Micros) -> u32;
 
@@ -51,6 +58,11 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
 
     /// How long what remains has to last for a client that wants no refusal.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
+
+    /// How long a request of this cost, whose charge is in what is kept, is held before it goes on.
+    fn delay(&self, _: &Self::Kept, _: Micros, _: u32) -> Micros {
+        Micros::ZERO
+    }
 
     /// How much of a store's room is taken: a key, or its entries if there are more of them.
     fn size(&self, _: &Self::Kept) -> usize {
@@ -89,7 +101,10 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
             .lasting(self.effective_window(kept, now)),
         };
         if allowed {
-            return outcome;
+            return match cost {
+                0 => outcome,
+                cost => outcome.held(self.delay(kept, now, cost)),
+            };
         }
         let can_pass = (1..=limit).contains(&cost);
         outcome.denied(can_pass.then(|| self.retry_after(kept, now, cost)))
@@ -122,6 +137,16 @@ pub(super) const fn bits(most: u32) -> u32 {
 /// The largest number in a word of which so many bits are taken.
 pub(super) fn largest_beside(taken: u32) -> u64 {
     u64::MAX.checked_shr(taken).unwrap_or(0)
+}
+
+/// Gives back; see [`Algorithm::refund`](super::Algorithm::refund).
+pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
+    let mut kept = rule.read(state);
+    if let Some(possible) = rule.moved_back(&kept, now) {
+        kept = possible;
+    }
+    rule.refund(&mut kept, now, units);
+    rule.write(kept)
 }
 
 /// Decides on one request; see [`Algorithm::step`](super::Algorithm::step).

@@ -4,14 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingSlots,
-    SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
+    SlidingSlots, SlidingWindow, TokenBucket,
 };
 use crate::error::ConfigError;
 use crate::quota::{Quota, not_a_number, whole_number};
 
 const NAMES: &str = "use one of fixed-window, anchored-window, sliding-log, sliding-window, \
-    sliding-slots, token-bucket, token-bucket-interval, leaky-bucket, gcra, unlimited, \
+    sliding-slots, token-bucket, token-bucket-interval, leaky-bucket, gcra, leaky-queue, unlimited, \
     such as fixed-window 100/minute";
 
 impl FromStr for Algorithm {
@@ -32,6 +32,7 @@ impl FromStr for Algorithm {
             }
             "leaky-bucket" => Self::LeakyBucket(rest.parse()?),
             "gcra" => Self::Gcra(rest.parse()?),
+            "leaky-queue" => Self::LeakyQueue(rest.parse()?),
             "unlimited" if rest.is_empty() => Self::Unlimited,
             _ => return Err(ConfigError::quoting("algorithm", text, NAMES)),
         })
@@ -53,6 +54,7 @@ impl fmt::Display for Algorithm {
             Self::TokenBucket(bucket) => bucket,
             Self::LeakyBucket(bucket) => bucket,
             Self::Gcra(gcra) => gcra,
+            Self::LeakyQueue(queue) => queue,
             Self::Unlimited => return f.write_str(self.name()),
         };
         write!(f, "{} {shape}", self.name())
@@ -72,6 +74,7 @@ impl Algorithm {
             Self::TokenBucket(_) => "token-bucket",
             Self::LeakyBucket(_) => "leaky-bucket",
             Self::Gcra(_) => "gcra",
+            Self::LeakyQueue(_) => "leaky-queue",
             Self::Unlimited => "unlimited",
         }
     }
@@ -141,6 +144,16 @@ shape_as_text!(
     Gcra of quota and "burst",
     |quota: Quota, burst: Option<u32>| Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit()))),
     |gcra: &Gcra| unless_limit(gcra.quota(), gcra.size())
+);
+
+shape_as_text!(
+    LeakyQueue of quota and "places",
+    |quota: Quota, places: Option<u32>| {
+        let remedy = "say how many may wait, such as 5/second places 10";
+        let places = places.ok_or_else(|| ConfigError::new("places", "left out", remedy))?;
+        Ok(Self::of(quota).places(places))
+    },
+    |queue: &LeakyQueue| Some(queue.waiting())
 );
 
 const BY_INTERVAL: &str = "by interval";
@@ -213,6 +226,8 @@ mod tests {
             "token-bucket 5/second",
             "leaky-bucket 5/second capacity 10",
             "gcra 7/250ms burst 0",
+            "leaky-queue 5/second places 0",
+            "leaky-queue 5/second places 10",
             "unlimited",
         ] {
             let algorithm: Algorithm = text.parse().unwrap();
@@ -252,6 +267,8 @@ mod tests {
             ("sliding-slots 5/second slots 7", "slots"),
             ("sliding-slots 5/second slots", "slots"),
             ("leaky-bucket 5/second capacity 4294967296", "capacity"),
+            ("leaky-queue 5/second", "places"),
+            ("leaky-queue 5/second places -1", "places"),
         ] {
             let error = text.parse::<Algorithm>().unwrap_err();
             assert_eq!(error.field(), field, "{text}");

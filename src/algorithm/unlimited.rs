@@ -39,6 +39,8 @@ impl Step for Unlimited {
 
     fn charge(&self, _: &mut State, _: Micros, _: u32) {}
 
+    fn refund(&self, _: &mut State, _: Micros, _: u32) {}
+
     fn remaining(&self, _: &State, _: Micros) -> u32 {
         u32::MAX
     }

@@ -55,6 +55,13 @@ impl Window {
         }
     }
 
+    pub(super) fn refunded(self, units: u32) -> Self {
+        Self {
+            used: self.used.saturating_sub(units.into()),
+            ..self
+        }
+    }
+
     pub(super) fn remaining(self, limit: u32) -> u32 {
         u32::try_from(self.used).map_or(0, |used| limit.saturating_sub(used))
     }

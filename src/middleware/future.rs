@@ -1,7 +1,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -12,6 +12,7 @@ use tower_service::Service;
 use super::ResponseBody;
 use super::gate::{Gate, Question, Ruling};
 use super::nesting::Within;
+use super::turn::Turn;
 use crate::response::Fields;
 
 pin_project! {
@@ -37,6 +38,13 @@ pin_project! {
         Waiting {
             // Both boxed, since most futures never wait and all would be as large as this.
             question: Option<Box<Question>>,
+            gate: Arc<Gate>,
+            held: Option<Box<(S, Req)>>,
+        },
+        Held {
+            turn: Option<Box<Turn>>,
+            is_its_turn: bool,
+            fields: Option<Fields>,
             gate: Arc<Gate>,
             held: Option<Box<(S, Req)>>,
         },
@@ -72,6 +80,25 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
         }
     }
 
+    /// `inner` is not ready: while its request waits for its turn, others may be served.
+    pub(super) fn held(
+        turn: Turn,
+        fields: Option<Fields>,
+        gate: Arc<Gate>,
+        inner: S,
+        request: Req,
+    ) -> Self {
+        Self {
+            state: State::Held {
+                turn: Some(Box::new(turn)),
+                is_its_turn: false,
+                fields,
+                gate,
+                held: Some(Box::new((inner, request))),
+            },
+        }
+    }
+
     pub(super) fn waiting(
         question: Box<Question>,
         gate: Arc<Gate>,
@@ -90,7 +117,7 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
 
 impl<S, B, R> Future for ResponseFuture<S, Request<B>>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
     R: Body,
     R::Data: From<Bytes>,
 {
@@ -122,10 +149,47 @@ where
                         Ruling::Refuse(response) => State::Refused {
                             response: Some(response),
                         },
+                        Ruling::Hold(turn, fields) => {
+                            let (ready_inner, request) = *held.take().expect(AGAIN);
+                            let not_ready = ready_inner.clone();
+                            State::Held {
+                                turn: Some(Box::new(turn)),
+                                is_its_turn: false,
+                                fields,
+                                gate: Arc::clone(gate),
+                                held: Some(Box::new((not_ready, request))),
+                            }
+                        }
                         Ruling::Wait(unanswered) => {
                             *question = Some(unanswered);
                             return Poll::Pending;
                         }
+                    }
+                }
+                StateProj::Held {
+                    turn,
+                    is_its_turn,
+                    fields,
+                    gate,
+                    held,
+                } => {
+                    if !*is_its_turn {
+                        ready!(turn.as_deref_mut().expect(AGAIN).poll(cx));
+                        *is_its_turn = true;
+                    }
+                    let (inner, _) = held.as_deref_mut().expect(AGAIN);
+                    ready!(inner.poll_ready(cx))?;
+                    let (mut inner, request) = *held.take().expect(AGAIN);
+                    let gate = gate.id();
+                    let _within = Within::enter(gate);
+                    let future = inner.call(request);
+                    let fields = fields.take();
+                    // Those behind it go on once it has gone.
+                    drop(turn.take());
+                    State::Calling {
+                        future,
+                        fields,
+                        gate,
                     }
                 }
                 StateProj::Calling {

@@ -1,5 +1,6 @@
 use std::mem;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use http::{Extensions, Request, Response, StatusCode};
 use super::OverLimit;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
+use super::turn::{Lines, Turn};
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
@@ -29,6 +31,8 @@ pub(super) struct Gate {
     lists: Lists,
     /// Whether a policy lets requests over its limit go on.
     is_soft: bool,
+    /// The policy whose requests wait for their turn, and those that do.
+    queue: Option<(usize, Arc<Lines>)>,
     exposes_decision: bool,
     life: Life,
 }
@@ -39,6 +43,8 @@ pub(super) enum Ruling {
     Pass(Option<Fields>),
     /// It is answered with this.
     Refuse(Response<Bytes>),
+    /// It goes on when it is its turn.
+    Hold(Turn, Option<Fields>),
     /// The store has not answered yet.
     Wait(Box<Question>),
 }
@@ -72,6 +78,10 @@ impl Gate {
             store: StoreHealth::default(),
             lists: Lists::default(),
             is_soft: policies.iter().any(Policy::is_soft),
+            queue: policies
+                .iter()
+                .position(Policy::shapes)
+                .map(|policy| (policy, Arc::default())),
             exposes_decision: false,
             life: Life::default(),
         }
@@ -171,7 +181,7 @@ impl Gate {
 
     /// Whether anybody is told the numbers of a request that goes on.
     fn wants_numbers(&self) -> bool {
-        self.answers.tell_numbers() || self.exposes_decision || self.is_soft
+        self.answers.tell_numbers() || self.exposes_decision || self.is_soft || self.queue.is_some()
     }
 
     /// Goes on with a question to which the store had no answer, as [`ask`](Self::ask) does.
@@ -237,7 +247,26 @@ impl Gate {
         if self.exposes_decision {
             request.insert(self.limiter.decision(outcomes.clone()));
         }
-        Ruling::Pass(self.answers.allowed(charges, outcomes))
+        let fields = self.answers.allowed(charges, outcomes);
+        match self.turn(charges, outcomes) {
+            None => Ruling::Pass(fields),
+            Some(turn) => Ruling::Hold(turn, fields),
+        }
+    }
+
+    /// The turn of a request that was allowed, if it has to wait for one.
+    fn turn(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Turn> {
+        let (queue, lines) = self.queue.as_ref()?;
+        let charge = charges.iter().find(|charge| charge.policy == *queue)?;
+        if charge.cost == 0 {
+            return None;
+        }
+        let delay = outcomes.delay();
+        let departure = outcomes.at().saturating_add(delay);
+        let (limiter, charge) = (self.limiter.clone(), *charge);
+        lines.join(charge.key, delay.to_duration(), move || {
+            limiter.give_back(&charge, departure);
+        })
     }
 
     fn let_pass(&self) -> Ruling {

@@ -146,6 +146,7 @@ mod lists;
 mod nesting;
 mod over_limit;
 mod service;
+mod turn;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;

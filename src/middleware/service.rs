@@ -39,6 +39,14 @@ impl<S> RateLimit<S> {
     }
 }
 
+impl<S: Clone> RateLimit<S> {
+    /// The instance that was polled ready may hold a permit or a place in a queue. Dropping it
+    /// gives that back to the others.
+    fn let_others_have_it(&mut self) {
+        self.inner = self.inner.clone();
+    }
+}
+
 impl<S, B, R> Service<Request<B>> for RateLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
@@ -61,10 +69,13 @@ where
                 ResponseFuture::calling(self.inner.call(request), fields, gate)
             }
             Ruling::Refuse(response) => {
-                // The instance that was polled ready may hold a permit or a place in a queue.
-                // Dropping it gives that back to the others.
-                self.inner = self.inner.clone();
+                self.let_others_have_it();
                 ResponseFuture::refused(response)
+            }
+            Ruling::Hold(turn, fields) => {
+                self.let_others_have_it();
+                let gate = Arc::clone(&self.gate);
+                ResponseFuture::held(turn, fields, gate, self.inner.clone(), request)
             }
             Ruling::Wait(question) => {
                 // The instance that was polled ready is the one to be called; its clone is not

@@ -131,6 +131,11 @@ impl<R> Policy<R> {
         !matches!(self.algorithm, Algorithm::Unlimited)
     }
 
+    /// Whether it holds requests until it is their turn.
+    pub(crate) fn shapes(&self) -> bool {
+        matches!(self.algorithm, Algorithm::LeakyQueue(_))
+    }
+
     /// How it is enforced.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm

@@ -54,6 +54,10 @@ impl From<Quota> for Period {
 }
 
 impl Period {
+    pub(crate) fn length(self) -> Duration {
+        self.0
+    }
+
     pub(crate) fn quota(self, limit: u32) -> Result<Quota, ConfigError> {
         Quota::new(limit, self.0)
     }

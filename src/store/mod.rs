@@ -16,8 +16,9 @@ pub use self::reply::Reply;
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::answered;
 
+use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::error::{ConfigError, StoreError};
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::policy::Policy;
 
@@ -60,6 +61,53 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
                 Reply::later(async move { Verdict::of(&charges, answer.await) })
             }
         }
+    }
+
+    /// Tells what [`charge`](Self::charge) would tell of these charges, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell. Unless a store says otherwise, it does not know how to.
+    fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Gives back so much of what each key was charged last under its policy, and at most what is
+    /// used of it: see [`Algorithm::refund`](crate::Algorithm::refund).
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it was given back. Unless a store says otherwise, it does
+    /// not know how to.
+    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Makes each key as good as new under its policy, whatever the cost.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it is. Unless a store says otherwise, it does not know how
+    /// to.
+    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Gives a place in a [`LeakyQueue`](crate::LeakyQueue) back: that of the request which was
+    /// charged this, was to leave at this moment, and has gone away. Only the last place can be
+    /// given back; if others have come behind it, it passes unused.
+    ///
+    /// Unless a store says otherwise, all places pass unused.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell; then it passes unused too.
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+        let _ = (charge, departure);
+        Reply::Now(Ok(()))
     }
 }
 

@@ -25,6 +25,7 @@ mod readiness;
 mod refusal_options;
 mod refusals;
 mod scene;
+mod shaping;
 mod shared_caches;
 mod slow_store;
 mod soft;

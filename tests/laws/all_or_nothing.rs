@@ -135,12 +135,24 @@ fn mixed() -> impl Strategy<Value = Mixed> {
     })
 }
 
+fn is_queue(subject: &Subject) -> bool {
+    matches!(subject.algorithm, Algorithm::LeakyQueue(_))
+}
+
 impl Mixed {
+    /// Of two queues, which are refused together, the second is left out.
     fn subjects(&self) -> Vec<Subject> {
         let policies = self.policies.iter();
-        policies
+        let mut subjects: Vec<Subject> = policies
             .map(|(algorithm, numbers)| MOUNTED[*algorithm](numbers))
-            .collect()
+            .collect();
+        let mut has_queue = false;
+        subjects.retain(|subject| {
+            let is_second = is_queue(subject) && has_queue;
+            has_queue |= is_queue(subject);
+            !is_second
+        });
+        subjects
     }
 
     fn play(&self, mut each: impl FnMut(&Policies, Asked, &Decision) -> Holds) -> Holds {

@@ -11,13 +11,15 @@ mod laws;
 mod models;
 mod mount;
 mod property;
+mod queue;
 mod state;
 mod stepping_back;
 mod subject;
+mod verbs;
 
 use tower_ratelimit::{
-    AnchoredWindow, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingSlots, SlidingWindow,
-    TokenBucket,
+    AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog, SlidingSlots,
+    SlidingWindow, TokenBucket,
 };
 
 use crate::mount::mount;
@@ -57,6 +59,10 @@ mount! {
     leaky_bucket: |n| Subject::new(
         LeakyBucket::of(n.quota()).capacity(n.size),
         bucket::Bucket { limit: n.limit, period: n.period, burst: n.size },
+    );
+    leaky_queue: |n| Subject::new(
+        LeakyQueue::of(n.quota()).places(n.size.saturating_sub(1)),
+        bucket::Bucket { limit: n.limit, period: n.period, burst: n.size.max(1) },
     );
     token_bucket_by_interval: |n| Subject::new(
         TokenBucket::of(n.quota()).burst(n.size).by_interval(),

@@ -41,6 +41,15 @@ pub(crate) trait Driver: Sized {
     /// Decides at this moment, in microseconds since the epoch.
     fn decide(&mut self, at: u64, cost: u32) -> Seen;
 
+    /// What `decide` would tell.
+    fn peek(&mut self, at: u64, cost: u32) -> Seen;
+
+    /// Gives back what was charged last.
+    fn refund(&mut self, at: u64, units: u32);
+
+    /// Makes the key new.
+    fn reset(&mut self, at: u64);
+
     /// Another key with the same past; what is asked of one does not touch the other.
     fn fork(&self) -> Self;
 
@@ -75,6 +84,22 @@ impl Driver for Step {
         Seen::from(&outcome)
     }
 
+    fn peek(&mut self, at: u64, cost: u32) -> Seen {
+        let (outcome, _) = self
+            .algorithm
+            .step(self.state.clone(), Micros::new(at), cost);
+        Seen::from(&outcome)
+    }
+
+    fn refund(&mut self, at: u64, units: u32) {
+        let state = self.state.clone();
+        self.state = self.algorithm.refund(state, Micros::new(at), units);
+    }
+
+    fn reset(&mut self, _: u64) {
+        self.state = State::NEW;
+    }
+
     fn fork(&self) -> Self {
         self.clone()
     }
@@ -99,6 +124,21 @@ impl Driver for Memory {
         Seen::from(outcome)
     }
 
+    fn peek(&mut self, at: u64, cost: u32) -> Seen {
+        self.0.clock.set_micros(Micros::new(at));
+        let decision = self.0.limiter.peek_now("key", cost);
+        let (_, outcome) = decision.binding().expect("one policy was asked");
+        Seen::from(outcome)
+    }
+
+    fn refund(&mut self, at: u64, units: u32) {
+        self.0.live(at, Verb::Refund(units));
+    }
+
+    fn reset(&mut self, at: u64) {
+        self.0.live(at, Verb::Reset);
+    }
+
     fn fork(&self) -> Self {
         Self(self.0.fork())
     }
@@ -110,7 +150,14 @@ pub(crate) struct Policies {
     algorithms: Vec<Algorithm>,
     clock: ManualClock,
     limiter: Limiter,
-    past: Vec<(u64, u32)>,
+    past: Vec<(u64, Verb)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Charge(u32),
+    Refund(u32),
+    Reset,
 }
 
 impl Policies {
@@ -129,17 +176,30 @@ impl Policies {
     }
 
     pub(crate) fn decide(&mut self, at: u64, cost: u32) -> Decision {
-        self.past.push((at, cost));
+        self.past.push((at, Verb::Charge(cost)));
         self.clock.set_micros(Micros::new(at));
         self.limiter.check_now("key", cost)
+    }
+
+    fn live(&mut self, at: u64, verb: Verb) {
+        if let Verb::Charge(cost) = verb {
+            let _ = self.decide(at, cost);
+            return;
+        }
+        self.past.push((at, verb));
+        self.clock.set_micros(Micros::new(at));
+        match verb {
+            Verb::Refund(units) => self.limiter.refund_now("key", units),
+            _ => self.limiter.reset_now("key"),
+        }
     }
 
     /// Lives through the past once more in another store: in the same store, a fork's look into
     /// the future would make the store forget the key as idle.
     pub(crate) fn fork(&self) -> Self {
         let mut fork = Self::new(self.algorithms.clone());
-        for &(at, cost) in &self.past {
-            let _ = fork.decide(at, cost);
+        for &(at, verb) in &self.past {
+            fork.live(at, verb);
         }
         fork
     }

@@ -71,6 +71,21 @@ impl Model {
         }
     }
 
+    /// What was admitted last is taken out, as if it had never been asked for.
+    pub(crate) fn refund(&mut self, at: u64, units: u32) {
+        self.rule.step_back(&mut self.admitted, at.into());
+        let mut left = i128::from(units);
+        while let Some(last) = self.admitted.last_mut() {
+            let given_back = left.min(last.cost);
+            last.cost -= given_back;
+            left -= given_back;
+            if last.cost > 0 {
+                break;
+            }
+            self.admitted.pop();
+        }
+    }
+
     fn charge(&mut self, at: i128, cost: i128) {
         self.rule.forget(&mut self.admitted, at);
         self.admitted.push(Admitted { at, cost });

@@ -63,6 +63,10 @@ impl Step for FixedWindow {
         *kept = self.window_at(now, *kept).charged(cost);
     }
 
+    fn refund(&self, kept: &mut Window, now: Micros, units: u32) {
+        *kept = self.window_at(now, *kept).refunded(units);
+    }
+
     fn remaining(&self, kept: &Window, now: Micros) -> u32 {
         self.window_at(now, *kept).remaining(self.limit())
     }

@@ -90,7 +90,12 @@ impl Gcra {
     }
 
     pub(super) fn with_rule<W: WithRule>(self, act: W) -> W::Result {
-        act.of_two_widths(self.rule(), self.narrow_rule())
+        act.of_two_widths(self.rule(false), self.narrow_rule(false))
+    }
+
+    /// With the same rule, under which requests wait for their turn.
+    pub(super) fn with_queue<W: WithRule>(self, act: W) -> W::Result {
+        act.of_two_widths(self.rule(true), self.narrow_rule(true))
     }
 
     /// The time between two requests at the steady rate, rounded up to whole microseconds;

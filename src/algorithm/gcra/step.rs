@@ -8,6 +8,9 @@ use crate::clock::Micros;
 pub(crate) struct Drain<N> {
     gcra: Gcra,
     capacity: N,
+    /// Whether requests wait for their turn: then the debt before a request is its place in the
+    /// queue.
+    holds: bool,
 }
 
 /// What was owed at one moment, in parts of a request: see `Gcra::parts`.
@@ -98,19 +101,21 @@ impl Parts for u64 {
 
 impl Gcra {
     /// The rule, in numbers that hold any debt, whoever has left it.
-    pub(super) fn rule(self) -> Drain<u128> {
+    pub(super) fn rule(self, holds: bool) -> Drain<u128> {
         Drain {
             gcra: self,
             capacity: u128::product(self.limit().into(), self.parts),
+            holds,
         }
     }
 
     /// The rule in narrower numbers, if they hold what it leaves itself.
-    pub(super) fn narrow_rule(self) -> Option<Drain<u64>> {
-        let capacity = u64::try_from(self.rule().capacity).ok()?;
+    pub(super) fn narrow_rule(self, holds: bool) -> Option<Drain<u64>> {
+        let capacity = u64::try_from(self.rule(holds).capacity).ok()?;
         (capacity < 1 << 62).then_some(Drain {
             gcra: self,
             capacity,
+            holds,
         })
     }
 
@@ -207,6 +212,25 @@ impl<N: Parts> Step for Drain<N> {
         };
     }
 
+    fn refund(&self, debt: &mut Debt<N>, now: Micros, units: u32) {
+        let owed = self.owed(debt, now);
+        *debt = Debt {
+            at: now.get(),
+            owed: owed.saturating_minus(self.in_parts(units)),
+        };
+    }
+
+    /// All who have come later have added to the debt: it is the last turn if the debt before it
+    /// drains when its request was to leave.
+    fn give_back(&self, debt: &mut Debt<N>, now: Micros, cost: u32, departure: Micros) {
+        let (owed, turn) = (self.owed(debt, now), self.in_parts(cost));
+        let before = owed.saturating_minus(turn);
+        let leaves = now.saturating_add(self.gcra.time_to_drain(before.widened()));
+        if self.holds && owed >= turn && leaves == departure {
+            self.refund(debt, now, cost);
+        }
+    }
+
     fn remaining(&self, debt: &Debt<N>, now: Micros) -> u32 {
         let free = self.capacity.saturating_minus(self.owed(debt, now));
         let (whole, _) = self.gcra.divided(free.widened());
@@ -225,6 +249,14 @@ impl<N: Parts> Step for Drain<N> {
         let room = self.in_parts(self.limit() - cost);
         let excess = self.owed(debt, now).saturating_minus(room);
         self.gcra.time_to_drain(excess.widened())
+    }
+
+    fn delay(&self, debt: &Debt<N>, now: Micros, cost: u32) -> Micros {
+        if !self.holds {
+            return Micros::ZERO;
+        }
+        let before = self.owed(debt, now).saturating_minus(self.in_parts(cost));
+        self.gcra.time_to_drain(before.widened())
     }
 
     fn effective_window(&self, debt: &Debt<N>, now: Micros) -> Micros {

@@ -150,6 +150,25 @@ impl Step for SlidingLog {
         }
     }
 
+    fn refund(&self, state: &mut State, now: Micros, units: u32) {
+        let log = Log::of(state);
+        let expired = self.expired(log, now);
+        let before = log.total(expired);
+        let all = log.total(log.entries.len());
+        let left = all.saturating_sub(units.into()).max(before);
+        // The newest entries go; the last that stays may stand for less than it did.
+        let stay = log.entries.partition_point(|[_, total]| *total < left);
+        let stay = if left > before { stay + 1 } else { expired };
+        let forgotten = state.words().len() / 2 - log.entries.len();
+        let words = state.words_mut();
+        words.truncate(1 + 2 * (forgotten + stay));
+        if stay > expired
+            && let Some([_, total]) = words[1..].as_chunks_mut().0.last_mut()
+        {
+            *total = left;
+        }
+    }
+
     fn remaining(&self, state: &State, now: Micros) -> u32 {
         let count = self.count(Log::of(state), now);
         u32::try_from(count).map_or(0, |count| self.limit().saturating_sub(count))

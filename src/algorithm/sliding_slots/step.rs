@@ -149,6 +149,20 @@ impl Step for SlidingSlots {
         }
     }
 
+    fn refund(&self, state: &mut State, now: Micros, units: u32) {
+        let mut left = u64::from(units);
+        let newest_first: Vec<_> = self.counting(state, now).rev().collect();
+        let places = self.places();
+        let Some((_, counts)) = state.words_mut().split_first_mut() else {
+            return;
+        };
+        for (slot, count) in newest_first {
+            let given_back = count.min(left);
+            counts[place(slot, places)] = count - given_back;
+            left -= given_back;
+        }
+    }
+
     fn remaining(&self, state: &State, now: Micros) -> u32 {
         let sum = self.sum(state, now);
         u32::try_from(sum).map_or(0, |sum| self.limit().saturating_sub(sum))

@@ -118,6 +118,13 @@ impl Step for SlidingWindow {
         kept.current += u64::from(cost);
     }
 
+    fn refund(&self, kept: &mut Windows, now: Micros, units: u32) {
+        *kept = self.windows_at(now, *kept);
+        let of_previous = u64::from(units).saturating_sub(kept.current);
+        kept.current = kept.current.saturating_sub(units.into());
+        kept.previous = kept.previous.saturating_sub(of_previous);
+    }
+
     fn remaining(&self, kept: &Windows, now: Micros) -> u32 {
         let free = self.free(self.windows_at(now, *kept), now) / u128::from(self.period());
         free.try_into().unwrap_or(self.limit())

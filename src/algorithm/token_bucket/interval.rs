@@ -119,6 +119,11 @@ impl Step for ByInterval {
         kept.tokens += u64::from(cost);
     }
 
+    fn refund(&self, kept: &mut Missing, now: Micros, units: u32) {
+        *kept = self.missing_at(now, *kept);
+        kept.tokens = kept.tokens.saturating_sub(units.into());
+    }
+
     fn remaining(&self, kept: &Missing, now: Micros) -> u32 {
         let missing = self.missing_at(now, *kept).tokens;
         u32::try_from(missing).map_or(0, |missing| self.limit().saturating_sub(missing))

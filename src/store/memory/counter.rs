@@ -34,6 +34,15 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: &mut Told<'_>,
     ) -> Result<(), Changed>;
 
+    /// Tells of a request as if it was charged.
+    fn foretell(
+        &self,
+        glance: &Glance,
+        ask: Ask,
+        now: Micros,
+        told: &mut Told<'_>,
+    ) -> Result<(), Changed>;
+
     /// Locks the page, if nothing has changed since the glance.
     fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed>;
 
@@ -69,8 +78,22 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// Lets the table grow, if it has to. No page may be locked.
     fn grow(&self, now: Micros);
 
+    /// Changes what is kept of a key, if anything is.
+    fn amend(&self, ask: Ask, clock: &dyn Clock, amendment: Amendment);
+
     /// How full it is.
     fn fill(&self) -> Fill;
+}
+
+/// What is changed of a key, in place of deciding about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Amendment {
+    /// So much of what it was charged is given back.
+    Refund(u32),
+    /// The turn of a request of this cost, which was to leave at this moment, is given back.
+    GiveBack(u32, Micros),
+    /// It is as good as new.
+    Reset,
 }
 
 /// Which requests are to be told about.
@@ -187,6 +210,19 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         })
     }
 
+    fn foretell(
+        &self,
+        glance: &Glance,
+        ask: Ask,
+        now: Micros,
+        told: &mut Told<'_>,
+    ) -> Result<(), Changed> {
+        let mut kept = self.look(glance, ask, now, S::Kept::clone)?;
+        self.rule().charge(&mut kept, now, ask.cost);
+        self.tell(&kept, ask, now, true, glance.counted, Some(told));
+        Ok(())
+    }
+
     fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed> {
         let page = self.page(glance);
         page.version.lock(glance.seen()).ok_or(Changed)
@@ -243,6 +279,10 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
 
     fn grow(&self, now: Micros) {
         self.grow(now);
+    }
+
+    fn amend(&self, ask: Ask, clock: &dyn Clock, amendment: Amendment) {
+        self.amend(ask, || clock.now().min(self.until()), amendment);
     }
 
     fn fill(&self) -> Fill {

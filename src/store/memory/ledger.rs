@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::counter::{ATTEMPTS, Counter, Told, Wanted};
+use super::counter::{ATTEMPTS, Amendment, Counter, Told, Wanted};
 use super::seed::Seed;
 use super::table::{Ask, Changed, Counted, Glance, NoRoom};
 use super::version::Lock;
@@ -75,6 +75,27 @@ impl MemoryLedger {
         self.decide_one(policy, self.ask(key, cost), None)
     }
 
+    /// Gives back what each charge says; see [`Ledger::refund`].
+    pub fn refund_now(&self, charges: &[Charge]) {
+        for charge in charges {
+            self.amend(charge.policy, &charge.key, Amendment::Refund(charge.cost));
+        }
+    }
+
+    /// Makes each charge's key as good as new under its policy.
+    pub fn reset_now(&self, charges: &[Charge]) {
+        for charge in charges {
+            self.amend(charge.policy, &charge.key, Amendment::Reset);
+        }
+    }
+
+    fn amend(&self, policy: usize, key: &Key, amendment: Amendment) {
+        if let Some(opened) = self.policies.get(policy) {
+            let ask = self.ask(key, 0);
+            opened.counter.amend(ask, &*self.clock, amendment);
+        }
+    }
+
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
         match charges {
             [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
@@ -97,7 +118,24 @@ impl MemoryLedger {
         counter.decide(ask, &*self.clock, told)
     }
 
+    /// Tells what [`charge_now`](Self::charge_now) would tell, and charges nothing.
+    pub fn peek_now(&self, charges: &[Charge]) -> Outcomes {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        self.decide_as(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
+        outcomes
+    }
+
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        self.decide_as(charges, wanted, Purpose::Charge, outcomes)
+    }
+
+    fn decide_as(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        purpose: Purpose,
+        outcomes: &mut Outcomes,
+    ) -> bool {
         // Of a policy that was never opened nothing is known, and nothing is told.
         if charges
             .iter()
@@ -109,6 +147,7 @@ impl MemoryLedger {
             parts: SmallVec::new(),
             clock: &*self.clock,
             wanted,
+            purpose,
             disturbed: 0,
         };
         for &policy in &self.order_of_locking {
@@ -141,8 +180,15 @@ struct Decision<'a> {
     parts: SmallVec<[Part<'a>; 8]>,
     clock: &'a dyn Clock,
     wanted: Wanted,
+    purpose: Purpose,
     /// How often it had to be made anew.
     disturbed: u32,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Purpose {
+    Charge,
+    Peek,
 }
 
 /// A decision that was disturbed so often waits for its turn on each page in place of starting
@@ -196,7 +242,7 @@ impl Decision<'_> {
             *now = self.time();
         }
         let now = *now;
-        if self.latest(|part| part.ask.cost > 0) > now {
+        if self.purpose == Purpose::Charge && self.latest(|part| part.ask.cost > 0) > now {
             self.step_back(now)?;
             return Err(Changed);
         }
@@ -205,6 +251,9 @@ impl Decision<'_> {
         for part in &mut self.parts {
             part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
             allowed &= part.allowed || part.is_soft;
+        }
+        if allowed && self.purpose == Purpose::Peek {
+            return self.foretell(now, outcomes);
         }
         // Those that are charged are told afterwards.
         for part in self
@@ -227,6 +276,25 @@ impl Decision<'_> {
             self.charge(now, outcomes)?;
         }
         Ok(allowed)
+    }
+
+    /// Tells of a request that would be allowed.
+    fn foretell(&self, now: Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
+        for part in &self.parts {
+            let mut told = Told {
+                wanted: Wanted::Everything,
+                policy: part.policy,
+                outcomes,
+            };
+            let (glance, ask) = (&part.glance, part.ask);
+            if part.charges() {
+                part.counter.foretell(glance, ask, now, &mut told)?;
+            } else {
+                part.counter
+                    .tell(glance, ask, now, part.allowed, &mut told)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Locks every page, if none has changed since it was seen.
@@ -358,6 +426,26 @@ impl Ledger for MemoryLedger {
             return Reply::Now(Ok(Verdict::Allowed));
         }
         Reply::Now(Ok(Verdict::Denied(outcomes)))
+    }
+
+    fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        Reply::Now(Ok(self.peek_now(charges)))
+    }
+
+    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.refund_now(charges);
+        Reply::Now(Ok(()))
+    }
+
+    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.reset_now(charges);
+        Reply::Now(Ok(()))
+    }
+
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+        let amendment = Amendment::GiveBack(charge.cost, departure);
+        self.amend(charge.policy, &charge.key, amendment);
+        Reply::Now(Ok(()))
     }
 }
 

@@ -1,10 +1,14 @@
 //! Policies and a store, put together into something that decides.
 
+mod verbs;
+
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "http")]
+use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
@@ -128,6 +132,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.admit(charges)
     }
 
+    /// Gives back the last place in a queue, whose request was to leave then and has gone away.
+    /// Nobody waits for it.
+    #[cfg(feature = "http")]
+    pub(crate) fn give_back(&self, charge: &Charge, departure: Micros) {
+        if let Reply::Later(given_back) = self.ledger.give_back(charge, departure)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(given_back);
+        }
+    }
+
     #[cfg(feature = "http")]
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
@@ -236,5 +251,26 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";
         return Err(ConfigError::new("policies", "empty", remedy));
     }
-    check_names(&policies.iter().map(Policy::name))
+    check_names(&policies.iter().map(Policy::name))?;
+    check_queues(policies)
+}
+
+/// Refuses queues that could not keep their promise.
+fn check_queues(policies: &[Policy]) -> Result<(), ConfigError> {
+    let mut queues = policies.iter().filter(|policy| policy.shapes());
+    let Some(queue) = queues.next() else {
+        return Ok(());
+    };
+    if queue.is_soft() {
+        let remedy = "let it not be soft: what is over its limit would overtake those who wait";
+        return Err(ConfigError::quoting("leaky queue", queue.name(), remedy));
+    }
+    match queues.next() {
+        None => Ok(()),
+        Some(second) => {
+            let remedy = "leave one queue: a request that waits for its turn in one would miss it in \
+                          the other; give the others an algorithm that only counts";
+            Err(ConfigError::quoting("leaky queue", second.name(), remedy))
+        }
+    }
 }

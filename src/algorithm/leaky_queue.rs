@@ -1,0 +1,149 @@
+//! The leaky bucket as a queue: requests wait for their turn, and leave at a steady rate.
+
+use std::time::Duration;
+
+use super::Gcra;
+use crate::clock::Micros;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// A queue that requests leave one by one, at the quota's rate and never faster; one that finds all
+/// places taken is denied.
+///
+/// ```text
+///      5 a second, 2 places       ● arrives and leaves   ◌ arrives   ● leaves   ○ denied
+///
+///      ●◌◌○ ●    ●   ◌ ●    ●
+///     ─┼────┼────┼────┼────┼────┼────┼────┼────┼──
+///      0   0.2  0.4  0.6  0.8   1   1.2  1.4  1.6 s
+/// ```
+///
+/// This algorithm shapes: an allowed request is held for [`Outcome::delay`](crate::Outcome::delay),
+/// and then goes on. A [`RateLimitLayer`](crate::RateLimitLayer) holds it; whoever asks a
+/// [`Limiter`](crate::Limiter) is told how long to wait.
+///
+/// - **Choose it** in front of something that must not be hurried, such as a slow backend or
+///   somebody else's API with a strict rate, when clients would rather wait than ask again.
+/// - **Keeps** what a [`Gcra`] keeps: 24 bytes for each key. Every request that waits is held in
+///   memory by the layer: the places bound how many of a key.
+/// - **Admits** one request at once and as many as there are places behind it; in a closed span of
+///   length `x` at most `1 + ⌊limit · x / period⌋` leave. A request of cost `c` takes `c` turns.
+/// - **Tells** a refused client how long until there is a place for it.
+///
+/// It decides as [`Gcra`] does with a burst of one more than the places.
+///
+/// How many may wait has to be said, as a number or as a time:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_ratelimit::LeakyQueue;
+///
+/// let by_places = LeakyQueue::per_second(5).places(10);
+/// let by_wait = LeakyQueue::per_second(5).longest_wait(Duration::from_secs(2))?;
+/// assert_eq!(by_wait, by_places);
+/// assert_eq!("5/second places 10".parse(), Ok(by_places));
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeakyQueue(Gcra);
+
+/// The rate at which requests leave a [`LeakyQueue`], of which it has not been said how many may
+/// wait: [`places`](Self::places) or [`longest_wait`](Self::longest_wait) says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "say how many may wait: `.places(10)`, or how long: `.longest_wait(Duration)`"]
+pub struct Outflow(Quota);
+
+impl LeakyQueue {
+    /// This many leave in a second, one by one.
+    pub const fn per_second(limit: u32) -> Outflow {
+        Self::of(Quota::per_second(limit))
+    }
+
+    /// This many leave in a minute, one by one.
+    pub const fn per_minute(limit: u32) -> Outflow {
+        Self::of(Quota::per_minute(limit))
+    }
+
+    /// This many leave in an hour, one by one.
+    pub const fn per_hour(limit: u32) -> Outflow {
+        Self::of(Quota::per_hour(limit))
+    }
+
+    /// This many leave in a day of 24 hours, one by one.
+    pub const fn per_day(limit: u32) -> Outflow {
+        Self::of(Quota::per_day(limit))
+    }
+
+    /// They leave at this rate.
+    pub const fn of(quota: Quota) -> Outflow {
+        Outflow(quota)
+    }
+
+    /// This many leave in this period, one by one.
+    ///
+    /// # Errors
+    ///
+    /// When the period is shorter than 1 ms, longer than 366 days, or not a whole number of
+    /// microseconds.
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "named as the other algorithms' is; it makes no queue before its places are said"
+    )]
+    pub fn new(limit: u32, period: Duration) -> Result<Outflow, ConfigError> {
+        Quota::new(limit, period).map(Self::of)
+    }
+
+    /// How many requests of cost 1 may wait behind one that goes on at once.
+    pub const fn waiting(&self) -> u32 {
+        self.0.size() - 1
+    }
+
+    /// The rate at which requests leave.
+    pub const fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    /// The time between two requests that leave, rounded up to whole microseconds; `None` for a
+    /// rate of 0, under which everything is denied.
+    pub fn interval(&self) -> Option<Duration> {
+        self.0.emission_interval()
+    }
+
+    pub(super) const fn as_gcra(self) -> Gcra {
+        self.0
+    }
+}
+
+impl Outflow {
+    /// So many may wait behind one that goes on at once; at most 2^32 − 2. With 0 nobody waits, and
+    /// whoever comes too early is denied.
+    pub const fn places(self, places: u32) -> LeakyQueue {
+        LeakyQueue(Gcra::of(self.0).burst(places.saturating_add(1)))
+    }
+
+    /// As many may wait as leave within this time: `⌊limit · wait / period⌋`.
+    ///
+    /// # Errors
+    ///
+    /// When that is none, so that the wait is shorter than the time between two requests; when it is
+    /// more than 2^32 − 2.
+    pub fn longest_wait(self, wait: Duration) -> Result<LeakyQueue, ConfigError> {
+        let period = u128::from(self.0.period_micros().get());
+        let places = wait.as_micros().saturating_mul(self.0.limit().into()) / period;
+        match u32::try_from(places) {
+            Ok(places) if (1..u32::MAX).contains(&places) => Ok(self.places(places)),
+            _ => {
+                let interval = Gcra::of(self.0).emission_interval();
+                let interval = interval.unwrap_or(Micros::LONGEST.to_duration());
+                let remedy = format!(
+                    "give at least the time between two requests, {interval:?}, and at most 2^32 - 2 of them",
+                );
+                Err(ConfigError::new(
+                    "longest wait",
+                    format_args!("{wait:?}"),
+                    remedy,
+                ))
+            }
+        }
+    }
+}

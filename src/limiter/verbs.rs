@@ -1,0 +1,143 @@
+//! What else a limiter can be asked.
+
+use std::sync::Arc;
+
+use super::Limiter;
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::key::IntoKey;
+use crate::store::{Ledger, answered};
+
+impl Limiter {
+    /// What [`check_now`](Self::check_now) would decide, charging nothing.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+    ///     .build()?;
+    ///
+    /// let batch = limiter.peek_now("ann", 8);
+    /// assert!(batch.is_allowed());
+    /// assert_eq!(batch.binding().unwrap().1.remaining(), 2);
+    /// assert_eq!(limiter.peek_now("ann", 0).binding().unwrap().1.remaining(), 10);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn peek_now(&self, key: impl IntoKey, cost: u32) -> Decision {
+        let charges = self.charges(key.into_key(), cost);
+        let names = Arc::clone(&self.policies.names);
+        Decision::new(names, self.ledger.peek_now(&charges))
+    }
+
+    /// Gives back so much of what this key was charged last, under every policy, and at most what
+    /// is used: of a window, the counts that still count; of a bucket, the debt. For work that was
+    /// charged and then not done.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+    ///     .build()?;
+    ///
+    /// assert!(limiter.check_now("ann", 10).is_allowed());
+    /// limiter.refund_now("ann", 3);
+    /// assert!(limiter.check_now("ann", 3).is_allowed());
+    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn refund_now(&self, key: impl IntoKey, units: u32) {
+        self.ledger.refund_now(&self.charges(key.into_key(), units));
+    }
+
+    /// Makes this key as good as new under every policy.
+    pub fn reset_now(&self, key: impl IntoKey) {
+        self.ledger.reset_now(&self.charges(key.into_key(), 0));
+    }
+
+    /// Takes as much as there is, up to this much: the units that every policy grants, and the
+    /// decision about them. With nothing to be had that is 0, and the decision is about one unit.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+    ///     .build()?;
+    ///
+    /// assert_eq!(limiter.take_up_to_now("ann", 7).0, 7);
+    /// assert_eq!(limiter.take_up_to_now("ann", 7).0, 3);
+    /// let (none, decision) = limiter.take_up_to_now("ann", 7);
+    /// assert_eq!(none, 0);
+    /// assert!(decision.retry_after().is_some());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn take_up_to_now(&self, key: impl IntoKey, most: u32) -> (u32, Decision) {
+        let key = key.into_key();
+        if most == 0 {
+            return (0, self.peek_now(key, 0));
+        }
+        let mut units = most;
+        loop {
+            let decision = self.check_now(key, units);
+            if decision.is_allowed() {
+                return (units, decision);
+            }
+            // Somebody may take some of it before it is asked for; then it is less next time.
+            match decision.grants().min(units - 1) {
+                0 => return (0, self.peek_now(key, 1)),
+                less => units = less,
+            }
+        }
+    }
+}
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// What [`check`](Self::check) would decide, charging nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell; the in-process store always can.
+    pub fn peek(
+        &self,
+        key: impl IntoKey,
+        cost: u32,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
+        let charges = self.charges(key.into_key(), cost);
+        let reply = self.ledger.peek(&charges);
+        let names = Arc::clone(&self.policies.names);
+        async move {
+            let outcomes = answered(&charges, reply.wait().await)?;
+            Ok(Decision::new(names, outcomes))
+        }
+    }
+
+    /// Gives back so much of what this key was charged last, under every policy, and at most what
+    /// is used; as [`refund_now`](Limiter::refund_now), in any store.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it was given back.
+    pub fn refund(
+        &self,
+        key: impl IntoKey,
+        units: u32,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let reply = self.ledger.refund(&self.charges(key.into_key(), units));
+        reply.wait()
+    }
+
+    /// Makes this key as good as new under every policy.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it is.
+    pub fn reset(
+        &self,
+        key: impl IntoKey,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let reply = self.ledger.reset(&self.charges(key.into_key(), 0));
+        reply.wait()
+    }
+}

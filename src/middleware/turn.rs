@@ -1,0 +1,153 @@
+//! Holds requests until it is their turn.
+//!
+//! A timer alone would not keep the order: it bunches what is due within a millisecond or so. Each
+//! request therefore waits for the one before it as well.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use ahash::RandomState;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::key::Key;
+
+/// The requests that are held, of each key in the order in which they are due.
+#[derive(Default)]
+pub(super) struct Lines {
+    of: Mutex<HashMap<Key, Line, RandomState>>,
+}
+
+/// Those of one key, each with the one to be woken when it comes to the front.
+#[derive(Default)]
+struct Line {
+    places: BTreeMap<Place, Option<Waker>>,
+    /// How many have joined since the line was empty.
+    joined: u64,
+}
+
+/// When a request is due, and its number among those of its key.
+type Place = (Instant, u64);
+
+/// A request's turn: ready when it may go on. To keep the order it is dropped after the request has
+/// gone on.
+pub(super) struct Turn {
+    lines: Arc<Lines>,
+    key: Key,
+    place: Place,
+    timer: Pin<Box<Sleep>>,
+    /// What becomes of the place if the request goes away and nobody is behind it.
+    give_back: Option<GiveBack>,
+}
+
+type GiveBack = Box<dyn FnOnce() + Send + Sync>;
+
+/// One that is due and does not go on, since nobody polls it, holds up those behind it for so long.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A time that the platform cannot hold is as good as this.
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+impl Lines {
+    /// Puts a request that is due after this time behind those of its key that are due earlier.
+    /// `None` if it can go on at once.
+    ///
+    /// # Panics
+    ///
+    /// Outside a runtime of tokio's that has timers.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        key: Key,
+        delay: Duration,
+        give_back: impl FnOnce() + Send + Sync + 'static,
+    ) -> Option<Turn> {
+        let mut lines = self.lock();
+        if delay.is_zero() && !lines.contains_key(&key) {
+            return None;
+        }
+        let due = Instant::now() + delay.min(FOR_EVER);
+        let timer = Box::pin(sleep_until(due));
+        let line = lines.entry(key).or_default();
+        let place = (due, line.joined);
+        line.joined += 1;
+        line.places.insert(place, None);
+        Some(Turn {
+            lines: Arc::clone(self),
+            key,
+            place,
+            timer,
+            give_back: Some(Box::new(give_back)),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Line, RandomState>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let is_due = self.timer.as_mut().poll(cx).is_ready();
+            let mut lines = self.lines.lock();
+            let Some(line) = lines.get_mut(&self.key) else {
+                return Poll::Ready(());
+            };
+            let is_first = line.places.keys().next() == Some(&self.place);
+            let (due, _) = self.place;
+            if is_due && (is_first || self.timer.deadline() > due) {
+                // It is used now, even if the request goes away before it has gone on.
+                self.give_back = None;
+                return Poll::Ready(());
+            }
+            if let Some(waker) = line.places.get_mut(&self.place) {
+                *waker = Some(cx.waker().clone());
+            }
+            drop(lines);
+            if !is_due {
+                return Poll::Pending;
+            }
+            self.timer.as_mut().reset(Instant::now() + PATIENCE);
+        }
+    }
+}
+
+/// Its request has gone on, or has gone away.
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut lines = self.lines.lock();
+        let Some(line) = lines.get_mut(&self.key) else {
+            return;
+        };
+        let was_first = line.places.keys().next() == Some(&self.place);
+        let was_last = line.places.keys().next_back() == Some(&self.place);
+        line.places.remove(&self.place);
+        let next = line.places.first_entry().filter(|_| was_first);
+        let next = next.and_then(|mut next| next.get_mut().take());
+        if line.places.is_empty() {
+            lines.remove(&self.key);
+        }
+        drop(lines);
+        if let Some(next) = next {
+            next.wake();
+        }
+        if was_last && let Some(give_back) = self.give_back.take() {
+            give_back();
+        }
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}

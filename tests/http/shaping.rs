@@ -1,0 +1,347 @@
+//! Requests that wait for their turn in a leaky queue, under a clock that tokio has paused.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tower::limit::ConcurrencyLimit;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::clock::Clock;
+use tower_ratelimit::{
+    FixedWindow, LeakyQueue, MemoryStore, Micros, Policy, RateLimitLayer, TokenBucket, key,
+};
+
+use crate::exchange::{Answer, answer, everybody, get_with};
+
+/// Tokio's clock, so that the store and the timers agree while it is paused.
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Micros {
+        let start = Duration::from_secs(1_704_067_200);
+        Micros::from(start + self.0.elapsed())
+    }
+}
+
+fn store() -> MemoryStore {
+    MemoryStore::new().clock(TokioClock(Instant::now()))
+}
+
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// After a sleep of this much more, whatever is due has been done.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Five a second by the header `x-user`, with so many places.
+fn queue(places: u32) -> RateLimitLayer {
+    let queue = LeakyQueue::per_second(5).places(places);
+    RateLimitLayer::builder()
+        .policy(Policy::new("queue", queue).key(key::header("x-user")))
+        .store(store())
+        .build()
+        .unwrap()
+}
+
+/// Who has arrived at the inner service, and when.
+#[derive(Clone)]
+struct Arrivals {
+    start: Instant,
+    log: Arc<Mutex<Vec<(u32, Duration)>>>,
+}
+
+impl Arrivals {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            log: Arc::default(),
+        }
+    }
+
+    fn service(
+        &self,
+    ) -> impl Service<
+        Request<()>,
+        Response = Response<Full<bytes::Bytes>>,
+        Error = Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + Sync
+    + 'static {
+        let arrivals = self.clone();
+        service_fn(move |request: Request<()>| {
+            let number = request.headers()["x-number"].to_str().unwrap();
+            let arrival = (number.parse().unwrap(), arrivals.start.elapsed());
+            arrivals.log.lock().unwrap().push(arrival);
+            std::future::ready(Ok(Response::new(Full::default())))
+        })
+    }
+
+    fn log(&self) -> Vec<(u32, Duration)> {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+type Limited = BoxCloneSyncService<Request<()>, Response<Full<bytes::Bytes>>, Infallible>;
+
+fn behind(
+    layer: &RateLimitLayer,
+    arrivals: &Arrivals,
+) -> impl Service<
+    Request<()>,
+    Response = Response<tower_ratelimit::middleware::ResponseBody<Full<bytes::Bytes>>>,
+    Error = Infallible,
+    Future: Send,
+> + Clone
++ Send
++ 'static {
+    layer.layer(Limited::new(arrivals.service()))
+}
+
+fn request(user: u32, number: u32) -> Request<()> {
+    get_with([("x-user", user), ("x-number", number)])
+}
+
+/// Sends a request, and lets it come to its place.
+async fn send<S, B>(service: &S, request: Request<()>) -> JoinHandle<Answer>
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: http_body::Body<Error: std::fmt::Debug> + Send + 'static,
+{
+    let service = service.clone();
+    let sent = tokio::spawn(async move { answer(service.oneshot(request).await.unwrap()) });
+    tokio::task::yield_now().await;
+    sent
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_leaves_one_by_one_and_who_finds_no_place_is_told_the_true_wait() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue(3), &arrivals);
+    let mut sent = Vec::new();
+    for number in 0..4 {
+        sent.push(send(&service, request(1, number)).await);
+    }
+    let refused = send(&service, request(1, 4)).await.await.unwrap();
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.field("retry-after"), Some("1"));
+    assert_eq!(
+        refused.field("ratelimit-policy"),
+        Some(r#""queue";q=4;w=1"#)
+    );
+    for sent in sent {
+        assert_eq!(sent.await.unwrap().status, StatusCode::OK);
+    }
+    let turns: Vec<_> = (0..4).map(|turn| (turn, turn * INTERVAL)).collect();
+    assert_eq!(arrivals.log(), turns);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_wait_that_was_told_there_is_a_place() {
+    let service = behind(&queue(0), &Arrivals::new());
+    send(&service, request(1, 0)).await.await.unwrap();
+    let refused = send(&service, request(1, 1)).await.await.unwrap();
+    let told: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+    sleep(Duration::from_secs(told)).await;
+    let answer = send(&service, request(1, 2)).await.await.unwrap();
+    assert_eq!(answer.status, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_wait_in_queues_of_their_own() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue(1), &arrivals);
+    for (number, user) in [1, 1, 2, 2].into_iter().enumerate() {
+        send(&service, request(user, u32::try_from(number).unwrap())).await;
+    }
+    sleep(INTERVAL + TICK).await;
+    let at_once = Duration::ZERO;
+    let mut log = arrivals.log();
+    log.sort_unstable();
+    let expected = [(0, at_once), (1, INTERVAL), (2, at_once), (3, INTERVAL)];
+    assert_eq!(log, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f72_of_a_hundred_who_wait_those_who_stay_leave_in_order_and_never_two_at_once() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue(100), &arrivals);
+    let mut waiting = Vec::new();
+    for number in 0..=100 {
+        waiting.push(send(&service, request(1, number)).await);
+    }
+    // Any thirty: some at once, some while others leave.
+    let leaves = |number: u32| number % 10 < 3 && number > 0;
+    for (number, sent) in (0..).zip(&waiting) {
+        if leaves(number) && number % 2 == 0 {
+            sent.abort();
+        }
+    }
+    sleep(INTERVAL / 2).await;
+    for (number, sent) in (0..).zip(&waiting) {
+        if leaves(number) {
+            sent.abort();
+        }
+    }
+    sleep(101 * INTERVAL).await;
+    let stay: Vec<_> = (0..=100_u32).filter(|number| !leaves(*number)).collect();
+    // A hole passes unused.
+    let expected: Vec<_> = stay.iter().map(|turn| (*turn, *turn * INTERVAL)).collect();
+    assert_eq!(arrivals.log(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f72_the_last_place_is_given_back_and_a_hole_before_it_is_not() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue(3), &arrivals);
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        waiting.push(send(&service, request(1, number)).await);
+    }
+    waiting[2].abort();
+    tokio::task::yield_now().await;
+    let refused = send(&service, request(1, 4)).await.await.unwrap();
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "a hole");
+
+    waiting[3].abort();
+    tokio::task::yield_now().await;
+    let last = send(&service, request(1, 5)).await;
+    let refused = send(&service, request(1, 6)).await.await.unwrap();
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "one place");
+    assert_eq!(last.await.unwrap().status, StatusCode::OK);
+    let left = [(0, 0), (1, 1), (5, 3)].map(|(number, turn)| (number, turn * INTERVAL));
+    assert_eq!(arrivals.log(), left);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_used_is_not_given_back() {
+    let arrivals = Arrivals::new();
+    let layer = queue(1);
+    let log = arrivals.clone();
+    // The inner service never answers; its clients go away while they wait for it.
+    let stuck = service_fn(move |request: Request<()>| {
+        let number = request.headers()["x-number"].to_str().unwrap();
+        let arrival = (number.parse().unwrap(), log.start.elapsed());
+        log.log.lock().unwrap().push(arrival);
+        pending::<Result<Response<Full<bytes::Bytes>>, Infallible>>()
+    });
+    let service = layer.layer(stuck);
+    let first = send(&service, request(1, 0)).await;
+    let second = send(&service, request(1, 1)).await;
+    sleep(INTERVAL + TICK).await;
+    first.abort();
+    second.abort();
+    tokio::task::yield_now().await;
+    let third = send(&service, request(1, 2)).await;
+    sleep(INTERVAL + TICK).await;
+    third.abort();
+    let expected = [0, 1, 2].map(|number| (number, number * INTERVAL));
+    assert_eq!(arrivals.log(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_costs_more_takes_more_turns() {
+    let arrivals = Arrivals::new();
+    let queue = LeakyQueue::per_second(5).places(9);
+    let layer = RateLimitLayer::builder()
+        .policy(everybody("queue", queue).cost(|head| {
+            let number = head.header("x-number").unwrap();
+            number.parse::<u32>().unwrap() + 1
+        }))
+        .store(store())
+        .build()
+        .unwrap();
+    let service = behind(&layer, &arrivals);
+    let mut sent = Vec::new();
+    for number in 0..3 {
+        sent.push(send(&service, request(1, number)).await);
+    }
+    for sent in sent {
+        sent.await.unwrap();
+    }
+    let turns = [(0, 0), (1, 1), (2, 3)].map(|(number, turn)| (number, turn * INTERVAL));
+    assert_eq!(arrivals.log(), turns);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_denied_by_another_policy_takes_no_turn() {
+    let arrivals = Arrivals::new();
+    let layer = RateLimitLayer::builder()
+        .policy(everybody("queue", LeakyQueue::per_second(5).places(9)))
+        .policy(everybody("day", FixedWindow::per_day(2)))
+        .store(store())
+        .build()
+        .unwrap();
+    let service = behind(&layer, &arrivals);
+    let mut statuses = Vec::new();
+    for number in 0..4 {
+        statuses.push(send(&service, request(1, number)).await);
+    }
+    for (number, sent) in statuses.into_iter().enumerate() {
+        assert_eq!(sent.await.unwrap().status.is_success(), number < 2);
+    }
+    assert_eq!(arrivals.log(), [(0, Duration::ZERO), (1, INTERVAL)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_holds_no_permit_of_the_inner_service() {
+    let arrivals = Arrivals::new();
+    let layer = queue(5);
+    let service = layer.layer(ConcurrencyLimit::new(arrivals.service(), 1));
+    for number in 0..3 {
+        send(&service, request(1, number)).await;
+    }
+    // Another client is not held up by those.
+    let other = send(&service, request(2, 9)).await;
+    let answered = timeout(Duration::from_millis(1), other).await;
+    assert_eq!(answered.unwrap().unwrap().status, StatusCode::OK);
+    sleep(2 * INTERVAL + TICK).await;
+    let first: Vec<_> = arrivals.log().iter().map(|(number, _)| *number).collect();
+    assert_eq!(first, [0, 9, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue(5), &arrivals);
+    send(&service, request(1, 0)).await.await.unwrap();
+    let mut forgotten = Box::pin(service.clone().oneshot(request(1, 1)));
+    let mut nobody = Context::from_waker(std::task::Waker::noop());
+    assert!(matches!(
+        Future::poll(forgotten.as_mut(), &mut nobody),
+        Poll::Pending
+    ));
+    let behind = send(&service, request(1, 2)).await;
+    assert_eq!(behind.await.unwrap().status, StatusCode::OK);
+    let late = 2 * INTERVAL + Duration::from_secs(1);
+    assert_eq!(arrivals.log(), [(0, Duration::ZERO), (2, late)]);
+    // It goes on when somebody polls it again.
+    forgotten.await.unwrap();
+    assert_eq!(arrivals.log().len(), 3);
+}
+
+#[test]
+fn queues_that_could_not_keep_their_promise_are_refused_when_built() {
+    let queue = |name| everybody(name, LeakyQueue::per_second(5).places(1));
+    let two = RateLimitLayer::builder().policies([queue("a"), queue("b")]);
+    let error = two.build().unwrap_err();
+    assert_eq!((error.field(), error.value()), ("leaky queue", r#""b""#));
+    assert!(error.remedy().starts_with("leave one queue"), "{error}");
+    let soft = RateLimitLayer::builder().policy(queue("a").soft());
+    let error = soft.build().unwrap_err();
+    assert!(error.remedy().starts_with("let it not be soft"), "{error}");
+    let others = RateLimitLayer::builder()
+        .policy(queue("a"))
+        .policy(everybody("b", TokenBucket::per_second(1)).soft());
+    assert!(others.build().is_ok());
+}
