@@ -3,6 +3,8 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
+mod attack_lists;
+mod attack_numbers;
 mod axum;
 mod bodies;
 mod combinators;
