@@ -434,6 +434,16 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
         [minute(), hour().soft()],
         [minute(), hour().no_key(NoKey::Skip)],
         [minute(), by_header("hour", FixedWindow::per_hour(100))],
+        // The first refuses those whom the second lets share a quota.
+        [
+            minute().no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED)),
+            hour(),
+        ],
+        // Two types of one name, as of two versions of a crate.
+        [
+            by_user_of_its_own!("minute", FixedWindow::per_minute(10)),
+            by_user_of_its_own!("hour", FixedWindow::per_hour(10)),
+        ],
         [
             Policy::new("minute", FixedWindow::per_minute(10)).key(|_: &Head<'_>| "a"),
             Policy::new("hour", FixedWindow::per_hour(10)).key(|_: &Head<'_>| "a"),
@@ -462,6 +472,22 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     });
     assert_warns_once(&lines, "TRL006", r#"policy "two" beside "one""#);
 }
+
+macro_rules! by_user_of_its_own {
+    ($name:literal, $algorithm:expr) => {{
+        #[derive(Clone)]
+        struct User;
+
+        impl IntoKey for User {
+            fn into_key(self) -> Key {
+                Key::EVERYBODY
+            }
+        }
+
+        Policy::new($name, $algorithm).key(key::extension::<User>())
+    }};
+}
+use by_user_of_its_own;
 
 trait OfSomebodyElse {
     fn key_of_somebody_else(self) -> Policy<Http>;

@@ -80,3 +80,20 @@ impl Drop for Life {
             .say_if(|| saw_one && SHORT.fetch_add(1, Ordering::Relaxed) + 1 >= SHORT_LIVED);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::key::global;
+    use crate::{RateLimitLayer, TokenBucket};
+
+    /// A response may outlive the layer, and be polled within it still when another has the
+    /// layer's place in memory.
+    #[test]
+    fn no_layer_has_the_number_of_one_that_was_dropped() {
+        let layer = || RateLimitLayer::new(global(), TokenBucket::per_second(1));
+        let mut numbers: Vec<_> = (0..100).map(|_| layer().number()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 100);
+    }
+}
