@@ -27,11 +27,11 @@ where
     K: Extracted,
 {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        Ok(self.of.seal(self.plain(head)?))
+        Ok(self.of.seal((self.map)(self.of.take(head)?).extracted()?))
     }
 
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        (self.map)(self.of.take(head)?).extracted()
+        (self.map)(self.of.told(head)?).extracted()
     }
 }
 

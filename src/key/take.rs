@@ -7,6 +7,11 @@ pub trait Take: Send + Sync + 'static {
 
     fn take<'a>(&self, head: &Head<'a>) -> Result<Self::Out<'a>, Missing>;
 
+    /// What lists are compared with: what is taken, unless that stands in for something else.
+    fn told<'a>(&self, head: &Head<'a>) -> Result<Self::Out<'a>, Missing> {
+        self.take(head)
+    }
+
     /// What becomes of the key that is made of it.
     fn seal(&self, plain: Key) -> Key {
         plain

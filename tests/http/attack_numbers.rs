@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tower_ratelimit::clock::Clock;
 use tower_ratelimit::response::Dialect::{Draft03, Draft11, XRateLimit, XRateLimitDashed};
 use tower_ratelimit::response::Reset;
-use tower_ratelimit::clock::Clock;
 use tower_ratelimit::{ManualClock, MemoryStore, Micros, RateLimitLayer};
 
 use crate::exchange::{Behind, Hello, ask, cost, everybody, get_of_cost};
