@@ -74,7 +74,7 @@ impl Gate {
             lists: Lists::default(),
             is_soft: policies.iter().any(Policy::is_soft),
             exposes_decision: false,
-            life: Life::default(),
+            life: Life::new(),
         }
     }
 
@@ -113,9 +113,9 @@ impl Gate {
         }
     }
 
-    /// The same for all clones of a layer, and for no other layer that is alive.
+    /// The same for all clones of a layer, and for no other layer.
     pub(super) fn id(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+        self.life.number()
     }
 
     /// What each policy charges this request, or how it is refused for want of a key.
