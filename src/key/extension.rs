@@ -1,4 +1,4 @@
-use std::any::type_name;
+use std::any::{TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -90,7 +90,8 @@ impl<T: IntoKey + Clone + Send + Sync + 'static> Extract for Extension<T> {
     }
 
     fn identity(&self) -> Option<String> {
-        Some(format!("{self:?}"))
+        // Two types may have one name.
+        Some(format!("{self:?} {:?}", TypeId::of::<T>()))
     }
 }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{NoKey, Policy, Scope, Unkeyed};
+use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::error::ConfigError;
 use crate::key::{Extract, Head, Key, Missing};
 
@@ -84,6 +84,11 @@ impl Policy<Http> {
             is_soft: self.is_soft,
             counts: key.identity().filter(|_| self.reads.cost.is_none()),
             is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
+            refuses: match self.reads.no_key {
+                Some(NoKey::Shared | NoKey::Skip) => Keyless::None,
+                None => Keyless::ByServer,
+                Some(NoKey::Refuse(_)) => Keyless::All,
+            },
         }
     }
 
