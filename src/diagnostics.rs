@@ -7,8 +7,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A mistake in how a server is set up, found while it runs.
 ///
-/// It is logged once per process, with its code and the line of code that mends it; the request
-/// that met it is answered with `500 Internal Server Error`, which says nothing of the cause.
+/// It is logged once per process, with its code and the line of code that mends it. A request whose
+/// key it concerns is answered with `500 Internal Server Error`, which says nothing of the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
     code: &'static str,
