@@ -5,6 +5,7 @@
 
 mod attack_lists;
 mod attack_numbers;
+mod attack_soft;
 mod axum;
 mod bodies;
 mod combinators;
