@@ -40,9 +40,10 @@
 //! Several policies, with costs and conditions, under a clock that a test controls:
 //!
 //! ```
+//! use std::net::SocketAddr;
 //! use std::time::Duration;
 //!
-//! use axum::{Router, body::Body, routing::{get, post}};
+//! use axum::{Router, body::Body, extract::connect_info::MockConnectInfo, routing::{get, post}};
 //! use http::{Request, StatusCode};
 //! use tower::ServiceExt;
 //! use tower_ratelimit::{
@@ -53,10 +54,10 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let clock = ManualClock::new();
 //! let layer = RateLimitLayer::builder()
-//!     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)).key(key::header("x-api-key")))
+//!     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)).key(key::client_ip()))
 //!     .policy(
 //!         Policy::new("uploads", FixedWindow::per_hour(100))
-//!             .key(key::header("x-api-key"))
+//!             .key(key::client_ip())
 //!             .when(|head| head.method() == "POST")
 //!             .cost(|head| if head.path() == "/bulk" { 60 } else { 1 }),
 //!     )
@@ -65,9 +66,10 @@
 //! let app = Router::new()
 //!     .route("/", get(|| async {}))
 //!     .route("/bulk", post(|| async {}))
-//!     .layer(layer);
+//!     .layer(layer)
+//!     .layer(MockConnectInfo(SocketAddr::from(([192, 0, 2, 1], 0))));
 //! let send = |method, path| {
-//!     let request = Request::builder().method(method).uri(path).header("x-api-key", "k");
+//!     let request = Request::builder().method(method).uri(path);
 //!     app.clone().oneshot(request.body(Body::empty()).unwrap())
 //! };
 //!

@@ -16,7 +16,7 @@ use crate::decision::Decision;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let fresh = Policy::new("fresh", FixedWindow::per_hour(1)).soft().key(key::header("x-user"));
+/// let fresh = Policy::new("fresh", FixedWindow::per_hour(1)).soft().key(key::global());
 /// let layer = RateLimitLayer::builder().policy(fresh).build()?;
 /// let app: Router = Router::new().route("/", get(search)).layer(layer);
 ///
