@@ -160,6 +160,7 @@ mod tests {
         let key = "ann".into_key();
         let told = secret(1).partition(&key);
         assert_ne!(Key::secret(told), secret(1).hash(key));
+        assert_ne!(Key::secret(told), secret(1).hash(("pk", key)));
         assert_ne!(told, secret(1).partition(&"bob".into_key()));
         assert_ne!(told, secret(2).partition(&key));
         assert_ne!(told, [0; 16]);
