@@ -99,8 +99,9 @@ impl Drop for Life {
 
 #[cfg(test)]
 mod tests {
+    use crate::algorithm::TokenBucket;
     use crate::key::global;
-    use crate::{RateLimitLayer, TokenBucket};
+    use crate::middleware::RateLimitLayer;
 
     /// A response may outlive the layer, and be polled within it still when another has the
     /// layer's place in memory.
