@@ -244,10 +244,11 @@ impl Outcomes {
     /// retry, where never is the longest of all. Ties go to the first declared.
     pub(crate) fn binding(&self) -> Option<&(usize, Outcome)> {
         if self.is_allowed() {
+            // What is over a soft limit goes on: it binds only where nothing else does.
             return self
                 .each
                 .iter()
-                .min_by_key(|(_, outcome)| outcome.remaining);
+                .min_by_key(|(_, outcome)| (outcome.soft, outcome.remaining));
         }
         let denied = self.each.iter().filter(|(_, outcome)| outcome.denies());
         // `max_by_key` would return the last of several equals.
@@ -331,8 +332,8 @@ impl Decision {
             .filter(|(_, outcome)| outcome.soft && !outcome.allowed)
     }
 
-    /// The policy that binds: when allowed, the one with the least remaining; when denied, the
-    /// one with the longest wait, where "never" is the longest of all. Ties go to the first
+    /// The policy that binds: when allowed, the one with the least remaining, and a soft one only
+    /// where all are soft; when denied, the one with the longest wait, where "never" is the longest of all. Ties go to the first
     /// declared. `None` when no policy was asked, as when all of them are unlimited.
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;

@@ -366,12 +366,32 @@ fn hello() -> Router {
 fn a_key_that_is_said_to_be_missing_at_times_is_no_mistake() {
     for no_key in [NoKey::Skip, NoKey::Shared] {
         let policy = Policy::new("user", TokenBucket::per_second(9))
-            .key(key::extension::<u8>())
+            .key(key::extension::<u8>().optional())
             .no_key(no_key);
         let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
         let (answers, lines) = statuses(&hello().layer(limit), 3);
         assert_eq!(answers, [StatusCode::OK; 3]);
         assert!(lines.is_empty(), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_server_that_tells_no_key_is_told_so_though_the_policy_goes_on_without() {
+    for (no_key, key) in [
+        (NoKey::Shared, key::extension::<u16>().prefix("a")),
+        (NoKey::Skip, key::extension::<u16>().prefix("b")),
+    ] {
+        let policy = Policy::new("user", TokenBucket::per_second(9)).key(key);
+        let limit = RateLimitLayer::builder().policy(policy.no_key(no_key));
+        let app = hello().layer(limit.build().unwrap());
+        let (answers, lines) = statuses(&app, 3);
+        assert_eq!(answers, [StatusCode::OK; 3]);
+        // Both are one mistake.
+        assert_eq!(
+            lines.len(),
+            usize::from(no_key == NoKey::Shared),
+            "{lines:?}"
+        );
     }
 }
 
@@ -434,6 +454,16 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
         [minute(), hour().soft()],
         [minute(), hour().no_key(NoKey::Skip)],
         [minute(), by_header("hour", FixedWindow::per_hour(100))],
+        // The first refuses those whom the second lets share a quota.
+        [
+            minute().no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED)),
+            hour(),
+        ],
+        // Two types of one name, as of two versions of a crate.
+        [
+            by_user_of_its_own!("minute", FixedWindow::per_minute(10)),
+            by_user_of_its_own!("hour", FixedWindow::per_hour(10)),
+        ],
         [
             Policy::new("minute", FixedWindow::per_minute(10)).key(|_: &Head<'_>| "a"),
             Policy::new("hour", FixedWindow::per_hour(10)).key(|_: &Head<'_>| "a"),
@@ -452,6 +482,19 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     let lines = build([by_header("day", FixedWindow::per_day(9)), hour()]);
     assert_warns_once(&lines, "TRL006", r#"policy "hour" beside "day""#);
 
+    // So is one closure that reads an extension for both.
+    #[derive(Clone)]
+    struct User {
+        id: u64,
+    }
+    let user = key::extension::<User>().map(|user: &User| user.id);
+    let of_user = |name: &str, algorithm: FixedWindow| Policy::new(name, algorithm).key(user);
+    let lines = build([
+        of_user("m", FixedWindow::per_minute(10)),
+        of_user("h", FixedWindow::per_hour(10)),
+    ]);
+    assert_warns_once(&lines, "TRL006", r#"policy "m" beside "h""#);
+
     // Without HTTP, all policies count the same.
     let (_, lines) = Log::of(|| {
         let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10)));
@@ -462,6 +505,22 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     });
     assert_warns_once(&lines, "TRL006", r#"policy "two" beside "one""#);
 }
+
+macro_rules! by_user_of_its_own {
+    ($name:literal, $algorithm:expr) => {{
+        #[derive(Clone)]
+        struct User;
+
+        impl IntoKey for User {
+            fn into_key(self) -> Key {
+                Key::EVERYBODY
+            }
+        }
+
+        Policy::new($name, $algorithm).key(key::extension::<User>())
+    }};
+}
+use by_user_of_its_own;
 
 trait OfSomebodyElse {
     fn key_of_somebody_else(self) -> Policy<Http>;

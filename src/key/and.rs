@@ -11,9 +11,13 @@ use super::{Extract, Head, IntoKey, Key, Missing};
 /// use tower_ratelimit::key;
 /// use tower_ratelimit::{Policy, TokenBucket};
 ///
-/// let policy = Policy::new("login", TokenBucket::per_minute(5))
+/// let by_user = Policy::new("login", TokenBucket::per_minute(5))
 ///     .key(key::client_ip().and(key::query("user")));
+/// let by_address = Policy::new("logins", TokenBucket::per_minute(20)).key(key::client_ip());
 /// ```
+///
+/// Each value of a part that the client chooses has a quota of its own: the second policy bounds how
+/// many users one address can try, and how often it can spell one of them anew.
 #[derive(Clone, Copy, Debug)]
 pub struct And<A, B> {
     first: A,

@@ -40,6 +40,9 @@ macro_rules! combinators {
             ///
             /// Compared is what is read of the request, before it is hashed, has a prefix, or says
             /// which source it is of. The condition does not hold where nothing can be read.
+            ///
+            /// They are of the type of what is read: text is no address, and an
+            /// [`IpAddr`](std::net::IpAddr) of IPv6 stands for its /64 network.
             pub fn one_of<K: crate::key::IntoKey>(
                 self,
                 listed: impl IntoIterator<Item = K>,
@@ -92,8 +95,8 @@ macro_rules! within {
             /// Whether the address is in one of these networks (or is one of these addresses): a
             /// condition for [`Policy::when`](crate::Policy::when), and for lists.
             ///
-            /// It does not hold where there is no address. An address of IPv4 that is mapped into
-            /// IPv6 is that address of IPv4.
+            /// It does not hold where there is no address, nor where a trusted proxy does not tell
+            /// the client's. An address of IPv4 that is mapped into IPv6 is that address of IPv4.
             ///
             /// # Panics
             ///

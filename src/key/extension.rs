@@ -1,4 +1,4 @@
-use std::any::type_name;
+use std::any::{TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -82,6 +82,11 @@ impl<T: Clone + Send + Sync + 'static> Take for Extension<T> {
             ))),
         }
     }
+
+    fn reads(&self) -> Option<String> {
+        // Two types may have one name.
+        Some(format!("{self:?} {:?}", TypeId::of::<T>()))
+    }
 }
 
 impl<T: IntoKey + Clone + Send + Sync + 'static> Extract for Extension<T> {
@@ -90,7 +95,7 @@ impl<T: IntoKey + Clone + Send + Sync + 'static> Extract for Extension<T> {
     }
 
     fn identity(&self) -> Option<String> {
-        Some(format!("{self:?}"))
+        self.reads()
     }
 }
 

@@ -40,8 +40,9 @@ pub trait Extract: Send + Sync + 'static {
     /// is not set up to provide it.
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing>;
 
-    /// What this extractor reads, as a text that two extractors have in common only if they take
-    /// the same key from every request. `None`, as of a closure, if there is no such text.
+    /// What this extractor reads, as a text that two extractors have in common only if requests
+    /// that have one key for the first have one for the second. `None`, as of a closure, if there
+    /// is no such text.
     ///
     /// With it, a policy that another makes pointless is found when a layer is built.
     fn identity(&self) -> Option<String> {

@@ -62,6 +62,10 @@ impl Take for Header {
     fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
         str::from_utf8(self.value(head)?).map_err(|_| Missing::ByClient)
     }
+
+    fn reads(&self) -> Option<String> {
+        self.identity()
+    }
 }
 
 impl Extract for Header {

@@ -1,3 +1,4 @@
+use std::any::TypeId;
 use std::fmt;
 
 use super::combinators::{combinators, hashed};
@@ -27,11 +28,18 @@ where
     K: Extracted,
 {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        Ok(self.of.seal(self.plain(head)?))
+        Ok(self.of.seal((self.map)(self.of.take(head)?).extracted()?))
     }
 
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        (self.map)(self.of.take(head)?).extracted()
+        (self.map)(self.of.told(head)?).extracted()
+    }
+
+    /// A closure that has captured nothing does the same wherever it stands.
+    fn identity(&self) -> Option<String> {
+        let is_pure = size_of::<F>() == 0;
+        let reads = self.of.reads().filter(|_| is_pure)?;
+        Some(format!("{reads} mapped by {:?}", TypeId::of::<F>()))
     }
 }
 

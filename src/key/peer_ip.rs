@@ -119,6 +119,11 @@ impl PeerIp {
         }
     }
 
+    /// Whether a closure of the user's tells the peer.
+    pub(super) fn is_told(&self) -> bool {
+        self.told.is_some()
+    }
+
     /// Why a peer has no address.
     pub(super) fn missing(&self, peer: Peer) -> Missing {
         const PROBLEM: &str =
@@ -146,6 +151,10 @@ impl Take for PeerIp {
 
     fn take(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         self.address(head)
+    }
+
+    fn reads(&self) -> Option<String> {
+        self.identity()
     }
 }
 

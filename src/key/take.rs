@@ -7,6 +7,16 @@ pub trait Take: Send + Sync + 'static {
 
     fn take<'a>(&self, head: &Head<'a>) -> Result<Self::Out<'a>, Missing>;
 
+    /// What lists are compared with: what is taken, unless that stands in for something else.
+    fn told<'a>(&self, head: &Head<'a>) -> Result<Self::Out<'a>, Missing> {
+        self.take(head)
+    }
+
+    /// As [`Extract::identity`](super::Extract::identity), of what is taken.
+    fn reads(&self) -> Option<String> {
+        None
+    }
+
     /// What becomes of the key that is made of it.
     fn seal(&self, plain: Key) -> Key {
         plain

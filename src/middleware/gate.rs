@@ -71,9 +71,7 @@ impl Gate {
         let readers = readers.into_iter().enumerate();
         Self {
             limiter: Limiter::of(policies, ledger).erased(),
-            readers: readers
-                .filter(|(policy, _)| policies[*policy].is_limited())
-                .collect(),
+            readers: readers.filter(|(_, reader)| reader.has_a_say()).collect(),
             answers,
             store: StoreHealth::default(),
             lists: Lists::default(),
@@ -83,7 +81,7 @@ impl Gate {
                 .position(Policy::shapes)
                 .map(|policy| (policy, Arc::default())),
             exposes_decision: false,
-            life: Life::default(),
+            life: Life::new(),
         }
     }
 
@@ -113,18 +111,15 @@ impl Gate {
             Ok(()) if charges.is_empty() => Ruling::Pass(None),
             Ok(()) => self.put(&mut charges, request.extensions_mut()),
             Err((status, missing)) => {
-                if let Missing::ByServer(diagnostic) = &missing {
-                    diagnose(diagnostic);
-                }
                 let extensions = request.extensions_mut();
                 Ruling::Refuse(Refusals::no_key(status, missing, extensions))
             }
         }
     }
 
-    /// The same for all clones of a layer, and for no other layer that is alive.
+    /// The same for all clones of a layer, and for no other layer.
     pub(super) fn id(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+        self.life.number()
     }
 
     /// What each policy charges this request, or how it is refused for want of a key.
@@ -133,12 +128,20 @@ impl Gate {
             if reader.applies(head) {
                 let key = match reader.key(head) {
                     Ok(key) => key,
-                    Err(missing) => match reader.no_key(&missing) {
-                        NoKey::Shared => Key::NOBODY,
-                        NoKey::Skip => continue,
-                        NoKey::Refuse(status) => return Err((status, missing)),
-                    },
+                    Err(missing) => {
+                        if let Missing::ByServer(diagnostic) = &missing {
+                            diagnose(diagnostic);
+                        }
+                        match reader.no_key(&missing) {
+                            NoKey::Shared => Key::NOBODY,
+                            NoKey::Skip => continue,
+                            NoKey::Refuse(status) => return Err((status, missing)),
+                        }
+                    }
                 };
+                if !reader.is_limited() {
+                    continue;
+                }
                 charges.push(Charge {
                     policy: *policy,
                     key,

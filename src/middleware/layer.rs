@@ -56,6 +56,11 @@ impl RateLimitLayer {
             gate: Arc::new(gate),
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn number(&self) -> usize {
+        self.gate.id()
+    }
 }
 
 impl<S> Layer<S> for RateLimitLayer {

@@ -1,7 +1,7 @@
 //! Finds a layer that stands on a route twice, and one that is built anew for each request.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use crate::diagnostics::{Diagnostic, Warning};
 
@@ -53,9 +53,10 @@ pub(super) fn look_for_itself(gate: usize) {
     TWICE.say_if(|| WITHIN.get().contains(&gate));
 }
 
-/// How many requests a gate has seen, as far as one and more than one differ.
-#[derive(Debug, Default)]
+/// The number of a gate, and how many requests it has seen, as far as one and more than one differ.
+#[derive(Debug)]
 pub(super) struct Life {
+    number: usize,
     requests: AtomicU8,
 }
 
@@ -63,6 +64,21 @@ pub(super) struct Life {
 const SHORT_LIVED: u32 = 100;
 
 impl Life {
+    pub(super) fn new() -> Self {
+        static BEGUN: AtomicUsize = AtomicUsize::new(0);
+        // Not the place in memory, which another gate may have while a response to this one's
+        // request is polled still.
+        Self {
+            number: BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
+            requests: AtomicU8::new(0),
+        }
+    }
+
+    /// That of no other gate of this process, and not 0.
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
     pub(super) fn request(&self) {
         const MANY: u8 = 2;
         // Written twice at most or so: a write by every request would be shared by all processors.
@@ -78,5 +94,23 @@ impl Drop for Life {
         let saw_one = self.requests.load(Ordering::Relaxed) == 1;
         FOR_EACH_REQUEST
             .say_if(|| saw_one && SHORT.fetch_add(1, Ordering::Relaxed) + 1 >= SHORT_LIVED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::algorithm::TokenBucket;
+    use crate::key::global;
+    use crate::middleware::RateLimitLayer;
+
+    /// A response may outlive the layer, and be polled within it still when another has the
+    /// layer's place in memory.
+    #[test]
+    fn no_layer_has_the_number_of_one_that_was_dropped() {
+        let layer = || RateLimitLayer::new(global(), TokenBucket::per_second(1));
+        let mut numbers: Vec<_> = (0..100).map(|_| layer().number()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 100);
     }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{NoKey, Policy, Scope, Unkeyed};
+use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::error::ConfigError;
 use crate::key::{Extract, Head, Key, Missing};
 
@@ -13,6 +13,7 @@ pub struct Http {
     when: Option<Arc<When>>,
     no_key: Option<NoKey>,
     is_soft: bool,
+    is_limited: bool,
 }
 
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
@@ -32,6 +33,7 @@ impl Policy {
                 when: None,
                 no_key: None,
                 is_soft: false,
+                is_limited: true,
             },
         }
     }
@@ -84,6 +86,11 @@ impl Policy<Http> {
             is_soft: self.is_soft,
             counts: key.identity().filter(|_| self.reads.cost.is_none()),
             is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
+            refuses: match self.reads.no_key {
+                Some(NoKey::Shared | NoKey::Skip) => Keyless::None,
+                None => Keyless::ByServer,
+                Some(NoKey::Refuse(_)) => Keyless::All,
+            },
         }
     }
 
@@ -97,6 +104,7 @@ impl Policy<Http> {
         };
         let reads = Http {
             is_soft: rule.is_soft,
+            is_limited: rule.is_limited(),
             ..self.reads
         };
         (rule, reads)
@@ -114,6 +122,17 @@ impl Http {
 
     pub(crate) fn is_soft(&self) -> bool {
         self.is_soft
+    }
+
+    /// Whether there is anything to charge.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited
+    }
+
+    /// Whether the policy has a say in what becomes of a request: one without a limit has if it
+    /// refuses those without a key.
+    pub(crate) fn has_a_say(&self) -> bool {
+        self.is_limited || matches!(self.no_key, Some(NoKey::Refuse(_)))
     }
 
     pub(crate) fn no_key(&self, missing: &Missing) -> NoKey {

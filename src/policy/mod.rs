@@ -10,7 +10,7 @@ mod never_binds;
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 
-pub(crate) use self::never_binds::{Scope, warn_of_those_that_never_bind};
+pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;
@@ -85,6 +85,7 @@ impl Policy {
             is_soft: self.is_soft,
             counts: Some(String::new()),
             is_conditional: false,
+            refuses: Keyless::None,
         }
     }
 }

@@ -19,6 +19,19 @@ pub(crate) struct Scope<'a> {
     pub(crate) counts: Option<String>,
     /// Whether there are requests to which it does not apply.
     pub(crate) is_conditional: bool,
+    pub(crate) refuses: Keyless,
+}
+
+/// Which requests a policy refuses for want of a key; each refuses those of the one before it too.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+#[cfg_attr(
+    not(feature = "http"),
+    expect(dead_code, reason = "without HTTP there is always a key")
+)]
+pub(crate) enum Keyless {
+    None,
+    ByServer,
+    All,
 }
 
 /// Warns of each policy that can never bind because of another.
@@ -41,7 +54,11 @@ impl Scope<'_> {
     fn is_pointless_beside(&self, other: &Self) -> bool {
         let same_requests =
             self.counts.is_some() && self.counts == other.counts && !other.is_conditional;
-        same_requests && !other.is_soft && never_binds(self.algorithm, other.algorithm)
+        let refuses_no_more = self.refuses <= other.refuses;
+        same_requests
+            && refuses_no_more
+            && !other.is_soft
+            && never_binds(self.algorithm, other.algorithm)
     }
 }
 

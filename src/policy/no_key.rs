@@ -9,7 +9,8 @@ use crate::key::Missing;
 /// requests whose client left the key out are [`Shared`](Self::Shared), since a client must not
 /// escape a limit by sending less; where the server does not provide it, they are refused with
 /// `500 Internal Server Error` and a diagnostic, since a quota must not be shared by a whole site
-/// by accident.
+/// by accident. What the server does not provide is logged whatever becomes of the request; of what
+/// it provides at times only, [`Extension::optional`](crate::key::Extension::optional) says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoKey {

@@ -194,22 +194,31 @@ impl Several {
 
 impl Lists {
     fn add_to(self, headers: &mut HeaderMap) {
-        add_line(headers, &RATELIMIT_POLICY, self.policies);
-        add_line(headers, &RATELIMIT, self.limits);
+        let has_policies = add_line(headers, &RATELIMIT_POLICY, self.policies);
+        let has_limits = add_line(headers, &RATELIMIT, self.limits);
+        if has_policies && !has_limits {
+            take_line_back(headers, &RATELIMIT_POLICY);
+        }
     }
 }
 
-/// Adds a line to a list of strings. A map that is full is left as it is, and so is a field in the
-/// syntax of an older draft, which together with ours would be neither's.
-fn add_line(headers: &mut HeaderMap, name: &HeaderName, line: HeaderValue) {
+/// Adds a line to a list of strings, and says whether it did. A map that is full is left as it is,
+/// and so is a field in the syntax of an older draft, which together with ours would be neither's.
+fn add_line(headers: &mut HeaderMap, name: &HeaderName, line: HeaderValue) -> bool {
     // To look beforehand would cost each response whose service sends none.
-    let Ok(true) = headers.try_append(name, line) else {
-        return;
+    let Ok(was_there) = headers.try_append(name, line) else {
+        return false;
     };
-    let first = headers.get(name).map(HeaderValue::as_bytes);
-    if first.is_none_or(|first| first.trim_ascii().starts_with(b"\"")) {
-        return;
+    let first = || headers.get(name).map(HeaderValue::as_bytes);
+    if !was_there || first().is_none_or(|first| first.trim_ascii().starts_with(b"\"")) {
+        return true;
     }
+    take_line_back(headers, name);
+    false
+}
+
+/// Takes the last line of a field away.
+fn take_line_back(headers: &mut HeaderMap, name: &HeaderName) {
     let mut lines: Vec<_> = headers.get_all(name).iter().cloned().collect();
     lines.pop();
     headers.remove(name);

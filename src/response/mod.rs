@@ -103,7 +103,7 @@
 //! the other dialects a field has one value, and two lines would be read as none: of two sets the
 //! one with less remaining stays as a whole, and one whose number cannot be read stays too. A
 //! `RateLimit` or `RateLimit-Policy` in the syntax of an older draft gets no line of draft 11 behind
-//! it. A `Retry-After` of the inner service is never touched.
+//! it, and no policies of ours are told beside such a `RateLimit`. A `Retry-After` of the inner service is never touched.
 //!
 //! # Caches and browsers
 //!

@@ -61,6 +61,10 @@ fn m6_lists_get_a_second_line() {
             ratelimit-policy: 10;w=60
             ratelimit: limit=10, remaining=3, reset=7
             ratelimit: acme=1";
+        "nor beside it, of which it would be taken for the policies", Inner(200, &[
+            ("ratelimit", "limit=10, remaining=3, reset=7"),
+        ]), [Draft11] => "200
+            ratelimit: limit=10, remaining=3, reset=7";
         "the first of a response", Bare, [Draft11] => r#"200
             ratelimit-policy: "default";q=100;w=60
             ratelimit: "default";r=99;t=50"#;

@@ -3,6 +3,9 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
+mod attack_lists;
+mod attack_numbers;
+mod attack_soft;
 mod axum;
 mod bodies;
 mod combinators;

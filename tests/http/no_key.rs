@@ -4,7 +4,7 @@ use http::StatusCode;
 use tower_ratelimit::key::{self, Forwarding, Head, Missing};
 use tower_ratelimit::policy::NoKey;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
+use tower_ratelimit::{Algorithm, FixedWindow, Policy, RateLimitLayer};
 
 use crate::exchange::{Behind, Hello, ask, everybody, get, get_with, limited_hello};
 use crate::forwarding;
@@ -137,4 +137,16 @@ fn a_policy_that_does_not_apply_wants_no_key() {
         .no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED));
     let layer = RateLimitLayer::builder().policy(policy).build().unwrap();
     assert_eq!(ask(&Hello::behind(&layer), get()).status, StatusCode::OK);
+}
+
+#[test]
+fn a_policy_without_a_limit_refuses_those_without_a_key_if_it_is_said() {
+    let policy = Policy::new("plan", Algorithm::Unlimited)
+        .key(key::header("x-api-key"))
+        .no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED));
+    let (_, service) = limited_hello([policy]);
+    assert_eq!(ask(&service, get()).status, StatusCode::UNAUTHORIZED);
+    let answer = ask(&service, get_with([("x-api-key", 1)]));
+    assert_eq!(answer.status, StatusCode::OK);
+    answer.assert_no_fields();
 }

@@ -1,15 +1,19 @@
 //! Soft policies: what is over their limit goes on, marked.
 
+use std::convert::Infallible;
+
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use proptest::prelude::*;
-use std::convert::Infallible;
 use tower::{Layer, service_fn};
 use tower_ratelimit::middleware::OverLimit;
+use tower_ratelimit::response::{Dialect, Reset};
 use tower_ratelimit::{Algorithm, Decision, FixedWindow, ManualClock, MemoryStore, Policy};
 use tower_ratelimit::{Limiter, RateLimitLayer, TokenBucket};
 
-use crate::exchange::{ask, cost, everybody, get, get_of_cost, limit, limited_hello};
+use crate::exchange::{
+    Behind, Hello, ask, cost, everybody, get, get_of_cost, limit, limited_hello,
+};
 
 /// Says which soft policies the request is over.
 async fn over(request: Request<()>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
@@ -122,6 +126,19 @@ fn the_wait_of_a_refusal_is_that_of_the_hard_policies() {
     assert_eq!(refused.field("retry-after"), Some("1"));
     clock.advance(std::time::Duration::from_secs(1));
     assert_eq!(ask(&service, get()).status, StatusCode::OK);
+}
+
+/// Nine more pass, though none within the soft limit.
+#[test]
+fn a_soft_policy_does_not_hide_what_remains_under_a_hard_one() {
+    let layer = RateLimitLayer::builder()
+        .policy(everybody("soft", FixedWindow::per_day(1)).soft())
+        .policy(everybody("hard", FixedWindow::per_day(9)))
+        .dialects([Dialect::XRateLimit(Reset::DeltaSeconds)])
+        .build()
+        .unwrap();
+    let answer = ask(&Hello::behind(&layer), get());
+    assert_eq!(answer.field("x-ratelimit-remaining"), Some("8"));
 }
 
 fn algorithm() -> impl Strategy<Value = Algorithm> {

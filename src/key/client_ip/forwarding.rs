@@ -21,6 +21,12 @@ pub enum Forwarding {
     /// `Forwarded`, of RFC 7239. Each line is read by itself, the last first. An element whose
     /// `for` is not an address (`unknown`, `_hidden`) or is not there is a hop that cannot be
     /// named.
+    ///
+    /// If the proxy appends to the line that a client has sent, a client that leaves a quote open
+    /// makes it unusable: it is counted as the proxy, and found on no list of those denied. Where
+    /// it must not go on, refuse it by
+    /// [`without_fallback`](super::ClientIp::without_fallback) and
+    /// [`NoKey::Refuse`](crate::policy::NoKey::Refuse).
     Forwarded,
     /// A field that holds one address, set by the proxy nearest to the client and passed on by
     /// the others: it is read as soon as the peer is trusted, and the hops between are not

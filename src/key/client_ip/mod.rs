@@ -62,6 +62,9 @@ impl ClientIp {
     /// a quota. The other end of a Unix socket has no address to be counted by: then, and
     /// [without a fallback](Self::without_fallback), it is [`Missing::ByClient`].
     ///
+    /// Lists and networks are never compared with a peer that is counted in the client's place: a
+    /// client that makes the field unusable is not inside because its proxy is.
+    ///
     /// ```
     /// use std::net::{Ipv4Addr, SocketAddr};
     /// use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Proxies};
@@ -195,17 +198,20 @@ impl ClientIp {
 
     /// The whole address in its canonical form: one of IPv4 is neither mapped nor translated into
     /// IPv6.
-    fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+    fn address(&self, head: &Head<'_>, falls_back: bool) -> Result<IpAddr, Missing> {
         let found = self.peer.peer(head);
         let peer = match found {
             Peer::Ip(address) => Some(self.translation.canonical(address)),
             Peer::UnixSocket | Peer::Unknown => None,
         };
+        // Of a listener that tells its peers, one that it does not know is not taken for a socket.
+        let may_be_trusted = found != Peer::Unknown || !self.peer.is_told();
         if let Some((proxies, forwarding)) = &self.behind
+            && may_be_trusted
             && proxies.have(peer)
         {
             let client = forwarding.client(proxies, head.headers(), &self.translation);
-            let fallback = peer.filter(|_| self.falls_back);
+            let fallback = peer.filter(|_| falls_back);
             return client.or(fallback).ok_or(Missing::ByClient);
         }
         let peer = peer.ok_or_else(|| self.peer.missing(found))?;
@@ -218,16 +224,30 @@ impl Take for ClientIp {
     type Out<'a> = IpAddr;
 
     fn take(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
-        self.address(head)
+        self.address(head, self.falls_back)
+    }
+
+    /// Without the fallback: a client that makes the field unusable is not the proxy.
+    fn told(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+        self.address(head, false)
+    }
+
+    fn reads(&self) -> Option<String> {
+        self.identity()
     }
 }
 
 impl Extract for ClientIp {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        Ok(match self.address(head)? {
+        Ok(match self.take(head)? {
             IpAddr::V4(address) => address.into_key(),
             IpAddr::V6(address) => Key::ipv6(address, self.prefix),
         })
+    }
+
+    /// As an address is listed, whatever the prefix.
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self.told(head).map(IntoKey::into_key)
     }
 
     fn identity(&self) -> Option<String> {
