@@ -3,9 +3,6 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
-mod attack_lists;
-mod attack_numbers;
-mod attack_soft;
 mod axum;
 mod bodies;
 mod combinators;
@@ -17,13 +14,16 @@ mod extractors;
 mod fields;
 mod forged;
 mod forwarding;
+mod fuzzed;
 mod inner_fields;
 mod keys;
+mod listed_addresses;
 mod lists;
 mod names;
 mod no_key;
 mod partitions;
 mod policies;
+mod proxy_protocol;
 mod readiness;
 mod refusal_options;
 mod refusals;
@@ -32,6 +32,8 @@ mod shaping;
 mod shared_caches;
 mod slow_store;
 mod soft;
+mod soft_crowds;
+mod soft_truth;
 mod states;
 mod structured;
 mod tcp;
