@@ -193,6 +193,11 @@ fn b13_a_server_that_forgot_connect_info_says_once_what_to_write() {
 }
 
 #[derive(Clone)]
+struct User {
+    id: u64,
+}
+
+#[derive(Clone)]
 struct UserId;
 
 #[derive(Clone)]
@@ -483,10 +488,6 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     assert_warns_once(&lines, "TRL006", r#"policy "hour" beside "day""#);
 
     // So is one closure that reads an extension for both.
-    #[derive(Clone)]
-    struct User {
-        id: u64,
-    }
     let user = key::extension::<User>().map(|user: &User| user.id);
     let of_user = |name: &str, algorithm: FixedWindow| Policy::new(name, algorithm).key(user);
     let lines = build([
