@@ -60,6 +60,7 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
     /// How long a request of this cost, whose charge is in what is kept, is held before it goes on.
+    #[inline]
     fn delay(&self, _: &Self::Kept, _: Micros, _: u32) -> Micros {
         Micros::ZERO
     }
@@ -101,9 +102,9 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
             .lasting(self.effective_window(kept, now)),
         };
         if allowed {
-            return match cost {
-                0 => outcome,
-                cost => outcome.held(self.delay(kept, now, cost)),
+            return match self.delay(kept, now, cost) {
+                Micros::ZERO => outcome,
+                delay => outcome.held(delay),
             };
         }
         let can_pass = (1..=limit).contains(&cost);

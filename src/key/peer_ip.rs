@@ -109,17 +109,16 @@ impl PeerIp {
         }
     }
 
+    #[inline]
     pub(super) fn peer(&self, head: &Head<'_>) -> Peer {
         match &self.told {
             Some(told) => (told.by)(head),
-            None => connection(head)
-                .copied()
-                .map(|peer: SocketAddr| peer.ip())
-                .into(),
+            None => connection(head).map(SocketAddr::ip).into(),
         }
     }
 
     /// Whether a closure of the user's tells the peer.
+    #[inline]
     pub(super) fn is_told(&self) -> bool {
         self.told.is_some()
     }
@@ -179,6 +178,7 @@ impl fmt::Debug for PeerIp {
 }
 
 /// What a listener has told of the connection.
+#[inline]
 fn connection<'a, T: Clone + Send + Sync + 'static>(head: &Head<'a>) -> Option<&'a T> {
     #[cfg(feature = "axum")]
     {

@@ -48,6 +48,7 @@ impl Lists {
         }
     }
 
+    #[inline]
     pub(super) fn look_up(&self, head: &Head<'_>) -> Listed {
         let holds = |condition: &Arc<Condition>| condition(head);
         if self.denied.iter().any(holds) {

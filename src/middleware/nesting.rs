@@ -20,7 +20,7 @@ static FOR_EACH_REQUEST: Warning = Warning::new(Diagnostic::new(
 ));
 
 /// How many layers one within another are remembered.
-const DEPTH: usize = 4;
+const DEPTH: usize = 2;
 
 thread_local! {
     /// The gates within which this thread calls or polls a service, the innermost first.
@@ -34,21 +34,24 @@ pub(super) struct Within {
 
 impl Within {
     /// `gate` is any number that is the same for all clones of a layer, and not 0.
+    #[inline]
     pub(super) fn enter(gate: usize) -> Self {
         let before = WITHIN.get();
-        let [first, second, third, _] = before;
-        WITHIN.set([gate, first, second, third]);
+        let [innermost, _] = before;
+        WITHIN.set([gate, innermost]);
         Self { before }
     }
 }
 
 impl Drop for Within {
+    #[inline]
     fn drop(&mut self) {
         WITHIN.set(self.before);
     }
 }
 
 /// Warns, once, if this thread is within this gate already.
+#[inline]
 pub(super) fn look_for_itself(gate: usize) {
     TWICE.say_if(|| WITHIN.get().contains(&gate));
 }
@@ -79,6 +82,7 @@ impl Life {
         self.number
     }
 
+    #[inline]
     pub(super) fn request(&self) {
         const MANY: u8 = 2;
         // Written twice at most or so: a write by every request would be shared by all processors.

@@ -44,6 +44,7 @@ impl Policy<Http> {
     ///
     /// A request that costs more than the limit is always denied. A request that costs 0 is
     /// allowed and charges nothing, unless the limit is 0.
+    #[inline]
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
         self.reads.cost = Some(Arc::new(cost));
         self
@@ -112,6 +113,7 @@ impl Policy<Http> {
 }
 
 impl Http {
+    #[inline]
     pub(crate) fn applies(&self, head: &Head<'_>) -> bool {
         self.when.as_ref().is_none_or(|when| when(head))
     }
@@ -120,11 +122,13 @@ impl Http {
         self.key.extract(head)
     }
 
+    #[inline]
     pub(crate) fn is_soft(&self) -> bool {
         self.is_soft
     }
 
     /// Whether there is anything to charge.
+    #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.is_limited
     }

@@ -251,8 +251,9 @@ impl<N: Parts> Step for Drain<N> {
         self.gcra.time_to_drain(excess.widened())
     }
 
+    #[inline]
     fn delay(&self, debt: &Debt<N>, now: Micros, cost: u32) -> Micros {
-        if !self.holds {
+        if !self.holds || cost == 0 {
             return Micros::ZERO;
         }
         let before = self.owed(debt, now).saturating_minus(self.in_parts(cost));

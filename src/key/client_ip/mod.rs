@@ -198,26 +198,40 @@ impl ClientIp {
 
     /// The whole address in its canonical form: one of IPv4 is neither mapped nor translated into
     /// IPv6.
-    fn address(&self, head: &Head<'_>, falls_back: bool) -> Result<IpAddr, Missing> {
+    #[inline]
+    fn address(&self, head: &Head<'_>, falls_back: bool) -> Result<IpAddr, NoAddress> {
         let found = self.peer.peer(head);
         let peer = match found {
             Peer::Ip(address) => Some(self.translation.canonical(address)),
             Peer::UnixSocket | Peer::Unknown => None,
         };
         // Of a listener that tells its peers, one that it does not know is not taken for a socket.
-        let may_be_trusted = found != Peer::Unknown || !self.peer.is_told();
         if let Some((proxies, forwarding)) = &self.behind
-            && may_be_trusted
+            && (found != Peer::Unknown || !self.peer.is_told())
             && proxies.have(peer)
         {
             let client = forwarding.client(proxies, head.headers(), &self.translation);
             let fallback = peer.filter(|_| falls_back);
-            return client.or(fallback).ok_or(Missing::ByClient);
+            return client.or(fallback).ok_or(NoAddress::OfTheClient);
         }
-        let peer = peer.ok_or_else(|| self.peer.missing(found))?;
+        let peer = peer.ok_or(NoAddress::OfThePeer(found))?;
         warn_of_untrusted_proxy(peer, head.headers());
         Ok(peer)
     }
+
+    #[cold]
+    fn missing(&self, address: NoAddress) -> Missing {
+        match address {
+            NoAddress::OfTheClient => Missing::ByClient,
+            NoAddress::OfThePeer(peer) => self.peer.missing(peer),
+        }
+    }
+}
+
+/// Which address is not there: said in few bytes, since nearly every request has one.
+enum NoAddress {
+    OfTheClient,
+    OfThePeer(Peer),
 }
 
 impl Take for ClientIp {
@@ -225,11 +239,13 @@ impl Take for ClientIp {
 
     fn take(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         self.address(head, self.falls_back)
+            .map_err(|address| self.missing(address))
     }
 
     /// Without the fallback: a client that makes the field unusable is not the proxy.
     fn told(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         self.address(head, false)
+            .map_err(|address| self.missing(address))
     }
 
     fn reads(&self) -> Option<String> {
@@ -238,11 +254,13 @@ impl Take for ClientIp {
 }
 
 impl Extract for ClientIp {
+    #[inline]
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        Ok(match self.take(head)? {
-            IpAddr::V4(address) => address.into_key(),
-            IpAddr::V6(address) => Key::ipv6(address, self.prefix),
-        })
+        match self.address(head, self.falls_back) {
+            Ok(IpAddr::V4(address)) => Ok(address.into_key()),
+            Ok(IpAddr::V6(address)) => Ok(Key::ipv6(address, self.prefix)),
+            Err(address) => Err(self.missing(address)),
+        }
     }
 
     /// As an address is listed, whatever the prefix.

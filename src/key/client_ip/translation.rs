@@ -39,6 +39,7 @@ impl Translation {
 
     /// The one form in which addresses are compared: an address of IPv4 that is mapped or
     /// translated into IPv6 is that address.
+    #[inline]
     pub(super) fn canonical(&self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
             IpAddr::V6(address) => self.embedded(address).map_or(address.into(), IpAddr::V4),
