@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 use tower_ratelimit::{Decision, LeakyQueue, Policy, RateLimitLayer, key};
 
-/// Ten in a second, of which no two are closer than 100 ms; eight may wait.
+/// Ten turns in a second, 100 ms apart; eight may wait for theirs.
 const QUEUE: LeakyQueue = LeakyQueue::per_second(10).places(8);
 const BURST: u32 = 12;
 

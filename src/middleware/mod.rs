@@ -104,8 +104,8 @@
 //! # Waiting one's turn
 //!
 //! Under a [`LeakyQueue`](crate::LeakyQueue) a request is not refused when it comes early but held:
-//! of each key one goes on in each interval, in the order in which they came, and never two closer
-//! than that. One that finds all places taken is refused at once, and told when there will be one.
+//! of each key there is one turn in each interval, and requests go on in order, none before its turn.
+//! One that finds all places taken is refused at once, and told when there will be one.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -137,8 +137,9 @@
 //! - Who waits takes nothing of the inner service, not even a permit of a `ConcurrencyLimit`; the
 //!   request is held in memory, and the places bound how many of a key. Its time counts towards a
 //!   timeout outside this layer.
-//! - The timer is tokio's, and fires up to a millisecond or so late, never early. A request that is
-//!   due and that nobody polls holds up those behind it for a second at most.
+//! - The timer is tokio's, and fires a millisecond or so late, never early: one that was late and the
+//!   next one may be so much closer than the interval. A request that is due and that nobody polls
+//!   holds up those behind it for a second at most.
 //! - A layer may have one queue, beside any number of policies that only count: a request that one
 //!   of these denies takes no turn. A second queue, and a soft one, are refused when the layer is
 //!   built.
