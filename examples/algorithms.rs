@@ -3,6 +3,9 @@
 //! `cargo run --example algorithms`, with `ADDR` (default 127.0.0.1:3000), `LIMIT` (default 5)
 //! and `WINDOW_MS` (default 10000). Clients are told apart by the header `x-api-key`, and those
 //! without one by their address. Pages of any origin may ask, and may read what they are told.
+//!
+//! `/leaky-queue` holds requests until their turn: one in each `WINDOW_MS / LIMIT`, and `LIMIT - 1`
+//! may wait; `delay_us` tells how long it was to be.
 
 use std::env::VarError;
 use std::error::Error;
@@ -18,8 +21,8 @@ use tower_http::cors::{Any, CorsLayer};
 use tower_ratelimit::key::{self, Extract, Head, IntoKey};
 use tower_ratelimit::response;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, Policy, RateLimitLayer,
-    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Policy,
+    RateLimitLayer, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
 #[tokio::main]
@@ -66,6 +69,9 @@ fn algorithms(limit: u32, window: Duration) -> Result<Vec<Algorithm>, Box<dyn Er
         TokenBucket::new(limit, window)?.by_interval().into(),
         LeakyBucket::new(limit, window)?.into(),
         Gcra::new(limit, window)?.into(),
+        LeakyQueue::new(limit, window)?
+            .places(limit.saturating_sub(1))
+            .into(),
     ])
 }
 
@@ -94,8 +100,8 @@ async fn decision(Extension(decision): Extension<Decision>) -> Json<Value> {
         "remaining": outcome.remaining(),
         "reset_after_us": micros(outcome.reset_after()),
         "retry_after_us": outcome.retry_after().map(micros),
-        // None of these algorithms holds a request back, and the store is in this process.
-        "delay_us": 0,
+        "delay_us": micros(decision.delay()),
+        // The store is in this process.
         "degraded": false,
     }))
 }

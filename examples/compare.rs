@@ -1,23 +1,26 @@
 //! One bursty client under every algorithm, drawn: `cargo run --example compare`.
 //!
+//! A request stands where it goes on: under a leaky queue that is when its turn has come.
+//!
 //! Writes `docs/compare.svg`, or the file that is given. Time is a manual clock, so that the
 //! picture is always the same.
 
 use std::error::Error;
+use std::num::TryFromIntError;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use plotters::prelude::*;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock, MemoryStore,
-    Micros, Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, ManualClock,
+    MemoryStore, Micros, Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
 const LIMIT: u32 = 10;
 const WINDOW_MS: u64 = 1_000;
-const END_MS: u64 = 4_000;
+const END_MS: u64 = 5_000;
 
-const WIDTH: u32 = 900;
+const WIDTH: u32 = 1_070;
 const ROW: u32 = 62;
 const MARGIN: u32 = 44;
 const LABELS: i32 = 190;
@@ -32,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .nth(1)
         .map_or_else(default_path, PathBuf::from);
     let window = Duration::from_millis(WINDOW_MS);
-    let algorithms: [(&str, Algorithm); 9] = [
+    let algorithms: [(&str, Algorithm); 10] = [
         ("fixed window", FixedWindow::new(LIMIT, window)?.into()),
         (
             "anchored window",
@@ -48,14 +51,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             "tokens by interval",
             TokenBucket::new(LIMIT, window)?.by_interval().into(),
         ),
+        (
+            "leaky queue",
+            LeakyQueue::new(LIMIT, window)?.places(LIMIT - 1).into(),
+        ),
     ];
 
     let height = MARGIN * 2 + ROW * u32::try_from(algorithms.len())?;
     let area = SVGBackend::new(&path, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
     let text = ("sans-serif", 15).into_font().color(&INK);
-    let title =
-        format!("{LIMIT} in a second: the same arrivals, admitted (tall) and denied (short)");
+    let title = format!(
+        "{LIMIT} in a second: the same arrivals, as they go on (tall) or are denied (short)"
+    );
     area.draw(&Text::new(title, (16, 14), text.clone()))?;
 
     let bottom = i32::try_from(height - MARGIN)?;
@@ -112,6 +120,7 @@ fn arrivals() -> impl Iterator<Item = u64> {
     bursts.chain(trickle)
 }
 
+/// When each request goes on, or is denied.
 fn decided(algorithm: Algorithm) -> Result<Vec<(u64, bool)>, Box<dyn Error>> {
     let clock = ManualClock::new();
     let limiter = Limiter::builder()
@@ -122,12 +131,14 @@ fn decided(algorithm: Algorithm) -> Result<Vec<(u64, bool)>, Box<dyn Error>> {
         .map(|ms| {
             // Windows are aligned to the epoch, so the picture's zero is the edge of one.
             clock.set_micros(Micros::new(1_700_000_000_000_000 + ms * 1_000));
-            (ms, limiter.check_now("client", 1).is_allowed())
+            let decision = limiter.check_now("client", 1);
+            let delay = u64::try_from(decision.delay().as_millis())?;
+            Ok((ms + delay, decision.is_allowed()))
         })
-        .collect())
+        .collect::<Result<_, TryFromIntError>>()?)
 }
 
-fn x_of(ms: u64) -> Result<i32, std::num::TryFromIntError> {
+fn x_of(ms: u64) -> Result<i32, TryFromIntError> {
     let width = u64::from(WIDTH) - u64::try_from(LABELS)? - 30;
     Ok(LABELS + i32::try_from(ms * width / END_MS)?)
 }

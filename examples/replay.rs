@@ -16,8 +16,8 @@
 //! ```
 //!
 //! prints whom the limit would have hit, and how often; `--versus` adds another limit beside
-//! it. With `--jsonl` each decision is a line of its own on standard output, and the summary
-//! goes to standard error.
+//! it. Of those that are allowed it tells how many a leaky queue would have held. With `--jsonl`
+//! each decision is a line of its own on standard output, and the summary goes to standard error.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -32,8 +32,8 @@ use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, ConfigError, Decision, FixedWindow, Gcra, LeakyBucket, Limiter,
-    ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
+    Algorithm, AnchoredWindow, ConfigError, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue,
+    Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
     SlidingWindow, TokenBucket,
 };
 
@@ -55,6 +55,9 @@ struct Options {
     /// How many slots, for sliding-slots; 10 unless said
     #[arg(long)]
     slots: Option<u32>,
+    /// How many may wait, for leaky-queue; one less than the limit unless said
+    #[arg(long)]
+    places: Option<u32>,
     /// Another limit to hold beside it, such as 'sliding-window 100/minute'; may be repeated
     #[arg(long)]
     versus: Vec<Algorithm>,
@@ -82,6 +85,7 @@ enum Name {
     TokenBucketInterval,
     LeakyBucket,
     Gcra,
+    LeakyQueue,
 }
 
 #[derive(Deserialize)]
@@ -215,6 +219,10 @@ impl Options {
             Name::TokenBucketInterval => TokenBucket::of(quota).burst(burst).by_interval().into(),
             Name::LeakyBucket => LeakyBucket::of(quota).capacity(burst).into(),
             Name::Gcra => Gcra::of(quota).burst(burst).into(),
+            Name::LeakyQueue => {
+                let places = self.places.unwrap_or(self.limit.saturating_sub(1));
+                LeakyQueue::of(quota).places(places).into()
+            }
         };
         let is_bucket = matches!(
             algorithm,
@@ -226,6 +234,10 @@ impl Options {
         if self.slots.is_some() && !matches!(algorithm, Algorithm::SlidingSlots(_)) {
             let name = algorithm.name();
             return Err(format!("--slots is for sliding-slots: a {name} has none").into());
+        }
+        if self.places.is_some() && !matches!(algorithm, Algorithm::LeakyQueue(_)) {
+            let name = algorithm.name();
+            return Err(format!("--places is for leaky-queue: a {name} has none").into());
         }
         Ok(algorithm)
     }
@@ -265,7 +277,7 @@ impl<'a> Decided<'a> {
             remaining: outcome.map(Outcome::remaining),
             reset_after_us: outcome.map(|outcome| micros(outcome.reset_after())),
             retry_after_us: outcome.and_then(Outcome::retry_after).map(micros),
-            delay_us: 0,
+            delay_us: decision.map_or(0, |decision| micros(decision.delay())),
         }
     }
 }
@@ -279,6 +291,9 @@ struct Replay {
     algorithm: Algorithm,
     limiter: Limiter,
     allowed: u64,
+    /// Those of the allowed that were to wait for their turn.
+    held: u64,
+    longest_delay: Duration,
     denied: u64,
     keys_denied: HashMap<String, u64>,
 }
@@ -293,6 +308,8 @@ impl Replay {
             algorithm,
             limiter,
             allowed: 0,
+            held: 0,
+            longest_delay: Duration::ZERO,
             denied: 0,
             keys_denied: HashMap::new(),
         })
@@ -302,6 +319,8 @@ impl Replay {
         let decision = self.limiter.check_now(&request.key, request.cost);
         if decision.is_allowed() {
             self.allowed += 1;
+            self.held += u64::from(!decision.delay().is_zero());
+            self.longest_delay = self.longest_delay.max(decision.delay());
         } else {
             self.denied += 1;
             match self.keys_denied.get_mut(&request.key) {
@@ -318,6 +337,14 @@ impl fmt::Display for Replay {
         const SHOWN: usize = 10;
         writeln!(f, "{}", self.algorithm)?;
         writeln!(f, "  {:>12} allowed", self.allowed)?;
+        if self.held > 0 {
+            let longest = self.longest_delay;
+            writeln!(
+                f,
+                "  {:>12} of them held, for {longest:?} at most",
+                self.held
+            )?;
+        }
         writeln!(
             f,
             "  {:>12} denied, to {} keys",

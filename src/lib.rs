@@ -42,6 +42,7 @@
 //! - [`clock`]: testing with a clock that stands still
 //! - [`store`]: where state lives
 //! - [`diagnostics`]: what the log says, and what mends it
+//! - [`migrating`]: from `tower_governor`, option by option
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
 //!
@@ -82,6 +83,10 @@ pub mod response;
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/migrating.md")]
+pub mod migrating {}
 
 pub use self::algorithm::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,

@@ -101,6 +101,51 @@
 //! - A layer that stands on a route twice, or is built anew for each request, is found and
 //!   [said in the log](crate::diagnostics).
 //!
+//! # Waiting one's turn
+//!
+//! Under a [`LeakyQueue`](crate::LeakyQueue) a request is not refused when it comes early but held:
+//! of each key there is one turn in each interval, and requests go on in order, none before its turn.
+//! One that finds all places taken is refused at once, and told when there will be one.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//!
+//! use axum::{Router, body::Body, routing::get};
+//! use http::{Request, StatusCode};
+//! use tower::ServiceExt;
+//! use tower_ratelimit::{LeakyQueue, RateLimitLayer, key};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let queue = LeakyQueue::per_second(20).places(1);
+//! let app = Router::new()
+//!     .route("/", get(|| async {}))
+//!     .layer(RateLimitLayer::new(key::global(), queue));
+//! let send = || app.clone().oneshot(Request::new(Body::empty()));
+//!
+//! let start = Instant::now();
+//! let (first, second, third) = tokio::join!(send(), send(), send());
+//! assert_eq!(first.unwrap().status(), StatusCode::OK);
+//! assert_eq!(second.unwrap().status(), StatusCode::OK);
+//! assert!(start.elapsed() >= Duration::from_millis(50));
+//! assert_eq!(third.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+//! # }
+//! ```
+//!
+//! - A client that goes away while it waits gives its place back if it is the last; otherwise its
+//!   turn passes unused, and nobody moves up.
+//! - Who waits takes nothing of the inner service, not even a permit of a `ConcurrencyLimit`; the
+//!   request is held in memory, and the places bound how many of a key. Its time counts towards a
+//!   timeout outside this layer.
+//! - The timer is tokio's, and fires a millisecond or so late, never early: one that was late and the
+//!   next one may be so much closer than the interval. A request that is due and that nobody polls
+//!   holds up those behind it for a second at most.
+//! - A layer may have one queue, beside any number of policies that only count: a request that one
+//!   of these denies takes no turn. A second queue, and a soft one, are refused when the layer is
+//!   built.
+//! - A [`Limiter`](crate::Limiter) holds nobody: it tells the [`delay`](crate::Decision::delay), and
+//!   whoever asks waits.
+//!
 //! # Where the layer belongs
 //!
 //! Outside everything that costs (parsing, authentication, compression), so that a refusal is

@@ -7,6 +7,13 @@ work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 
+# Stops the example, so that another can be started.
+stop() {
+    kill "$server"
+    wait "$server" 2>/dev/null || true
+    server=
+}
+
 # The port is chosen by the system and told by the example; `url` is set to its address.
 start() { # example, NAME=value…
     local example=$1

@@ -1,0 +1,69 @@
+//! A slow backend behind a queue: a burst comes in at once, and goes on at the backend's own pace.
+//!
+//! `cargo run --example shaping`. The burst is sent within the process, and the example ends by
+//! itself after a second.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Request, StatusCode, header};
+use axum::{Extension, Router, routing::get};
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+use tower_ratelimit::{Decision, LeakyQueue, Policy, RateLimitLayer, key};
+
+/// Ten turns in a second, 100 ms apart; eight may wait for theirs.
+const QUEUE: LeakyQueue = LeakyQueue::per_second(10).places(8);
+const BURST: u32 = 12;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().init();
+
+    // One queue for everybody, since it is the backend that must not be hurried. With
+    // `key::client_ip()` each client would have a queue of its own.
+    let limit = RateLimitLayer::builder()
+        .policy(Policy::new("backend", QUEUE).key(key::global()))
+        .expose_decision()
+        .build()?;
+    let start = Arc::new(Instant::now());
+    let app = Router::new()
+        .route("/", get(backend))
+        .layer(limit)
+        .with_state(Arc::clone(&start));
+
+    let interval = QUEUE.interval().unwrap_or_default();
+    println!("{BURST} requests at once; one goes on each {interval:?}, and");
+    println!("{} may wait:", QUEUE.waiting());
+    println!();
+
+    let mut burst = JoinSet::new();
+    for _ in 0..BURST {
+        let app = app.clone();
+        burst.spawn(async move { app.oneshot(Request::new(Body::empty())).await });
+    }
+    let mut refused = 0;
+    while let Some(answer) = burst.join_next().await {
+        let answer = answer??;
+        if answer.status() == StatusCode::TOO_MANY_REQUESTS {
+            refused += 1;
+            let wait = answer.headers().get(header::RETRY_AFTER);
+            let wait = wait.and_then(|wait| wait.to_str().ok()).unwrap_or("?");
+            println!("           refused at once, to come back after {wait} s");
+        }
+    }
+    println!();
+    println!("{} went on, {refused} were refused", BURST - refused);
+    Ok(())
+}
+
+/// Says when each request reaches it, and works on it for a while.
+async fn backend(State(start): State<Arc<Instant>>, Extension(decision): Extension<Decision>) {
+    let at = start.elapsed().as_millis();
+    let told = decision.delay().as_millis();
+    println!("  {at:>4} ms  went on, having been held for {told} ms");
+    tokio::time::sleep(Duration::from_millis(80)).await;
+}

@@ -1,0 +1,123 @@
+//! A worker without HTTP: mails for several customers, each of which may send so many.
+//!
+//! `cargo run --example without_http`; it ends by itself after two seconds or so.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tower_ratelimit::{ConfigError, FixedWindow, LeakyQueue, Limiter, Policy, TokenBucket};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    one_by_one().await?;
+    in_batches().await?;
+    at_a_steady_pace().await?;
+    Ok(())
+}
+
+/// Each customer has a bucket of its own and a quota for the day; a job is charged to both or to
+/// neither.
+fn customers() -> Result<Limiter, ConfigError> {
+    Limiter::builder()
+        .policy(Policy::new("burst", TokenBucket::per_second(4).burst(3)))
+        .policy(Policy::new("daily", FixedWindow::per_day(20)))
+        .build()
+}
+
+async fn one_by_one() -> Result<(), Box<dyn Error>> {
+    let limiter = customers()?;
+    println!("4 mails a second for each customer, 3 at once, 20 a day:");
+    let start = Instant::now();
+    for (customer, address) in [
+        ("ann", "amy@example.org"),
+        ("ann", "nobody@"),
+        ("ann", "abe@example.org"),
+        ("bob", "bea@example.org"),
+        ("ann", "ada@example.org"),
+        ("ann", "asa@example.org"),
+    ] {
+        loop {
+            // With a store in this process `check_now` decides without waiting; this is for any.
+            let decision = limiter.check(customer, 1).await?;
+            if decision.is_allowed() {
+                break;
+            }
+            let Some(wait) = decision.retry_after() else {
+                return Err(format!("{customer} may never send this much").into());
+            };
+            println!("  {customer} waits {} ms, as told", wait.as_millis());
+            // What was told is enough; somebody else may be quicker, and so it asks again.
+            sleep(wait).await;
+        }
+        if send(address).await {
+            let at = start.elapsed().as_millis();
+            println!("  {at:>4} ms  {customer} to {address}");
+        } else {
+            // Charged, and then not done: ann has it back.
+            limiter.refund(customer, 1).await?;
+            println!("           {customer}: {address:?} is no address; given back");
+        }
+    }
+    // Asks, and charges nothing.
+    for (policy, outcome) in limiter.peek("ann", 1).await?.policies() {
+        let (used, limit) = (outcome.used(), outcome.limit());
+        println!("  ann has used {used} of {limit} under {policy:?}");
+    }
+    Ok(())
+}
+
+/// Takes what there is, and not all or nothing.
+async fn in_batches() -> Result<(), Box<dyn Error>> {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("api", TokenBucket::per_second(50).burst(20)))
+        .build()?;
+    let mut left = 45;
+    println!();
+    println!("{left} records, for an interface that takes 50 a second, 20 at once:");
+    let start = Instant::now();
+    while left > 0 {
+        let (batch, decision) = limiter.take_up_to_now("api", left);
+        if batch > 0 {
+            left -= batch;
+            let at = start.elapsed().as_millis();
+            println!("  {at:>4} ms  a batch of {batch}, {left} left");
+            continue;
+        }
+        // The wait for one; a batch is worth waiting somewhat longer.
+        let wait = decision.retry_after().ok_or("nothing is ever to be had")?;
+        sleep(wait.max(Duration::from_millis(200))).await;
+    }
+    Ok(())
+}
+
+/// A queue gives each its turn: whoever asks is told how long to wait, and does.
+async fn at_a_steady_pace() -> Result<(), Box<dyn Error>> {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("printer", LeakyQueue::per_second(8).places(4)))
+        .build()?;
+    println!();
+    println!("6 pages at once for a printer that takes one each 125 ms, and 4 of them waiting:");
+    let start = Instant::now();
+    let mut pages = tokio::task::JoinSet::new();
+    for page in 1..=6 {
+        let decision = limiter.check_now("printer", 1);
+        if !decision.is_allowed() {
+            println!("           page {page} finds no place");
+            continue;
+        }
+        pages.spawn(async move {
+            sleep(decision.delay()).await;
+            let at = start.elapsed().as_millis();
+            println!("  {at:>4} ms  page {page}");
+        });
+    }
+    pages.join_all().await;
+    Ok(())
+}
+
+/// In place of a mail server.
+async fn send(address: &str) -> bool {
+    sleep(Duration::from_millis(5)).await;
+    !address.ends_with('@')
+}
