@@ -123,11 +123,18 @@ impl Warning {
     /// Says it if this is so, which is looked at only as long as it was not said.
     #[inline]
     pub(crate) fn say_if(&self, is_so: impl FnOnce() -> bool) {
+        self.say_of(|| is_so().then_some(self.diagnostic.subject()));
+    }
+
+    /// Says it of this subject, if there is one, which is looked for only as long as it was not said.
+    #[inline]
+    pub(crate) fn say_of<S: AsRef<str>>(&self, subject: impl FnOnce() -> Option<S>) {
         // Read first: a write by every request would be shared by all processors.
-        let was_said = self.was_said.load(Ordering::Relaxed);
-        if !was_said && is_so() && !self.was_said.swap(true, Ordering::Relaxed) {
-            let subject = self.diagnostic.subject();
-            log(Level::Warning, &self.diagnostic, subject);
+        if !self.was_said.load(Ordering::Relaxed)
+            && let Some(subject) = subject()
+            && !self.was_said.swap(true, Ordering::Relaxed)
+        {
+            log(Level::Warning, &self.diagnostic, subject.as_ref());
         }
     }
 }

@@ -30,6 +30,9 @@ use crate::quota::Quota;
 ///   length `x` at most `1 + ⌊limit · x / period⌋` leave. A request of cost `c` takes `c` turns.
 /// - **Tells** a refused client how long until there is a place for it.
 ///
+/// These are turns, by the store's clock: one that is late on its way, as timers and threads are, is
+/// closer to the next. None goes on before its turn, and none before the one in front of it.
+///
 /// It decides as [`Gcra`] does with a burst of one more than the places.
 ///
 /// How many may wait has to be said, as a number or as a time:

@@ -78,7 +78,7 @@ impl<T: Clone + Send + Sync + 'static> Take for Extension<T> {
                 "TRL002",
                 type_name::<T>(),
                 "the request has no extension of this type, so clients cannot be told apart",
-                "put it there in a layer outside this one (a router's last `.layer` is its outermost), or say to which requests the policy applies with `.when(..)`",
+                "put it there in a layer outside this one (a router's last `.layer` is its outermost), or say that some requests have none: `key::extension::<T>().optional()`",
             ))),
         }
     }

@@ -267,7 +267,7 @@ impl Gate {
         let delay = outcomes.delay();
         let departure = outcomes.at().saturating_add(delay);
         let (limiter, charge) = (self.limiter.clone(), *charge);
-        lines.join(charge.key, delay.to_duration(), move || {
+        lines.join(charge.key, departure, delay.to_duration(), move || {
             limiter.give_back(&charge, departure);
         })
     }

@@ -13,9 +13,10 @@ use std::time::Duration;
 use ahash::RandomState;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::clock::Micros;
 use crate::key::Key;
 
-/// The requests that are held, of each key in the order in which they are due.
+/// The requests that are held, of each key in the order in which they leave.
 #[derive(Default)]
 pub(super) struct Lines {
     of: Mutex<HashMap<Key, Line, RandomState>>,
@@ -29,8 +30,9 @@ struct Line {
     joined: u64,
 }
 
-/// When a request is due, and its number among those of its key.
-type Place = (Instant, u64);
+/// When a request leaves by the store's clock, and its number among those of its key: whoever was
+/// decided about first stands before the others, even if its thread is slower to join.
+type Place = (Micros, u64);
 
 /// A request's turn: ready when it may go on. To keep the order it is dropped after the request has
 /// gone on.
@@ -38,6 +40,7 @@ pub(super) struct Turn {
     lines: Arc<Lines>,
     key: Key,
     place: Place,
+    due: Instant,
     timer: Pin<Box<Sleep>>,
     /// What becomes of the place if the request goes away and nobody is behind it.
     give_back: Option<GiveBack>,
@@ -52,8 +55,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Lines {
-    /// Puts a request that is due after this time behind those of its key that are due earlier.
-    /// `None` if it can go on at once.
+    /// Puts a request that leaves at this moment, after this time, behind those of its key that leave
+    /// earlier. `None` if it can go on at once.
     ///
     /// # Panics
     ///
@@ -61,6 +64,7 @@ impl Lines {
     pub(super) fn join(
         self: &Arc<Self>,
         key: Key,
+        departure: Micros,
         delay: Duration,
         give_back: impl FnOnce() + Send + Sync + 'static,
     ) -> Option<Turn> {
@@ -71,13 +75,14 @@ impl Lines {
         let due = Instant::now() + delay.min(FOR_EVER);
         let timer = Box::pin(sleep_until(due));
         let line = lines.entry(key).or_default();
-        let place = (due, line.joined);
+        let place = (departure, line.joined);
         line.joined += 1;
         line.places.insert(place, None);
         Some(Turn {
             lines: Arc::clone(self),
             key,
             place,
+            due,
             timer,
             give_back: Some(Box::new(give_back)),
         })
@@ -97,8 +102,7 @@ impl Turn {
                 return Poll::Ready(());
             };
             let is_first = line.places.keys().next() == Some(&self.place);
-            let (due, _) = self.place;
-            if is_due && (is_first || self.timer.deadline() > due) {
+            if is_due && (is_first || self.timer.deadline() > self.due) {
                 // It is used now, even if the request goes away before it has gone on.
                 self.give_back = None;
                 return Poll::Ready(());

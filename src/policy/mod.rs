@@ -93,7 +93,8 @@ impl Policy {
 impl<R> Policy<R> {
     /// Lets requests over the limit go on, marked, so that whoever serves them can serve less.
     ///
-    /// A request over the limit is not charged to this policy, and is to the others that apply.
+    /// Clients are told its numbers as those of any other: one that heeds them slows down before the
+    /// service serves it less. A request over the limit is not charged to this policy, and is to the others that apply.
     /// [`Decision::over_limit`](crate::Decision::over_limit) names the policy, and behind a layer a
     /// handler finds an [`OverLimit`](crate::middleware::OverLimit) among the request's extensions.
     ///

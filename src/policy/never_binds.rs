@@ -6,8 +6,8 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 const NEVER_BINDS: Diagnostic = Diagnostic::new(
     "TRL006",
     "",
-    "a policy can never deny anything, since another of the same clients is at least as strict",
-    "leave it out, or give it a smaller limit or a slower rate than the other's",
+    "a policy can never deny or mark anything, since another of the same clients is at least as strict",
+    "leave it out, or correct whichever of the two has a digit too few or too many",
 );
 
 /// As much of a policy as tells whether another makes it pointless.

@@ -19,7 +19,9 @@ pub enum NoKey {
     /// The policy does not apply to them. Where it is the only one, whoever leaves the key out has
     /// no limit at all.
     Skip,
-    /// They are refused with this status, which is one of 4xx or 5xx, and charged to nothing.
+    /// They are refused with this status, which is one of 4xx or 5xx, and charged to nothing. A `401`
+    /// has to have a `WWW-Authenticate` (RFC 9110, section 15.5.2), which a layer outside adds: the
+    /// scheme is not known here.
     Refuse(StatusCode),
 }
 

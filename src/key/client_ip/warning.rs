@@ -7,14 +7,17 @@ use crate::diagnostics::{Diagnostic, Warning};
 static UNTRUSTED_PROXY: Warning = Warning::new(Diagnostic::new(
     "TRL003",
     "forwarding header fields",
-    "a private address that is not trusted sends them, so all clients of this proxy share one quota",
-    "say which proxies to trust and which field they maintain: `key::client_ip().behind(Proxies::in_networks([\"10.0.0.0/8\"]), Forwarding::XForwardedFor)`",
+    "a private address that is not trusted sends them: all clients of this proxy are taken for it",
+    "say which proxies to trust and which field they maintain, wherever `client_ip` is used, in lists too: `key::client_ip().behind(Proxies::in_networks([\"10.0.0.0/8\"]), Forwarding::XForwardedFor)`",
 ));
 
 /// Warns, once, if what this peer sends looks like the work of a proxy that nobody has declared.
 #[inline]
 pub(super) fn warn_of_untrusted_proxy(peer: IpAddr, headers: &HeaderMap) {
-    UNTRUSTED_PROXY.say_if(|| is_private(peer) && headers.keys().any(is_forwarding));
+    UNTRUSTED_PROXY.say_of(|| {
+        let is_proxy = is_private(peer) && headers.keys().any(is_forwarding);
+        is_proxy.then(|| format!("forwarding header fields of {peer}"))
+    });
 }
 
 /// Clients in the internet have no such address.
