@@ -229,6 +229,7 @@ impl ClientIp {
 }
 
 /// Which address is not there: said in few bytes, since nearly every request has one.
+#[derive(Clone, Copy)]
 enum NoAddress {
     OfTheClient,
     OfThePeer(Peer),
