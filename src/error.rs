@@ -163,3 +163,58 @@ impl std::error::Error for StoreError {
         self.source.as_deref().map(|source| source as _)
     }
 }
+
+/// Why a snapshot of a [`MemoryStore`](crate::MemoryStore) could not be restored; nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreError {
+    kind: RestoreErrorKind,
+}
+
+/// The kind of a [`RestoreError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RestoreErrorKind {
+    /// The bytes are something else.
+    NotASnapshot,
+    /// The format is of this version, which this version of the crate does not read.
+    AnotherVersion(u32),
+    /// It was cut short, or changed since it was taken.
+    Damaged,
+    /// The program that took it makes other fingerprints of the same keys: it was built for
+    /// another processor, or with another version of this crate or of the hash that it uses.
+    AnotherBuild,
+}
+
+impl RestoreError {
+    pub(crate) fn new(kind: RestoreErrorKind) -> Self {
+        Self { kind }
+    }
+
+    /// What kind of error this is.
+    pub fn kind(&self) -> RestoreErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nothing was restored, since the snapshot ")?;
+        match self.kind {
+            RestoreErrorKind::NotASnapshot => f.write_str("is none: give what a store has taken"),
+            RestoreErrorKind::AnotherVersion(version) => {
+                write!(
+                    f,
+                    "is of version {version}, which this program does not read"
+                )
+            }
+            RestoreErrorKind::Damaged => {
+                f.write_str("is damaged: it was cut short, or changed since it was taken")
+            }
+            RestoreErrorKind::AnotherBuild => f.write_str(
+                "was taken by a program that makes other fingerprints of keys: build both alike",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RestoreError {}

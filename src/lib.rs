@@ -94,7 +94,7 @@ pub use self::algorithm::{
 };
 pub use self::clock::{ManualClock, Micros};
 pub use self::decision::{Decision, Outcome};
-pub use self::error::{ConfigError, StoreError};
+pub use self::error::{ConfigError, RestoreError, StoreError};
 pub use self::limiter::Limiter;
 #[cfg(feature = "http")]
 pub use self::middleware::{RateLimit, RateLimitLayer};

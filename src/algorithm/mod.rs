@@ -228,6 +228,29 @@ impl Algorithm {
         self.with_rule(Refund(state, now, units))
     }
 
+    /// Whether a state that the other has left says the same here: kind, period and slots are the
+    /// same, and the limit (a bucket's capacity, a queue's places) may be another.
+    pub(crate) fn differs_in_its_limit_alone(&self, other: &Self) -> bool {
+        self.frame() == other.frame()
+    }
+
+    /// All of it but its limit.
+    fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
+        let (quota, slots) = match self {
+            Self::FixedWindow(window) => (window.quota(), None),
+            Self::AnchoredWindow(window) => (window.quota(), None),
+            Self::SlidingLog(log) => (log.quota(), None),
+            Self::SlidingWindow(window) => (window.quota(), None),
+            Self::SlidingSlots(slots) => (slots.quota(), Some(slots.count())),
+            Self::TokenBucket(bucket) => (bucket.quota(), None),
+            Self::LeakyBucket(bucket) => (bucket.quota(), None),
+            Self::Gcra(gcra) => (gcra.quota(), None),
+            Self::LeakyQueue(queue) => (queue.quota(), None),
+            Self::Unlimited => return (self.name(), None, None),
+        };
+        (self.name(), Some(quota.period()), slots)
+    }
+
     /// Does something with the algorithm's rule, whose type is known there.
     pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match self {

@@ -128,6 +128,11 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
     /// no later than now: to a debt that drains it makes no difference at which of these it is
     /// told.
     fn unpack(&self, word: u64, latest: Micros) -> Self::Kept;
+
+    /// Whether one word holds this, which another limit may have left, as of now.
+    fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
+        self.words(self.unpack(self.pack(kept), now)) == self.words(kept)
+    }
 }
 
 /// How many bits hold every number up to this one.

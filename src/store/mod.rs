@@ -11,7 +11,7 @@ mod verdict;
 
 use std::fmt;
 
-pub use self::memory::{MemoryLedger, MemoryStore, Usage};
+pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 pub use self::reply::Reply;
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::answered;

@@ -12,6 +12,7 @@ mod models;
 mod mount;
 mod property;
 mod queue;
+mod restart;
 mod state;
 mod stepping_back;
 mod subject;

@@ -25,6 +25,7 @@ macro_rules! mount {
 
             mod memory {
                 crate::mount::laws!(crate::support::driver::Memory);
+                crate::mount::tests! { steadily: restart::a_restart_forgets_nothing }
             }
         }
         )+

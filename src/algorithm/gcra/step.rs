@@ -292,6 +292,11 @@ impl<N: Parts> Fixed for Drain<N> {
         at * self.gcra.drain + narrow(owed.widened())
     }
 
+    /// What is owed now is never more than the capacity.
+    fn packs(&self, _: Debt<N>, _: Micros) -> bool {
+        true
+    }
+
     #[inline]
     fn unpack(&self, arrival: u64, latest: Micros) -> Debt<N> {
         let at = latest.get();

@@ -83,6 +83,13 @@ pub(super) trait Counter: Send + Sync + 'static {
 
     /// How full it is.
     fn fill(&self) -> Fill;
+
+    /// Tells each key that is not as good as new, by its fingerprint, and its state.
+    fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State));
+
+    /// Puts keys into a table that has none, as far as there is room. Tells how many there are then,
+    /// and for how many there was none.
+    fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize);
 }
 
 /// What is changed of a key, in place of deciding about it.
@@ -143,15 +150,39 @@ const END_OF_TIME: Micros = Micros::new(u64::MAX);
 
 /// A table for this algorithm, with room for so many keys.
 pub(super) fn counter(algorithm: &Algorithm, bound: usize) -> Arc<dyn Counter> {
-    struct Make(usize);
+    counter_for(algorithm, bound, &[], Micros::ZERO)
+}
 
-    impl WithRule for Make {
+/// A table that can hold these states, which are as of now, and which another limit may have left.
+pub(super) fn counter_for(
+    algorithm: &Algorithm,
+    bound: usize,
+    states: &[(u64, State)],
+    now: Micros,
+) -> Arc<dyn Counter> {
+    struct Make<'a> {
+        bound: usize,
+        states: &'a [(u64, State)],
+        now: Micros,
+    }
+
+    impl Make<'_> {
+        fn packs(&self, rule: &impl Fixed, late: Micros) -> bool {
+            let packs = |state: &State| rule.packs(rule.read(state.clone()), self.now);
+            let mut states = self.states.iter();
+            late >= PACKED_UNTIL && self.now <= late && states.all(|(_, state)| packs(state))
+        }
+    }
+
+    impl WithRule for Make<'_> {
         type Result = Arc<dyn Counter>;
 
         fn fixed(self, rule: impl Fixed) -> Arc<dyn Counter> {
             match rule.packs_until() {
-                late if late >= PACKED_UNTIL => Arc::new(Table::<_, Word>::new(rule, late, self.0)),
-                _ => Arc::new(Table::<_, Words>::new(rule, END_OF_TIME, self.0)),
+                late if self.packs(&rule, late) => {
+                    Arc::new(Table::<_, Word>::new(rule, late, self.bound))
+                }
+                _ => Arc::new(Table::<_, Words>::new(rule, END_OF_TIME, self.bound)),
             }
         }
 
@@ -163,11 +194,11 @@ pub(super) fn counter(algorithm: &Algorithm, bound: usize) -> Arc<dyn Counter> {
         }
 
         fn long(self, rule: impl Step<Kept = State>) -> Arc<dyn Counter> {
-            Arc::new(Table::<_, Long>::new(rule, END_OF_TIME, self.0))
+            Arc::new(Table::<_, Long>::new(rule, END_OF_TIME, self.bound))
         }
     }
 
-    algorithm.with_rule(Make(bound))
+    algorithm.with_rule(Make { bound, states, now })
 }
 
 impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
@@ -287,5 +318,13 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
 
     fn fill(&self) -> Fill {
         self.fill()
+    }
+
+    fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
+        self.each_key(now, tell);
+    }
+
+    fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize) {
+        self.restore(keys, now)
     }
 }

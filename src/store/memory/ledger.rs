@@ -32,12 +32,12 @@ pub(super) struct Opened {
 }
 
 impl MemoryLedger {
-    pub(super) fn new(clock: Arc<dyn Clock>, policies: Box<[Opened]>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, seed: Seed, policies: Box<[Opened]>) -> Self {
         let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
         order_of_locking.sort_unstable_by_key(|&policy| policies[policy].number);
         Self {
             clock,
-            seed: Seed::of_the_process(),
+            seed,
             policies,
             order_of_locking,
         }

@@ -6,6 +6,7 @@ mod ledger;
 mod page;
 mod pages;
 mod seed;
+mod snapshot;
 mod soonest;
 mod table;
 mod usage;
@@ -13,23 +14,27 @@ mod version;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 pub use self::ledger::MemoryLedger;
+pub use self::snapshot::{Fate, Restored};
 pub use self::usage::Usage;
 
-use self::counter::{Counter, counter};
+use self::counter::Counter;
 use self::ledger::Opened;
+use self::seed::Seed;
+use self::snapshot::revived;
 use super::Store;
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, SystemClock};
-use crate::error::ConfigError;
+use crate::clock::{Clock, Micros, SystemClock};
+use crate::error::{ConfigError, RestoreError};
 use crate::policy::{Policy, check_names};
 
 /// Keeps state in this process, exactly and without a server.
 ///
 /// Clones share their state: two limiters over one store that have a policy of the same name
-/// and the same algorithm count together. State lives as long as a limiter that uses it.
+/// and the same algorithm count together. State lives as long as a limiter that uses it, and longer
+/// in a [`snapshot`](Self::snapshot).
 ///
 /// # Memory
 ///
@@ -68,6 +73,7 @@ pub struct MemoryStore {
     /// The system's unless it is said. That one is set when a ledger first needs it, since it
     /// starts a thread.
     clock: Option<Arc<dyn Clock>>,
+    seed: Seed,
     tables: Arc<Mutex<Tables>>,
 }
 
@@ -77,10 +83,18 @@ struct Tables {
     /// which tables were made.
     by_name: HashMap<TableName, (usize, Weak<dyn Counter>)>,
     made: usize,
+    restored: Vec<Restored>,
 }
 
 impl Tables {
-    fn open(&mut self, name: TableName, max_keys: usize) -> Opened {
+    fn with(restored: Vec<Restored>) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self {
+            restored,
+            ..Self::default()
+        }))
+    }
+
+    fn open(&mut self, name: TableName, max_keys: usize, now: impl FnOnce() -> Micros) -> Opened {
         if let Some((number, table)) = self.by_name.get(&name)
             && let Some(counter) = table.upgrade()
         {
@@ -91,7 +105,7 @@ impl Tables {
             .retain(|_, (_, table)| table.strong_count() > 0);
         let number = self.made;
         self.made += 1;
-        let counter = counter(&name.1, max_keys);
+        let counter = revived(&mut self.restored, (&name.0, &name.1), max_keys, now);
         self.by_name
             .insert(name, (number, Arc::downgrade(&counter)));
         Opened { number, counter }
@@ -113,6 +127,7 @@ impl MemoryStore {
         Self {
             max_keys: MAX_KEYS,
             clock: None,
+            seed: Seed::of_the_process(),
             tables: Arc::default(),
         }
     }
@@ -125,7 +140,7 @@ impl MemoryStore {
     pub fn clock(self, clock: impl Clock) -> Self {
         Self {
             clock: Some(Arc::new(clock)),
-            tables: Arc::default(),
+            tables: self.without_tables(),
             ..self
         }
     }
@@ -137,14 +152,14 @@ impl MemoryStore {
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self {
             max_keys,
-            tables: Arc::default(),
+            tables: self.without_tables(),
             ..self
         }
     }
 
     /// What each policy takes, in the order in which they were first opened.
     pub fn usage(&self) -> Vec<Usage> {
-        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.tables();
         let mut usage: Vec<_> = tables
             .by_name
             .iter()
@@ -155,6 +170,122 @@ impl MemoryStore {
             .collect();
         usage.sort_unstable_by_key(|(number, _)| *number);
         usage.into_iter().map(|(_, usage)| usage).collect()
+    }
+
+    /// What this store and its clones know, as bytes to be kept until after a restart: every key
+    /// that is not as good as new, under every policy that is open.
+    ///
+    /// A policy is open as long as there is a limiter or a layer with it: at the end, keep a clone of
+    /// it until the last snapshot is taken, or nothing is left to be in it. (A server that is given a
+    /// router drops its layers when it ends.)
+    ///
+    /// It can be taken at any time, and requests go on meanwhile. Each key's state is one that it
+    /// had during the call; what is charged later is not in it. A key takes 36 bytes as a rule, and
+    /// under logs and slots what it takes in memory. All that is work: take it off the
+    /// request path (on tokio, in `spawn_blocking`), now and then and once the last request is
+    /// answered. Write it to a new file that is then renamed, so that a crash does not leave half of one.
+    ///
+    /// What was [restored](Self::restore) of a policy that has not been opened since is in it again.
+    ///
+    /// # Who may read it
+    ///
+    /// It holds no key, but what fingerprints are made with: whoever reads it can try whether a key
+    /// that he guesses is in it, and compute keys that share a state. Whoever writes it decides who
+    /// is refused. Keep it as private as a password.
+    ///
+    /// ```
+    /// use tower_ratelimit::{AnchoredWindow, ConfigError, Limiter, MemoryStore, Policy};
+    ///
+    /// fn limiter(store: &MemoryStore) -> Result<Limiter, ConfigError> {
+    ///     Limiter::builder()
+    ///         .policy(Policy::new("daily", AnchoredWindow::per_day(1)))
+    ///         .store(store.clone())
+    ///         .build()
+    /// }
+    ///
+    /// let store = MemoryStore::new();
+    /// let before = limiter(&store)?;
+    /// assert!(before.check_now("ann", 1).is_allowed());
+    /// let bytes = store.snapshot();
+    ///
+    /// // After the restart.
+    /// let store = MemoryStore::new();
+    /// let store = store.restore(&bytes).unwrap_or_else(|error| {
+    ///     eprintln!("{error}");
+    ///     store
+    /// });
+    /// let after = limiter(&store)?;
+    /// assert!(!after.check_now("ann", 1).is_allowed());
+    /// # Ok::<(), ConfigError>(())
+    /// ```
+    pub fn snapshot(&self) -> Vec<u8> {
+        let now = self.its_clock().now();
+        let tables = self.tables();
+        let restored = tables.restored.clone();
+        let open = tables.by_name.iter();
+        let open = open.filter_map(|((policy, algorithm), (number, table))| {
+            Some((*number, (policy.clone(), *algorithm, table.upgrade()?)))
+        });
+        let mut open: Vec<_> = open.collect();
+        drop(tables);
+        open.sort_unstable_by_key(|(number, _)| *number);
+        let open: Vec<_> = open.into_iter().map(|(_, table)| table).collect();
+        snapshot::write(&self.seed, &open, &restored, now)
+    }
+
+    /// A new store, with the clock and the bound of this one, that knows what is in a
+    /// [snapshot](Self::snapshot); it shares nothing with this one.
+    ///
+    /// When a policy is opened whose name and algorithm are in the snapshot, its keys are there
+    /// again, and decisions are those that would have been made without the restart. Its limit (a
+    /// bucket's capacity, a queue's places) may be another now: what was used stays used. If the
+    /// algorithm is another, or its period or its number of slots, the policy starts empty, and the
+    /// log warns of it. [`restored`](Self::restored) tells what has become of each policy.
+    ///
+    /// - Times are those of the wall clock, so the time that passed in between counts: what has
+    ///   become as good as new is forgotten.
+    /// - If there are more keys than this store keeps, those that have used the most stay.
+    /// - Newcomers that were counted together, since there was no room, still are.
+    /// - Where a limit is smaller than before, keys may take 48 bytes in place of 26 until the next
+    ///   restart.
+    /// - Keys that are hashed with a [`Secret`](crate::key::Secret) are the same after a restart only
+    ///   if the secret is: give one from configuration to extractors that hash, since that of the
+    ///   process dies with it.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no snapshot, of another version of the format, damaged, or of a program
+    /// that was built otherwise and makes other fingerprints. This store is left as it was, to go on
+    /// with.
+    pub fn restore(&self, snapshot: &[u8]) -> Result<Self, RestoreError> {
+        let (seed, restored) = snapshot::read(snapshot)?;
+        Ok(Self {
+            seed,
+            tables: Tables::with(restored),
+            ..self.clone()
+        })
+    }
+
+    /// What has become of each policy of the snapshot that this store was [restored](Self::restore)
+    /// from.
+    pub fn restored(&self) -> Vec<Restored> {
+        self.tables().restored.clone()
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was restored and nobody has opened yet.
+    fn without_tables(&self) -> Arc<Mutex<Tables>> {
+        let restored = &self.tables().restored;
+        let waiting = restored.iter().filter(|one| one.is_waiting());
+        Tables::with(waiting.cloned().collect())
+    }
+
+    fn its_clock(&self) -> Arc<dyn Clock> {
+        let clock = self.clock.clone();
+        clock.unwrap_or_else(|| Arc::new(SystemClock::new()))
     }
 }
 
@@ -187,15 +318,13 @@ impl Store for MemoryStore {
 impl MemoryStore {
     /// The same as [`Store::open`], for names that are known to be good.
     pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables();
+        let clock = self.its_clock();
         let opened = policies.iter().map(|policy| {
             let name = (policy.name().to_owned(), *policy.algorithm());
-            tables.open(name, self.max_keys)
+            tables.open(name, self.max_keys, || clock.now())
         });
-        let clock = self.clock.clone();
-        MemoryLedger::new(
-            clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
-            opened.collect(),
-        )
+        let opened = opened.collect();
+        MemoryLedger::new(clock, self.seed.clone(), opened)
     }
 }

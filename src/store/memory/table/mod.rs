@@ -2,6 +2,7 @@ mod budget;
 mod deciding;
 mod eviction;
 mod growth;
+mod restart;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,72 @@
+//! What a store knows, as bytes, so that a restart does not forget it.
+
+mod format;
+mod past;
+
+pub use self::past::{Fate, Restored};
+
+pub(super) use self::past::revived;
+
+use std::sync::Arc;
+
+use self::format::{Reader, Writer};
+use super::counter::Counter;
+use super::seed::Seed;
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::error::{RestoreError, RestoreErrorKind};
+
+/// Puts down these tables, and what has been restored of others.
+pub(super) fn write(
+    seed: &Seed,
+    tables: &[(String, Algorithm, Arc<dyn Counter>)],
+    restored: &[Restored],
+    now: Micros,
+) -> Vec<u8> {
+    let mut file = Writer::new();
+    file.section("seed", |file| {
+        for word in seed.words() {
+            file.number(word);
+        }
+        for sample in seed.samples() {
+            file.number(sample);
+        }
+    });
+    for (policy, algorithm, counter) in tables {
+        file.section("policy", |file| {
+            file.text(policy);
+            file.text(&algorithm.to_string());
+            counter.each_key(now, &mut |fingerprint, state| {
+                file.key(fingerprint, &state);
+            });
+        });
+    }
+    for one in restored {
+        one.write(&mut file, now);
+    }
+    file.finish()
+}
+
+/// What was put down.
+pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Vec<Restored>), RestoreError> {
+    let mut sections = Reader::open(snapshot).map_err(RestoreError::new)?;
+    let damaged = || RestoreError::new(RestoreErrorKind::Damaged);
+    let (mut seed, mut restored) = (None, Vec::new());
+    while !sections.is_at_its_end() {
+        let (name, mut section) = sections.section().ok_or_else(damaged)?;
+        match name {
+            "seed" => {
+                let words = section.numbers().ok_or_else(damaged)?;
+                let samples = section.numbers().ok_or_else(damaged)?;
+                let its = Seed::of_words(words);
+                if its.samples() != samples {
+                    return Err(RestoreError::new(RestoreErrorKind::AnotherBuild));
+                }
+                seed = Some(its);
+            }
+            "policy" => restored.push(Restored::read(section).ok_or_else(damaged)?),
+            _ => {}
+        }
+    }
+    Ok((seed.ok_or_else(damaged)?, restored))
+}

@@ -1,0 +1,155 @@
+use std::sync::Arc;
+
+use super::format::{Reader, Writer};
+use crate::algorithm::{Algorithm, State};
+use crate::clock::Micros;
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::store::memory::counter::{Counter, counter, counter_for};
+
+/// What a snapshot holds of one policy, and what has become of it: see
+/// [`MemoryStore::restored`](crate::MemoryStore::restored).
+#[derive(Clone, Debug)]
+pub struct Restored {
+    policy: String,
+    algorithm: String,
+    fate: Fate,
+    /// As they stand in the snapshot; empty once they have been restored.
+    keys: Arc<[u8]>,
+}
+
+/// What has become of one policy's part of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// No policy of this name has been opened yet.
+    Waiting,
+    /// The policy that was opened under this name counts in another way, and has started empty: its
+    /// algorithm is another, or its period, or the number of its slots.
+    Unlike,
+    /// It was restored.
+    Restored {
+        /// How many keys there are again. Those that had become as good as new meanwhile are none of
+        /// them.
+        keys: usize,
+        /// How many there were for which the store that was opened has no room.
+        left_out: usize,
+    },
+}
+
+const UNLIKE: Diagnostic = Diagnostic::new(
+    "TRL008",
+    "MemoryStore",
+    "a policy starts empty, since the snapshot has it with another algorithm, period or number of slots",
+    "nothing if that is meant; else give it the algorithm that it had",
+);
+
+impl Restored {
+    /// The policy's name.
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// The algorithm that it had, as [text](Algorithm).
+    pub fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+
+    /// What has become of it.
+    pub fn fate(&self) -> Fate {
+        self.fate
+    }
+
+    pub(super) fn read(mut section: Reader<'_>) -> Option<Self> {
+        let policy = section.text()?.to_owned();
+        let algorithm = section.text()?.to_owned();
+        let keys = section.rest();
+        while !section.is_at_its_end() {
+            section.key()?;
+        }
+        Some(Self {
+            policy,
+            algorithm,
+            fate: Fate::Waiting,
+            keys: keys.into(),
+        })
+    }
+
+    /// Writes what is still waiting and was not forgotten in the meantime, so that a policy which is
+    /// opened late, or again by the program that follows, finds it in the next snapshot too.
+    pub(super) fn write(&self, file: &mut Writer, now: Micros) {
+        let Some(algorithm) = self.its_algorithm().filter(|_| self.is_waiting()) else {
+            return;
+        };
+        file.section("policy", |file| {
+            file.text(&self.policy);
+            file.text(&self.algorithm);
+            for (fingerprint, state) in self.keys() {
+                let (outcome, state) = algorithm.step(state, now, 0);
+                if !outcome.reset_after().is_zero() {
+                    file.key(fingerprint, &state);
+                }
+            }
+        });
+    }
+
+    pub(in crate::store::memory) fn is_waiting(&self) -> bool {
+        !matches!(self.fate, Fate::Restored { .. })
+    }
+
+    /// `None` if it is one of a later version.
+    fn its_algorithm(&self) -> Option<Algorithm> {
+        self.algorithm.parse().ok()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = (u64, State)> {
+        let mut keys = Reader::of(&self.keys);
+        std::iter::from_fn(move || keys.key())
+    }
+
+    /// A table with these keys.
+    fn revive(&mut self, algorithm: &Algorithm, bound: usize, now: Micros) -> Arc<dyn Counter> {
+        // As of now, and nothing that could not be: a limit may have changed, and so may the file.
+        let states = self
+            .keys()
+            .map(|(fingerprint, state)| (fingerprint, algorithm.refund(state, now, 0)));
+        let states: Vec<_> = states.collect();
+        let counter = counter_for(algorithm, bound, &states, now);
+        let (keys, left_out) = counter.restore(states, now);
+        self.fate = Fate::Restored { keys, left_out };
+        self.keys = Arc::default();
+        counter
+    }
+}
+
+/// A table for this policy, with what has been restored of it.
+pub(in crate::store::memory) fn revived(
+    restored: &mut [Restored],
+    (policy, algorithm): (&str, &Algorithm),
+    bound: usize,
+    now: impl FnOnce() -> Micros,
+) -> Arc<dyn Counter> {
+    let is_its_own = |one: &Restored| one.is_waiting() && one.policy == policy;
+    let is_same = |one: &Restored| one.its_algorithm().as_ref() == Some(algorithm);
+    let is_alike = |one: &Restored| {
+        let its = one.its_algorithm();
+        its.is_some_and(|its| algorithm.differs_in_its_limit_alone(&its))
+    };
+    // Two limiters may have policies of one name that differ in their limit.
+    let mut found = restored
+        .iter()
+        .position(|one| is_its_own(one) && is_same(one));
+    found = found.or_else(|| {
+        restored
+            .iter()
+            .position(|one| is_its_own(one) && is_alike(one))
+    });
+    if let Some(found) = found {
+        return restored[found].revive(algorithm, bound, now());
+    }
+    for one in restored.iter_mut().filter(|one| is_its_own(one)) {
+        one.fate = Fate::Unlike;
+        let subject = format!("policy {policy:?}: {} then, {algorithm} now", one.algorithm);
+        warn_once_of(&UNLIKE, subject);
+    }
+    counter(algorithm, bound)
+}

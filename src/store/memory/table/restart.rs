@@ -1,0 +1,251 @@
+use std::cmp::Reverse;
+use std::hint::spin_loop;
+
+use super::{Ask, Counted, NoRoom, Table};
+use crate::algorithm::{State, Step};
+use crate::clock::Micros;
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::counter::ATTEMPTS;
+use crate::store::memory::seed::RESERVED;
+
+/// What outlives the process.
+impl<S: Step, C: Keeps<S>> Table<S, C> {
+    /// Tells each key that is not as good as new, and its state at some moment of the call. No page
+    /// is locked for longer than one key takes.
+    ///
+    /// A key of a page that is split meanwhile may be told twice.
+    pub(in crate::store::memory) fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
+        let mut tell = |fingerprint: u64, counted: Counted| {
+            if let Some((kept, latest)) = self.copy(fingerprint, counted)
+                && self.rule.distance(&kept, now.max(latest)) > 0
+            {
+                tell(fingerprint, self.rule.write(kept));
+            }
+        };
+        let mut index = 0;
+        // What is split off while this goes on comes behind all other pages, and has its turn.
+        while index < self.pages.len() {
+            let page = self.pages.page(index);
+            let (lock, _) = page.version.wait_and_lock();
+            let keys: Vec<u64> = page.keys().map(|place| place.fingerprint()).collect();
+            drop(lock);
+            for fingerprint in keys {
+                tell(fingerprint, Counted::Apart);
+            }
+            index += 1;
+        }
+        tell(RESERVED, Counted::Together);
+    }
+
+    /// What is kept of a key, and the time of the latest charge on its page.
+    fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(S::Kept, Micros)> {
+        let ask = Ask {
+            fingerprint,
+            cost: 0,
+        };
+        for _ in 0..ATTEMPTS {
+            let (page, glance) = self.glance(ask, counted);
+            let slot = page.find(fingerprint);
+            let kept = slot.map(|slot| slot.cell.see(&self.rule, glance.latest).clone());
+            if page.version.still_is(glance.seen) {
+                return Some((kept?, glance.latest));
+            }
+            spin_loop();
+        }
+        let (glance, _lock) = self.glance_and_lock(ask, counted);
+        let slot = self.page(&glance).find(fingerprint)?;
+        let kept = slot.cell.see(&self.rule, glance.latest).clone();
+        Some((kept, glance.latest))
+    }
+
+    /// Puts keys into a table that has none yet, those that are the furthest from new first. Tells how
+    /// many there are then, and for how many there was no room.
+    pub(in crate::store::memory) fn restore(
+        &self,
+        keys: Vec<(u64, State)>,
+        now: Micros,
+    ) -> (usize, usize) {
+        let now = now.min(self.until);
+        let keys = keys.into_iter().filter_map(|(fingerprint, state)| {
+            let kept = self.rule.read(state);
+            let distance = self.rule.distance(&kept, now);
+            // A fingerprint below is none.
+            (distance > 0 && fingerprint >= RESERVED).then_some((distance, fingerprint, kept))
+        });
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_by_key(|(distance, ..)| Reverse(*distance));
+        let (mut restored, mut left_out) = (0, 0);
+        for (_, fingerprint, kept) in keys {
+            match self.revive(fingerprint, kept, now) {
+                Ok(true) => restored += 1,
+                Ok(false) => {}
+                Err(NoRoom) => left_out += 1,
+            }
+        }
+        (restored, left_out)
+    }
+
+    /// Tells whether the key was not there yet.
+    fn revive(&self, fingerprint: u64, mut kept: S::Kept, now: Micros) -> Result<bool, NoRoom> {
+        let ask = Ask {
+            fingerprint,
+            cost: 0,
+        };
+        let counted = match fingerprint {
+            RESERVED => Counted::Together,
+            _ => Counted::Apart,
+        };
+        let (glance, mut lock) = self.glance_and_lock(ask, counted);
+        let page = self.page(&glance);
+        if page.find(fingerprint).is_some() {
+            return Ok(false);
+        }
+        match counted {
+            Counted::Apart => self.reserve(&mut kept)?,
+            Counted::Together => self.budget.exceed(self.rule.size(&kept) - 1),
+        }
+        lock.changes();
+        let place = self.pages.room(page, fingerprint);
+        place.take(fingerprint);
+        page.set_latest(now);
+        if counted == Counted::Apart {
+            self.welcome(&kept, glance.index, now);
+        }
+        place.slot().cell.put(&self.rule, kept);
+        drop(lock);
+        self.grow(now);
+        Ok(true)
+    }
+
+    /// Takes room for what is kept, or for less of it if there is not as much.
+    fn reserve(&self, kept: &mut S::Kept) -> Result<(), NoRoom> {
+        let mut size = self.rule.size(kept);
+        while !self.budget.reserve(size) {
+            self.rule.squeeze(kept);
+            let less = self.rule.size(kept);
+            if less >= size {
+                return Err(NoRoom);
+            }
+            size = less;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::algorithm::Gcra;
+    use crate::clock::{Clock, ManualClock};
+    use crate::store::memory::counter::counter;
+
+    /// Of one word, and of three.
+    const PACKED: Gcra = Gcra::per_second(1).burst(u32::MAX);
+    const IN_WORDS: Gcra = Gcra::per_day(1).burst(u32::MAX);
+
+    fn fingerprint(key: u64) -> u64 {
+        (key + 2).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// In each round as much time passes as one request takes to drain, and every key is charged two.
+    fn no_state_is_torn(rule: Gcra, keys: u64, rounds: u64) {
+        let interval = Micros::from(rule.quota().period()).get();
+        let counter = counter(&rule.into(), 10_000);
+        let clock = ManualClock::new();
+        let start = clock.now().get();
+        let (is_over, is_filled) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..rounds {
+                    clock.set_micros(Micros::new(start + round * interval));
+                    for key in 0..keys {
+                        let ask = Ask {
+                            fingerprint: fingerprint(key),
+                            cost: 2,
+                        };
+                        assert!(counter.decide(ask, &clock, None));
+                    }
+                    is_filled.store(true, Ordering::Release);
+                }
+                is_over.store(true, Ordering::Release);
+            });
+            let mut goes_on = true;
+            while goes_on {
+                goes_on = !is_over.load(Ordering::Acquire);
+                let was_filled = is_filled.load(Ordering::Acquire);
+                let mut told = HashSet::new();
+                counter.each_key(Micros::ZERO, &mut |fingerprint, state| {
+                    told.insert(fingerprint);
+                    let [at, owed, part] = state.words() else {
+                        panic!("{state:?}");
+                    };
+                    // After its charge in a round it owes two more than there were rounds before;
+                    // before it, if its page is in the round already, as many as there were.
+                    let round = (at - start) / interval;
+                    assert_eq!(((at - start) % interval, *part), (0, 0), "{state:?}");
+                    let possible = [round + 2, round];
+                    assert!(possible.contains(owed), "{owed} in round {round}");
+                });
+                assert!(!was_filled || told.len() as u64 == keys, "{}", told.len());
+            }
+        });
+    }
+
+    #[test]
+    fn a_state_of_one_word_is_not_torn_while_its_key_is_charged() {
+        no_state_is_torn(PACKED, 2, 1_000_000);
+    }
+
+    #[test]
+    fn a_state_of_several_words_is_not_torn_while_its_key_is_charged() {
+        no_state_is_torn(IN_WORDS, 2, 1_000_000);
+    }
+
+    #[test]
+    fn every_key_is_told_while_pages_are_split() {
+        for rule in [PACKED, IN_WORDS] {
+            no_state_is_torn(rule, 1_500, 50);
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_restored_as_it_is_the_furthest_from_new() {
+        let algorithm = Gcra::per_day(1).burst(10).into();
+        let table = counter(&algorithm, 100);
+        let now = ManualClock::new().now();
+        let owes = |owed: u64| State::from_words(&[now.get(), owed, 0]);
+        let keys = vec![(7, owes(3)), (7, owes(9)), (7, owes(5)), (0, owes(5))];
+        assert_eq!(table.restore(keys, now), (1, 0));
+        let mut told = Vec::new();
+        table.each_key(now, &mut |fingerprint, state| {
+            told.push((fingerprint, state));
+        });
+        assert_eq!(told, [(7, owes(9))]);
+    }
+
+    #[test]
+    fn a_log_for_which_there_is_no_room_is_shortened_and_still_refuses() {
+        let algorithm = "sliding-log 20/day".parse().unwrap();
+        let clock = ManualClock::new();
+        let (large, small) = (counter(&algorithm, 100), counter(&algorithm, 5));
+        let ask = Ask {
+            fingerprint: fingerprint(1),
+            cost: 1,
+        };
+        for _ in 0..20 {
+            clock.advance(std::time::Duration::from_secs(1));
+            assert!(large.decide(ask, &clock, None));
+        }
+        let mut keys = Vec::new();
+        large.each_key(clock.now(), &mut |fingerprint, state| {
+            keys.push((fingerprint, state));
+        });
+        assert_eq!(small.restore(keys, clock.now()), (1, 0));
+        assert_eq!(small.fill().keys, 5);
+        assert!(!small.decide(ask, &clock, None));
+    }
+}

@@ -1,0 +1,374 @@
+//! What a snapshot keeps, what it does not, and what becomes of one that is none.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use sha2::{Digest, Sha256};
+use tower_ratelimit::error::RestoreErrorKind;
+use tower_ratelimit::store::Fate;
+use tower_ratelimit::{Algorithm, Limiter, ManualClock, MemoryStore, Policy};
+
+const KINDS: [&str; 10] = [
+    "fixed-window",
+    "anchored-window",
+    "sliding-log",
+    "sliding-window",
+    "sliding-slots",
+    "token-bucket",
+    "token-bucket-interval",
+    "leaky-bucket",
+    "gcra",
+    "leaky-queue",
+];
+
+fn limiter(store: &MemoryStore, name: &str, algorithm: &str) -> Limiter {
+    let algorithm: Algorithm = algorithm.parse().unwrap();
+    let builder = Limiter::builder().policy(Policy::new(name, algorithm));
+    builder.store(store.clone()).build().unwrap()
+}
+
+fn store() -> (MemoryStore, ManualClock) {
+    let clock = ManualClock::new();
+    (MemoryStore::new().clock(clock.clone()), clock)
+}
+
+fn restart(store: &MemoryStore) -> MemoryStore {
+    store.restore(&store.snapshot()).unwrap()
+}
+
+fn fates(store: &MemoryStore) -> Vec<(String, Fate)> {
+    let restored = store.restored().into_iter();
+    restored
+        .map(|one| (one.policy().to_owned(), one.fate()))
+        .collect()
+}
+
+fn quota(kind: &str, limit: u32) -> String {
+    match kind {
+        "leaky-queue" => format!("{kind} {limit}/hour places {}", limit - 1),
+        _ => format!("{kind} {limit}/hour"),
+    }
+}
+
+fn remaining(limiter: &Limiter, key: &str) -> u32 {
+    limiter.check_now(key, 0).binding().unwrap().1.remaining()
+}
+
+#[test]
+fn what_was_used_stays_used_under_another_limit() {
+    for kind in KINDS {
+        for (then, used, now) in [
+            (10, 7, 5),
+            (10, 7, 7),
+            (10, 7, 8),
+            (10, 7, 20),
+            (300, 300, 1),
+        ] {
+            let (store, clock) = store();
+            let before = limiter(&store, "a", &quota(kind, then));
+            assert!(before.admit_now("ann", used));
+            let store = restart(&store);
+            let after = limiter(&store, "a", &quota(kind, now));
+            let left = now.saturating_sub(used);
+            assert_eq!(remaining(&after, "ann"), left, "{kind} {then} {used} {now}");
+            assert_eq!(after.admit_now("ann", left.max(1)), left > 0, "{kind}");
+            assert_eq!(remaining(&after, "bob"), now);
+            clock.advance(Duration::from_secs(2 * 3_600 + 1_000));
+            assert_eq!(remaining(&after, "ann"), now, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn an_estimate_weighs_what_a_larger_limit_has_left() {
+    let (store, clock) = store();
+    let before = limiter(&store, "a", "sliding-window 100/hour");
+    assert!(before.admit_now("ann", 100));
+    let store = restart(&store);
+    let after = limiter(&store, "a", "sliding-window 10/hour");
+    // Of the hundred, ten count when nine tenths of the next hour are over; were they cut to
+    // ten, it would be one.
+    clock.advance(Duration::from_secs(3_600 + 3_240));
+    assert!(!after.admit_now("ann", 1));
+}
+
+#[test]
+fn a_policy_that_counts_in_another_way_starts_empty_and_that_is_told() {
+    for (then, now) in [
+        ("gcra 5/hour", "token-bucket 5/hour"),
+        ("gcra 5/hour", "gcra 5/minute"),
+        ("sliding-slots 5/hour", "sliding-slots 5/hour slots 60"),
+        ("fixed-window 5/hour", "fixed-window 5/day"),
+        ("token-bucket 5/hour", "token-bucket-interval 5/hour"),
+        ("fixed-window 5/hour", "unlimited"),
+    ] {
+        let (store, _) = store();
+        let before = limiter(&store, "a", then);
+        assert!(before.admit_now("ann", 5));
+        let store = restart(&store);
+        assert_eq!(fates(&store), [("a".to_owned(), Fate::Waiting)]);
+        let other_name = limiter(&store, "b", then);
+        assert!(other_name.admit_now("ann", 5));
+        assert_eq!(fates(&store), [("a".to_owned(), Fate::Waiting)]);
+        let after = limiter(&store, "a", now);
+        assert!(after.admit_now("ann", 1), "{now}");
+        assert_eq!(fates(&store), [("a".to_owned(), Fate::Unlike)]);
+        // The change is taken back.
+        let store = restart(&store);
+        assert!(!limiter(&store, "a", then).admit_now("ann", 1), "{then}");
+    }
+}
+
+#[test]
+fn a_policy_that_is_not_opened_is_in_the_next_snapshot_until_its_keys_are_new() {
+    let (store, clock) = store();
+    let before = limiter(&store, "a", "fixed-window 5/hour");
+    assert!(before.admit_now("ann", 5));
+    let store = restart(&restart(&store).max_keys(10));
+    clock.advance(Duration::from_secs(1_000));
+    let store = restart(&store);
+    let refuses = limiter(&store, "a", "fixed-window 5/hour");
+    assert!(!refuses.admit_now("ann", 1));
+    let fate = |keys| Fate::Restored { keys, left_out: 0 };
+    assert_eq!(fates(&store), [("a".to_owned(), fate(1))]);
+    // What was restored once is not restored again.
+    drop(refuses);
+    let again = limiter(&store, "a", "fixed-window 5/hour");
+    assert!(again.admit_now("ann", 5));
+
+    let late = restart(&store);
+    clock.advance(Duration::from_secs(3_600));
+    let len = late.snapshot().len();
+    let late = restart(&late);
+    assert_eq!(late.snapshot().len(), len);
+    let admits = limiter(&late, "a", "fixed-window 5/hour");
+    assert!(admits.admit_now("ann", 5));
+    assert_eq!(fates(&late), [("a".to_owned(), fate(0))]);
+}
+
+#[test]
+fn keys_that_are_as_good_as_new_are_left_out() {
+    let (store, clock) = store();
+    let limiter = limiter(&store, "a", "fixed-window 5/hour");
+    let empty = store.snapshot().len();
+    for key in 0..100_u32 {
+        assert!(limiter.admit_now(key, 1));
+    }
+    assert_eq!(store.snapshot().len(), empty + 100 * (8 + 4 + 16));
+    clock.advance(Duration::from_secs(3_600));
+    assert_eq!(store.snapshot().len(), empty);
+}
+
+#[test]
+fn of_more_keys_than_there_is_room_for_those_that_used_the_most_stay() {
+    for kind in KINDS {
+        let (store, _) = store();
+        let before = limiter(&store, "a", &quota(kind, 5));
+        for key in 0..1_000_u32 {
+            assert!(before.admit_now(key, 1 + key % 5));
+        }
+        let snapshot = store.snapshot();
+        let store = store.max_keys(200).restore(&snapshot).unwrap();
+        let after = limiter(&store, "a", &quota(kind, 5));
+        let refused = (0..1_000_u32).filter(|key| key % 5 == 4);
+        for key in refused {
+            assert!(!after.admit_now(key, 1), "{kind}: {key}");
+        }
+        assert_eq!(store.usage()[0].keys(), 200);
+    }
+}
+
+#[test]
+fn who_was_counted_together_still_is() {
+    let (store, _) = store();
+    let store = store.max_keys(1);
+    let before = limiter(&store, "a", "gcra 1/day burst 2");
+    assert!(before.admit_now("ann", 2));
+    assert!(before.admit_now("bob", 2));
+    let after = limiter(&restart(&store), "a", "gcra 1/day burst 2");
+    let decision = after.check_now("cyd", 1);
+    assert!(!decision.is_allowed());
+    // There is room again where more is kept.
+    let wider = restart(&store).max_keys(2);
+    let after = limiter(&wider, "a", "gcra 1/day burst 2");
+    assert!(!after.admit_now("ann", 1));
+    assert!(after.admit_now("bob", 2));
+    assert!(!after.admit_now("cyd", 1));
+}
+
+/// A snapshot of several policies, some states of which are long.
+fn sample() -> (MemoryStore, Vec<Limiter>, Vec<u8>) {
+    let (store, _) = store();
+    let limiters = ["gcra 5/day", "sliding-log 50/day", "sliding-window 5/day"];
+    let limiters: Vec<Limiter> = limiters
+        .iter()
+        .map(|algorithm| limiter(&store, algorithm, algorithm))
+        .collect();
+    for limiter in &limiters {
+        for key in 0..7_u32 {
+            assert!(limiter.admit_now(key, 5));
+        }
+    }
+    let snapshot = store.snapshot();
+    (store, limiters, snapshot)
+}
+
+fn kind_of(snapshot: &[u8]) -> Option<RestoreErrorKind> {
+    let (store, _) = store();
+    store.restore(snapshot).err().map(|error| error.kind())
+}
+
+/// With a checksum that is right.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let checksum = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&checksum);
+    bytes
+}
+
+fn unsealed(snapshot: &[u8]) -> Vec<u8> {
+    snapshot[..snapshot.len() - 32].to_vec()
+}
+
+#[test]
+fn each_kind_of_error_says_what_is_wrong() {
+    let (_, _, snapshot) = sample();
+    assert_eq!(kind_of(&snapshot), None);
+    assert_eq!(kind_of(b""), Some(RestoreErrorKind::NotASnapshot));
+    assert_eq!(kind_of(b"{}"), Some(RestoreErrorKind::NotASnapshot));
+    assert_eq!(kind_of(&snapshot[..8]), Some(RestoreErrorKind::Damaged));
+    assert_eq!(kind_of(&snapshot[..40]), Some(RestoreErrorKind::Damaged));
+
+    let mut later = snapshot.clone();
+    later[8..12].copy_from_slice(&7_u32.to_le_bytes());
+    assert_eq!(kind_of(&later), Some(RestoreErrorKind::AnotherVersion(7)));
+    let (store, _) = store();
+    assert_eq!(
+        store.restore(&later).unwrap_err().to_string(),
+        "nothing was restored, since the snapshot is of version 7, which this program does not read",
+    );
+
+    // The first of the words that fingerprints are made with.
+    let mut otherwise = unsealed(&snapshot);
+    otherwise[12 + 8 + 8] ^= 1;
+    assert_eq!(
+        kind_of(&sealed(otherwise)),
+        Some(RestoreErrorKind::AnotherBuild)
+    );
+}
+
+#[test]
+fn a_section_of_another_name_is_skipped() {
+    let (_, _, snapshot) = sample();
+    let mut more = unsealed(&snapshot);
+    more.extend(6_u32.to_le_bytes());
+    more.extend(b"future");
+    more.extend(3_u64.to_le_bytes());
+    more.extend(b"???");
+    let (store, _) = store();
+    let store = store.restore(&sealed(more)).unwrap();
+    assert!(!limiter(&store, "gcra 5/day", "gcra 5/day").admit_now(3_u32, 1));
+}
+
+/// Opens and asks whatever is left of a snapshot, which may be anything.
+fn use_up(snapshot: &[u8], after: Duration) -> Result<(), TestCaseError> {
+    let (store, clock) = store();
+    clock.advance(after);
+    let store = store.max_keys(20);
+    match store.restore(snapshot) {
+        Err(error) => prop_assert!(!error.to_string().is_empty()),
+        Ok(store) => {
+            for restored in store.restored() {
+                let Ok(algorithm) = restored.algorithm().parse::<Algorithm>() else {
+                    continue;
+                };
+                let policy = Policy::new(restored.policy(), algorithm);
+                let limiter = Limiter::builder().policy(policy).store(store.clone());
+                let Ok(limiter) = limiter.build() else {
+                    continue;
+                };
+                for key in 0..10_u32 {
+                    for cost in [0, 1, 5, u32::MAX] {
+                        let _ = limiter.check_now(key, cost);
+                    }
+                    limiter.refund_now(key, 3);
+                    clock.advance(Duration::from_secs(5_000));
+                }
+            }
+            prop_assert!(store.restore(&store.snapshot()).is_ok());
+        }
+    }
+    Ok(())
+}
+
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/proptest-regressions/snapshots.txt"
+        )))),
+        ..ProptestConfig::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 3_000;
+    }
+    config
+}
+
+/// Where a changed byte is not found out by the samples.
+const BEHIND_THE_SEED: usize = 12 + 16 + 72;
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn random_bytes_are_no_snapshot(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        begins_well in any::<bool>(),
+        ends_well in any::<bool>(),
+    ) {
+        let (_, _, snapshot) = sample();
+        let mut all = if begins_well { snapshot[..12].to_vec() } else { Vec::new() };
+        all.extend(bytes);
+        let all = if ends_well { sealed(all) } else { all };
+        prop_assert!(kind_of(&all).is_some());
+    }
+
+    #[test]
+    fn a_snapshot_that_was_changed_or_cut_short_is_damaged(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8_u32), 1..4),
+        length in any::<prop::sample::Index>(),
+    ) {
+        let (_, _, snapshot) = sample();
+        let mut flipped = snapshot.clone();
+        for (place, bit) in flips {
+            flipped[place.index(snapshot.len())] ^= 1 << bit;
+        }
+        if flipped != snapshot {
+            prop_assert!(kind_of(&flipped).is_some());
+        }
+        prop_assert!(kind_of(&snapshot[..length.index(snapshot.len())]).is_some());
+    }
+
+    /// Whoever changes a snapshot may count its checksum anew.
+    #[test]
+    fn whatever_stands_in_a_snapshot_nothing_panics(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),
+        words in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(vec![
+            0, 1, u64::MAX, 1 << 53, 1_704_067_200_000_000,
+        ])), 0..4),
+        after in 0..400_000_u64,
+    ) {
+        let (_, _, snapshot) = sample();
+        let mut bytes = unsealed(&snapshot);
+        let len = bytes.len();
+        for (place, change) in changes {
+            bytes[BEHIND_THE_SEED + place.index(len - BEHIND_THE_SEED)] = change;
+        }
+        for (place, word) in words {
+            let at = BEHIND_THE_SEED + place.index(len - BEHIND_THE_SEED - 8);
+            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(word));
+        }
+        use_up(&sealed(bytes), Duration::from_secs(after))?;
+    }
+}
