@@ -1,6 +1,7 @@
 //! What else a limiter can be asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Limiter;
 use crate::decision::Decision;
@@ -54,6 +55,49 @@ impl Limiter {
     /// Makes this key as good as new under every policy.
     pub fn reset_now(&self, key: impl IntoKey) {
         self.ledger.reset_now(&self.charges(key.into_key(), 0));
+    }
+
+    /// Blocks this key under every policy, from now on and for this long: 285 years at most.
+    ///
+    /// Until then all that it asks for is denied, under a [soft](crate::Policy::soft) policy and at
+    /// cost 0 too, and charges nothing; nothing remains, and the wait is told to the block's end
+    /// whatever the cost. If the key has to wait for longer under a policy, that is told, since
+    /// what is told is true. [`Outcome::is_blocked`](crate::Outcome::is_blocked) tells a block from a
+    /// limit that is used up. After the block the key is as it would have been without it.
+    ///
+    /// No block ends earlier because of another one: of two, the later end counts. To shorten a block,
+    /// [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) ends none.
+    /// An unlimited policy is never asked, and denies nobody.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("logins", FixedWindow::per_minute(10)))
+    ///     .store(MemoryStore::new().clock(clock.clone()))
+    ///     .build()?;
+    ///
+    /// limiter.block_now("mallory", Duration::from_secs(3_600));
+    /// let denied = limiter.check_now("mallory", 1);
+    /// assert!(!denied.is_allowed());
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
+    /// assert!(denied.binding().unwrap().1.is_blocked());
+    /// assert!(limiter.check_now("ann", 1).is_allowed());
+    ///
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert!(limiter.check_now("mallory", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn block_now(&self, key: impl IntoKey, length: Duration) {
+        let charges = self.charges(key.into_key(), 0);
+        self.ledger.block_now(&charges, length.into());
+    }
+
+    /// Ends the block of this key under every policy, if there is one.
+    pub fn unblock_now(&self, key: impl IntoKey) {
+        self.ledger.unblock_now(&self.charges(key.into_key(), 0));
     }
 
     /// Takes as much as there is, up to this much: the units that every policy grants, and the
@@ -138,6 +182,35 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         let reply = self.ledger.reset(&self.charges(key.into_key(), 0));
+        reply.wait()
+    }
+
+    /// Blocks this key under every policy, from now on and for this long; as
+    /// [`block_now`](Limiter::block_now), in any store.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it is blocked.
+    pub fn block(
+        &self,
+        key: impl IntoKey,
+        length: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let charges = self.charges(key.into_key(), 0);
+        let reply = self.ledger.block(&charges, length.into());
+        reply.wait()
+    }
+
+    /// Ends the block of this key under every policy, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it has ended.
+    pub fn unblock(
+        &self,
+        key: impl IntoKey,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let reply = self.ledger.unblock(&self.charges(key.into_key(), 0));
         reply.wait()
     }
 }

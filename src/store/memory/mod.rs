@@ -1,5 +1,6 @@
 //! State in this process.
 
+mod blocks;
 mod cell;
 mod counter;
 mod ledger;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub use self::ledger::MemoryLedger;
 pub use self::usage::Usage;
 
+use self::blocks::Blocks;
 use self::counter::{Counter, counter};
 use self::ledger::Opened;
 use super::Store;
@@ -58,6 +60,14 @@ use crate::policy::{Policy, check_names};
 /// fingerprint, and so a state, with a probability of 3 in ten billion; among a million, of 3 in a
 /// hundred million.
 ///
+/// # Blocked keys
+///
+/// A key is [blocked](crate::Limiter::block_now) under a policy's name, whatever its algorithm:
+/// limiters over one store that have a policy of the same name deny it alike, also when its limit
+/// has been changed. Blocks stand beside the tables: they count against no bound, and nothing evicts
+/// them. While anybody is blocked, a block takes some 100 bytes until soon after its end; whoever
+/// blocks clients by himself bounds how many.
+///
 /// # Defaults
 ///
 /// - clock: [`SystemClock`]
@@ -76,16 +86,23 @@ struct Tables {
     /// A table lives as long as a ledger that uses it. Its number is its place in the order in
     /// which tables were made.
     by_name: HashMap<TableName, (usize, Weak<dyn Counter>)>,
+    /// Who is blocked under a policy of this name, whatever its algorithm.
+    blocks: HashMap<String, Weak<Blocks>>,
     made: usize,
 }
 
 impl Tables {
     fn open(&mut self, name: TableName, max_keys: usize) -> Opened {
+        let blocks = self.blocks(&name.0);
         if let Some((number, table)) = self.by_name.get(&name)
             && let Some(counter) = table.upgrade()
         {
             let number = *number;
-            return Opened { number, counter };
+            return Opened {
+                number,
+                counter,
+                blocks,
+            };
         }
         self.by_name
             .retain(|_, (_, table)| table.strong_count() > 0);
@@ -94,7 +111,22 @@ impl Tables {
         let counter = counter(&name.1, max_keys);
         self.by_name
             .insert(name, (number, Arc::downgrade(&counter)));
-        Opened { number, counter }
+        Opened {
+            number,
+            counter,
+            blocks,
+        }
+    }
+
+    fn blocks(&mut self, policy: &str) -> Arc<Blocks> {
+        if let Some(blocks) = self.blocks.get(policy).and_then(Weak::upgrade) {
+            return blocks;
+        }
+        self.blocks.retain(|_, blocks| blocks.strong_count() > 0);
+        let blocks = Arc::new(Blocks::new());
+        self.blocks
+            .insert(policy.to_owned(), Arc::downgrade(&blocks));
+        blocks
     }
 }
 
