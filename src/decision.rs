@@ -14,6 +14,10 @@ use crate::clock::Micros;
 /// The numbers are after the charge if the request was allowed, and as they were if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, and in any combination"
+)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
@@ -353,6 +357,15 @@ impl Decision {
     /// [`LeakyQueue`](crate::LeakyQueue). One that was denied is not held.
     pub fn delay(&self) -> Duration {
         self.outcomes.delay().to_duration()
+    }
+
+    /// The policies that were not asked, by name.
+    pub(crate) fn not_asked(&self) -> impl Iterator<Item = &str> {
+        let names = self.names.iter().enumerate();
+        let was_asked = |policy| self.outcomes.iter().any(|(asked, _)| asked == policy);
+        names
+            .filter(move |(policy, _)| !was_asked(*policy))
+            .map(|(_, name)| name.as_str())
     }
 
     /// Each policy that was asked, by name, in the order of declaration.

@@ -3,13 +3,81 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Limiter;
+use super::{Inspection, Limiter};
 use crate::decision::Decision;
-use crate::error::StoreError;
+use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
 use crate::store::{Ledger, answered};
 
 impl Limiter {
+    /// Asks these policies, each about a key of its own at a cost of its own, and charges them if
+    /// all allow it. Policies that are not named are not asked; who names none is allowed.
+    ///
+    /// Where the keys are of different types, make each a [`Key`](crate::key::Key) by
+    /// [`into_key`](IntoKey::into_key).
+    ///
+    /// # Errors
+    ///
+    /// When the limiter has no policy of a name, or one is named twice.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    /// use tower_ratelimit::key::IntoKey;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("address", FixedWindow::per_minute(100)))
+    ///     .policy(Policy::new("user", FixedWindow::per_day(1_000)))
+    ///     .build()?;
+    ///
+    /// let decision = limiter.check_with_now([
+    ///     ("address", Ipv4Addr::LOCALHOST.into_key(), 1),
+    ///     ("user", "ann".into_key(), 25),
+    /// ])?;
+    /// assert!(decision.is_allowed());
+    /// let user = limiter.check_with_now([("user", "ann", 1)])?;
+    /// assert_eq!(user.binding().unwrap().1.remaining(), 974);
+    ///
+    /// let error = limiter.check_with_now([("usr", "ann", 1)]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     r#"`policy` cannot be "usr": name one of address, user"#,
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn check_with_now<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Decision, ConfigError> {
+        let charges = self.charges_by_name(asked)?;
+        let names = Arc::clone(&self.policies.names);
+        Ok(Decision::new(names, self.ledger.charge_now(&charges)))
+    }
+
+    /// How this key stands under every policy, in sentences for a person who asks why it was
+    /// refused. It charges nothing.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)))
+    ///     .policy(Policy::new("hourly", FixedWindow::per_hour(100)))
+    ///     .store(MemoryStore::new().clock(ManualClock::new()))
+    ///     .build()?;
+    ///
+    /// assert!(limiter.check_now("ann", 2).is_allowed());
+    /// assert_eq!(
+    ///     limiter.inspect_now("ann").to_string(),
+    ///     "burst: 2 of 2 used, none remains. One more in 1s, whole again in 2s.\n\
+    ///      hourly: 2 of 100 used, 98 remain. Whole again in 1h.\n",
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn inspect_now(&self, key: impl IntoKey) -> Inspection {
+        Inspection::new(self.peek_now(key, 0))
+    }
+
     /// What [`check_now`](Self::check_now) would decide, charging nothing.
     ///
     /// ```
@@ -138,6 +206,54 @@ impl Limiter {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Asks these policies, each about a key of its own at a cost of its own, and charges them if
+    /// all allow it; as [`check_with_now`](Limiter::check_with_now), in any store.
+    ///
+    /// The question is put at once, not when the future is first polled.
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, or one is named twice. From the future,
+    /// when the store cannot decide.
+    ///
+    /// ```
+    /// # use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = Limiter::builder().policy(Policy::new("user", FixedWindow::per_day(1))).build()?;
+    /// let decision = limiter.check_with([("user", "ann", 1)])?.await?;
+    /// assert!(decision.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check_with<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
+    {
+        let charges = self.charges_by_name(asked)?;
+        let reply = self.charge(&charges);
+        let names = Arc::clone(&self.policies.names);
+        Ok(async move {
+            let outcomes = answered(&charges, reply.wait().await)?;
+            Ok(Decision::new(names, outcomes))
+        })
+    }
+
+    /// How this key stands under every policy, in sentences for a person; as
+    /// [`inspect_now`](Limiter::inspect_now), in any store.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell; the in-process store always can.
+    pub fn inspect(
+        &self,
+        key: impl IntoKey,
+    ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static {
+        let peeked = self.peek(key, 0);
+        async move { Ok(Inspection::new(peeked.await?)) }
+    }
+
     /// What [`check`](Self::check) would decide, charging nothing.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ impl Blocks {
         clock: &dyn Clock,
         only_asks: bool,
     ) -> Option<Micros> {
-        if !self.are_any() || !self.may_hold(fingerprint, now) {
+        if !self.may_hold(fingerprint, now) {
             return None;
         }
         let block = *self.read().by_fingerprint.get(&fingerprint)?;
@@ -112,17 +112,12 @@ impl Blocks {
     }
 
     fn put(&self, held: &mut Held, fingerprint: u64, block: Block) {
-        let old = held.by_fingerprint.insert(fingerprint, block);
-        match old {
-            Some(old) => {
-                held.ends.remove(&(old.until, fingerprint));
-            }
-            None => {
-                let marks = self
-                    .marks
-                    .get_or_init(|| (0..MARKS).map(|_| AtomicU32::new(0)).collect());
-                marks[place(fingerprint)].fetch_add(1, Ordering::Relaxed);
-            }
+        if let Some(old) = held.by_fingerprint.insert(fingerprint, block) {
+            held.ends.remove(&(old.until, fingerprint));
+        } else {
+            let none = || (0..MARKS).map(|_| AtomicU32::new(0)).collect();
+            let marks = self.marks.get_or_init(none);
+            marks[place(fingerprint)].fetch_add(1, Ordering::Relaxed);
         }
         held.ends.insert((block.until, fingerprint));
         self.tell_first_end(held);

@@ -297,10 +297,14 @@ impl Decision<'_> {
         let mut allowed = true;
         for part in &mut self.parts {
             part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
-            let only_asks = self.purpose == Purpose::Peek || part.ask.cost == 0;
-            let fingerprint = part.ask.fingerprint;
-            part.blocked = part.blocks.left(fingerprint, now, self.clock, only_asks);
-            allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
+            allowed &= part.allowed || part.is_soft;
+            part.blocked = None;
+            if part.blocks.are_any() {
+                let only_asks = self.purpose == Purpose::Peek || part.ask.cost == 0;
+                let fingerprint = part.ask.fingerprint;
+                part.blocked = part.blocks.left(fingerprint, now, self.clock, only_asks);
+                allowed &= part.blocked.is_none();
+            }
         }
         if allowed && self.purpose == Purpose::Peek {
             return self.foretell(now, outcomes);
