@@ -22,7 +22,7 @@ fn now_and_then(driver: &mut Memory, block: &mut Option<Block>, number: u32, at:
                 *block = Some((at, at + length));
             }
         }
-        5 if at % 2 == 0 => {
+        5 if at.is_multiple_of(2) => {
             driver.unblock(at);
             *block = None;
         }
