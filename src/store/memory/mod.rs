@@ -65,8 +65,9 @@ use crate::policy::{Policy, check_names};
 /// A key is [blocked](crate::Limiter::block_now) under a policy's name, whatever its algorithm:
 /// limiters over one store that have a policy of the same name deny it alike, also when its limit
 /// has been changed. Blocks stand beside the tables: they count against no bound, and nothing evicts
-/// them. While anybody is blocked, a block takes some 100 bytes until soon after its end; whoever
-/// blocks clients by himself bounds how many.
+/// them. Each takes some 100 bytes, until it has ended and the policy is asked about anybody; whoever
+/// blocks clients by a program bounds how many. A request whose key shares the last 10 bits of its
+/// fingerprint with a blocked one looks under a lock that many may read.
 ///
 /// # Defaults
 ///
