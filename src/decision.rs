@@ -14,10 +14,15 @@ use crate::clock::Micros;
 /// The numbers are after the charge if the request was allowed, and as they were if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, and in any combination"
+)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
     soft: bool,
+    blocked: bool,
     limit: u32,
     remaining: u32,
     reset_after: Micros,
@@ -36,6 +41,7 @@ impl Outcome {
             allowed: true,
             counted_together: false,
             soft: false,
+            blocked: false,
             limit,
             remaining,
             reset_after,
@@ -74,6 +80,28 @@ impl Outcome {
         }
     }
 
+    /// The same for a key that is [blocked](crate::Limiter::block_now) so much longer: denied, with
+    /// nothing remaining. The wait is the longer one of the block and its own.
+    ///
+    /// A [store](crate::store::Ledger::block) that blocks keys tells it so. What it is made of is the
+    /// outcome without a charge.
+    pub fn blocked_for(self, left: Micros) -> Self {
+        let left = left.min(Micros::LONGEST);
+        let at_least = |wait: Micros| Wait::new(wait.max(left).get());
+        let next_unit = self.effective_micros().filter(|_| self.remaining == 0);
+        Self {
+            allowed: false,
+            blocked: true,
+            remaining: 0,
+            reset_after: self.reset_after.max(left),
+            effective_window: self
+                .effective_window
+                .and_then(|_| at_least(next_unit.unwrap_or(left))),
+            wait: at_least(self.retry_micros().unwrap_or(left)),
+            ..self
+        }
+    }
+
     /// [`effective_window`](Self::effective_window) in microseconds.
     pub(crate) fn effective_micros(&self) -> Option<Micros> {
         self.effective_window.map(|time| Micros::new(time.get()))
@@ -98,14 +126,20 @@ impl Outcome {
         self.allowed
     }
 
-    /// Whether the policy is [soft](crate::Policy::soft): it denies nothing.
+    /// Whether the policy is [soft](crate::Policy::soft): it denies nobody but who is blocked.
     pub fn is_soft(&self) -> bool {
         self.soft
     }
 
     /// Whether a request is denied because of this policy.
     pub(crate) fn denies(&self) -> bool {
-        !self.allowed && !self.soft
+        !self.allowed && (!self.soft || self.blocked)
+    }
+
+    /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. Then
+    /// nothing remains, and the request is denied even if the policy is soft.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     /// Whether the store had no room for the key, and found none that could go, and counted it
@@ -136,7 +170,8 @@ impl Outcome {
 
     /// For a request that was denied: the shortest wait after which the same request would be
     /// allowed if nothing else arrives. `None` when it was allowed, and when no wait can help:
-    /// the limit is 0, or the cost is above the limit.
+    /// the limit is 0, or the cost is above the limit. Of a key that [is blocked](Self::is_blocked)
+    /// it is the time to the block's end, whatever the cost, or its own wait if that is longer.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_micros().map(Micros::to_duration)
     }
@@ -187,6 +222,13 @@ impl Outcomes {
     /// Adds the outcome of the policy that stands at `policy` in the limiter's list.
     pub fn push(&mut self, policy: usize, outcome: Outcome) {
         self.each.push((policy, outcome));
+    }
+
+    /// The key of this policy is blocked so much longer.
+    pub(crate) fn block(&mut self, policy: usize, left: Micros) {
+        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+            *outcome = outcome.blocked_for(left);
+        }
     }
 
     pub(crate) fn decided_at(&mut self, at: Micros) {
@@ -318,6 +360,15 @@ impl Decision {
         self.outcomes.delay().to_duration()
     }
 
+    /// The policies that were not asked, by name.
+    pub(crate) fn not_asked(&self) -> impl Iterator<Item = &str> {
+        let names = self.names.iter().enumerate();
+        let was_asked = |policy| self.outcomes.iter().any(|(asked, _)| asked == policy);
+        names
+            .filter(move |(policy, _)| !was_asked(*policy))
+            .map(|(_, name)| name.as_str())
+    }
+
     /// Each policy that was asked, by name, in the order of declaration.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
         self.outcomes
@@ -329,7 +380,7 @@ impl Decision {
     /// service need not serve less.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
-            .filter(|(_, outcome)| outcome.soft && !outcome.allowed)
+            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.blocked)
     }
 
     /// The policy that binds: when allowed, the one with the least remaining, and a soft one only
@@ -342,7 +393,9 @@ impl Decision {
 
     /// How much every policy that can deny would grant.
     pub(crate) fn grants(&self) -> u32 {
-        let hard = self.policies().filter(|(_, outcome)| !outcome.is_soft());
+        let hard = self
+            .policies()
+            .filter(|(_, outcome)| !outcome.is_soft() || outcome.is_blocked());
         hard.map(|(_, outcome)| outcome.remaining())
             .min()
             .unwrap_or(0)

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use allocation_counter::measure;
 use axum::body::Body;
@@ -45,6 +46,27 @@ fn a_decision_on_a_known_key_allocates_nothing() {
         let count = allocations(|| assert!(limiter.check_now(ADDRESS, 1).is_allowed()));
         assert_eq!(count, 0, "{algorithm}");
     }
+}
+
+#[test]
+fn the_denial_of_a_blocked_key_allocates_nothing() {
+    let limiter = limiter(&["a", "b", "c"], "token-bucket 1000000/day");
+    limiter.block_now(ADDRESS, Duration::from_secs(86_400));
+    let count = allocations(|| assert!(!limiter.check_now(ADDRESS, 1).is_allowed()));
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn a_block_takes_some_100_bytes() {
+    const BLOCKS: u64 = 10_000;
+    let limiter = limiter(&["a"], "token-bucket 1000000/day");
+    let taken = measure(|| {
+        for key in 0..BLOCKS {
+            limiter.block_now(key, Duration::from_secs(86_400));
+        }
+    });
+    let each = taken.bytes_current / i64::try_from(BLOCKS).unwrap();
+    assert!((40..=100).contains(&each), "{each} bytes");
 }
 
 #[test]

@@ -6,12 +6,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use std::{env, fs, thread};
 
 use tower_ratelimit::store::Fate;
 use tower_ratelimit::{Algorithm, Limiter, MemoryStore, Policy};
 
-const NAME: &str = "after_kill_9_every_exhausted_key_is_still_refused";
+const NAME: &str = "after_kill_9_every_exhausted_and_every_blocked_key_is_still_refused";
 const PART: &str = "TOWER_RATELIMIT_RESTART_PART";
 const FILE: &str = "TOWER_RATELIMIT_RESTART_FILE";
 const WRITTEN: &str = "the snapshot is written";
@@ -32,7 +33,7 @@ const ALGORITHMS: [&str; 8] = [
 ];
 
 #[test]
-fn after_kill_9_every_exhausted_key_is_still_refused() {
+fn after_kill_9_every_exhausted_and_every_blocked_key_is_still_refused() {
     // This program is also those that it starts.
     match env::var(PART).as_deref() {
         Ok("first") => exhaust_and_wait_to_be_killed(),
@@ -107,6 +108,9 @@ fn exhaust_and_wait_to_be_killed() {
             assert!(limiter.admit_now(key, limit));
             assert!(!limiter.admit_now(key, limit));
         }
+        for key in 0..KEYS {
+            limiter.block_now(("blocked", key), Duration::from_secs(86_400));
+        }
     }
     // Others come while the snapshot is taken, and until the end.
     for limiter in limiters {
@@ -131,6 +135,11 @@ fn find_all_refused() {
             assert!(before.admit_now(key, 1), "nothing else refuses key {key}");
             let decision = after.check_now(key, 1);
             assert!(!decision.is_allowed(), "key {key}: {decision:?}");
+            let decision = after.check_now(("blocked", key), 1);
+            let is_blocked = decision.binding().unwrap().1.is_blocked();
+            assert!(is_blocked, "blocked key {key}: {decision:?}");
+            let was_not = before.check_now(("blocked", key), 1);
+            assert!(was_not.is_allowed(), "nothing else blocks key {key}");
         }
     }
     for policy in restored.restored() {

@@ -1,11 +1,14 @@
 //! Policies and a store, put together into something that decides.
 
+mod inspection;
 mod verbs;
 
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+
+pub use self::inspection::Inspection;
 
 #[cfg(feature = "http")]
 use crate::clock::Micros;
@@ -121,6 +124,37 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             });
         }
         charges
+    }
+
+    /// What each of these policies, by name, is asked about a key of its own.
+    fn charges_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let Policies { names, limited, .. } = &*self.policies;
+        let mut charges = Charges::new();
+        let mut named: SmallVec<[usize; 8]> = SmallVec::new();
+        for (name, key, cost) in asked {
+            let Some(policy) = names.iter().position(|known| known == name) else {
+                let remedy = format!("name one of {}", names.join(", "));
+                return Err(ConfigError::quoting("policy", name, remedy));
+            };
+            if named.contains(&policy) {
+                let remedy = "ask each policy about one key, at the cost of all of it";
+                return Err(ConfigError::quoting("policy", name, remedy));
+            }
+            named.push(policy);
+            if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
+                charges.push(Charge {
+                    policy,
+                    key: key.into_key(),
+                    cost,
+                    is_soft,
+                });
+            }
+        }
+        charges.sort_unstable_by_key(Charge::policy);
+        Ok(charges)
     }
 
     pub(crate) fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {

@@ -1,14 +1,83 @@
 //! What else a limiter can be asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Limiter;
+use super::{Inspection, Limiter};
 use crate::decision::Decision;
-use crate::error::StoreError;
+use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
 use crate::store::{Ledger, answered};
 
 impl Limiter {
+    /// Asks these policies, each about a key of its own at a cost of its own, and charges them if
+    /// all allow it. Policies that are not named are not asked; who names none is allowed.
+    ///
+    /// Where the keys are of different types, make each a [`Key`](crate::key::Key) by
+    /// [`into_key`](IntoKey::into_key).
+    ///
+    /// # Errors
+    ///
+    /// When the limiter has no policy of a name, or one is named twice.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    /// use tower_ratelimit::key::IntoKey;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("address", FixedWindow::per_minute(100)))
+    ///     .policy(Policy::new("user", FixedWindow::per_day(1_000)))
+    ///     .build()?;
+    ///
+    /// let decision = limiter.check_with_now([
+    ///     ("address", Ipv4Addr::LOCALHOST.into_key(), 1),
+    ///     ("user", "ann".into_key(), 25),
+    /// ])?;
+    /// assert!(decision.is_allowed());
+    /// let user = limiter.check_with_now([("user", "ann", 1)])?;
+    /// assert_eq!(user.binding().unwrap().1.remaining(), 974);
+    ///
+    /// let error = limiter.check_with_now([("usr", "ann", 1)]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     r#"`policy` cannot be "usr": name one of address, user"#,
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn check_with_now<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Decision, ConfigError> {
+        let charges = self.charges_by_name(asked)?;
+        let names = Arc::clone(&self.policies.names);
+        Ok(Decision::new(names, self.ledger.charge_now(&charges)))
+    }
+
+    /// How this key stands under every policy, in sentences for a person who asks why it was
+    /// refused. It charges nothing.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)))
+    ///     .policy(Policy::new("hourly", FixedWindow::per_hour(100)))
+    ///     .store(MemoryStore::new().clock(ManualClock::new()))
+    ///     .build()?;
+    ///
+    /// assert!(limiter.check_now("ann", 2).is_allowed());
+    /// assert_eq!(
+    ///     limiter.inspect_now("ann").to_string(),
+    ///     "burst: 2 of 2 used, none remains. One more in 1s, whole again in 2s.\n\
+    ///      hourly: 2 of 100 used, 98 remain. Whole again in 1h.\n",
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn inspect_now(&self, key: impl IntoKey) -> Inspection {
+        Inspection::new(self.peek_now(key, 0))
+    }
+
     /// What [`check_now`](Self::check_now) would decide, charging nothing.
     ///
     /// ```
@@ -56,6 +125,49 @@ impl Limiter {
         self.ledger.reset_now(&self.charges(key.into_key(), 0));
     }
 
+    /// Blocks this key under every policy, from now on and for this long: 285 years at most.
+    ///
+    /// Until then all that it asks for is denied, under a [soft](crate::Policy::soft) policy and at
+    /// cost 0 too, and charges nothing; nothing remains, and the wait is told to the block's end
+    /// whatever the cost. If the key has to wait for longer under a policy, that is told, since
+    /// what is told is true. [`Outcome::is_blocked`](crate::Outcome::is_blocked) tells a block from a
+    /// limit that is used up. After the block the key is as it would have been without it.
+    ///
+    /// No block ends earlier because of another one: of two, the later end counts. To shorten a block,
+    /// [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) ends none.
+    /// An unlimited policy is never asked, and denies nobody.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("logins", FixedWindow::per_minute(10)))
+    ///     .store(MemoryStore::new().clock(clock.clone()))
+    ///     .build()?;
+    ///
+    /// limiter.block_now("mallory", Duration::from_secs(3_600));
+    /// let denied = limiter.check_now("mallory", 1);
+    /// assert!(!denied.is_allowed());
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
+    /// assert!(denied.binding().unwrap().1.is_blocked());
+    /// assert!(limiter.check_now("ann", 1).is_allowed());
+    ///
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert!(limiter.check_now("mallory", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn block_now(&self, key: impl IntoKey, length: Duration) {
+        let charges = self.charges(key.into_key(), 0);
+        self.ledger.block_now(&charges, length.into());
+    }
+
+    /// Ends the block of this key under every policy, if there is one.
+    pub fn unblock_now(&self, key: impl IntoKey) {
+        self.ledger.unblock_now(&self.charges(key.into_key(), 0));
+    }
+
     /// Takes as much as there is, up to this much: the units that every policy grants, and the
     /// decision about them. With nothing to be had that is 0, and the decision is about one unit.
     ///
@@ -94,6 +206,54 @@ impl Limiter {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Asks these policies, each about a key of its own at a cost of its own, and charges them if
+    /// all allow it; as [`check_with_now`](Limiter::check_with_now), in any store.
+    ///
+    /// The question is put at once, not when the future is first polled.
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, or one is named twice. From the future,
+    /// when the store cannot decide.
+    ///
+    /// ```
+    /// # use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = Limiter::builder().policy(Policy::new("user", FixedWindow::per_day(1))).build()?;
+    /// let decision = limiter.check_with([("user", "ann", 1)])?.await?;
+    /// assert!(decision.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check_with<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
+    {
+        let charges = self.charges_by_name(asked)?;
+        let reply = self.charge(&charges);
+        let names = Arc::clone(&self.policies.names);
+        Ok(async move {
+            let outcomes = answered(&charges, reply.wait().await)?;
+            Ok(Decision::new(names, outcomes))
+        })
+    }
+
+    /// How this key stands under every policy, in sentences for a person; as
+    /// [`inspect_now`](Limiter::inspect_now), in any store.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell; the in-process store always can.
+    pub fn inspect(
+        &self,
+        key: impl IntoKey,
+    ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static {
+        let peeked = self.peek(key, 0);
+        async move { Ok(Inspection::new(peeked.await?)) }
+    }
+
     /// What [`check`](Self::check) would decide, charging nothing.
     ///
     /// # Errors
@@ -138,6 +298,35 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         let reply = self.ledger.reset(&self.charges(key.into_key(), 0));
+        reply.wait()
+    }
+
+    /// Blocks this key under every policy, from now on and for this long; as
+    /// [`block_now`](Limiter::block_now), in any store.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it is blocked.
+    pub fn block(
+        &self,
+        key: impl IntoKey,
+        length: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let charges = self.charges(key.into_key(), 0);
+        let reply = self.ledger.block(&charges, length.into());
+        reply.wait()
+    }
+
+    /// Ends the block of this key under every policy, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it has ended.
+    pub fn unblock(
+        &self,
+        key: impl IntoKey,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let reply = self.ledger.unblock(&self.charges(key.into_key(), 0));
         reply.wait()
     }
 }

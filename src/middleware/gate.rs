@@ -85,6 +85,10 @@ impl Gate {
         }
     }
 
+    pub(super) fn limiter(&self) -> &Limiter<dyn Ledger> {
+        &self.limiter
+    }
+
     pub(super) fn look_up_in(&mut self, lists: Lists) {
         self.lists = lists;
     }

@@ -6,9 +6,10 @@ use super::gate::Gate;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
+use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::response::{AnswerOptions, Answers};
-use crate::store::MemoryStore;
+use crate::store::{Ledger, MemoryStore};
 
 /// Limits the rate of requests to a service of HTTP, and answers those over the limit with
 /// `429 Too Many Requests`.
@@ -49,6 +50,41 @@ impl RateLimitLayer {
     /// - decisions are not put into requests' extensions
     pub fn builder() -> RateLimitLayerBuilder {
         RateLimitLayerBuilder::new()
+    }
+
+    /// The limiter that decides, for those who run the service: to block a key, to reset or to
+    /// [inspect](Limiter::inspect) one. It shares its state with the layer.
+    ///
+    /// A key has to be the one that a policy's extractor makes. For a header that is its text, for
+    /// [`client_ip`](crate::key::client_ip) an address of IPv4; the network of a client of IPv6, or
+    /// a key made of several, is taken from a request by
+    /// [`Extract::extract`](crate::key::Extract::extract). What is asked of a key concerns all
+    /// policies of the layer, those too that count something else and have never seen it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use axum::{Router, body::Body, http::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::key::Head;
+    /// use tower_ratelimit::{RateLimitLayer, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let tenant = |head: &Head<'_>| head.header("x-tenant").map(str::to_owned);
+    /// let layer = RateLimitLayer::new(tenant, TokenBucket::per_second(5));
+    /// let limiter = layer.limiter();
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    ///
+    /// limiter.block("acme", Duration::from_secs(60)).await.unwrap();
+    /// let request = Request::get("/").header("x-tenant", "acme").body(Body::empty());
+    /// let response = app.oneshot(request.unwrap()).await.unwrap();
+    /// assert_eq!(response.status(), 429);
+    /// assert_eq!(response.headers()["retry-after"], "60");
+    /// # }
+    /// ```
+    pub fn limiter(&self) -> Limiter<dyn Ledger> {
+        self.gate.limiter().clone()
     }
 
     pub(super) fn of(gate: Gate) -> Self {

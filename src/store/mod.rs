@@ -96,6 +96,30 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
+    /// Blocks each key under its policy for this long from now on, whatever the cost. Until then each
+    /// charge of it is denied and told as [`Outcome::blocked_for`](crate::Outcome::blocked_for), a
+    /// soft one and one of cost 0 too. A key that is blocked for longer stays so.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it is blocked. Unless a store says otherwise, it does not
+    /// know how to.
+    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
+        let _ = (charges, length);
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Ends the block of each key under its policy, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it has ended. Unless a store says otherwise, it does not
+    /// know how to.
+    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
     /// Gives a place in a [`LeakyQueue`](crate::LeakyQueue) back: that of the request which was
     /// charged this, was to leave at this moment, and has gone away. Only the last place can be
     /// given back; if others have come behind it, it passes unused.

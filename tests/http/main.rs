@@ -4,6 +4,7 @@
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
 mod axum;
+mod blocked;
 mod bodies;
 mod combinators;
 mod dialect_truth;

@@ -5,6 +5,7 @@
 mod support;
 
 mod all_or_nothing;
+mod blocks;
 mod buckets;
 mod case;
 mod laws;

@@ -26,6 +26,7 @@ macro_rules! mount {
             mod memory {
                 crate::mount::laws!(crate::support::driver::Memory);
                 crate::mount::tests! { steadily: restart::a_restart_forgets_nothing }
+                crate::mount::laws_of_a_store!();
             }
         }
         )+
@@ -79,6 +80,20 @@ macro_rules! laws_of_state {
     };
 }
 pub(crate) use laws_of_state;
+
+/// Mounts the laws about what a store keeps beside the state.
+macro_rules! laws_of_a_store {
+    () => {
+        crate::mount::tests! { steadily:
+            blocks::a_blocked_key_is_denied_and_then_as_if_it_had_not_asked
+            blocks::the_wait_of_a_blocked_key_is_tight
+        }
+        crate::mount::tests! { stepping_back:
+            blocks::law_8_no_wait_is_longer_than_the_block
+        }
+    };
+}
+pub(crate) use laws_of_a_store;
 
 macro_rules! tests {
     ($cases:ident, $driver:ty: $($room:ident::$law:ident)+) => {

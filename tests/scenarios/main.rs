@@ -4,7 +4,9 @@
 mod support;
 
 mod arithmetic;
+mod blocks;
 mod bounded;
+mod by_name;
 mod charging;
 mod crowds;
 mod edges;

@@ -113,6 +113,17 @@ impl Driver for Step {
 #[derive(Debug)]
 pub(crate) struct Memory(Policies);
 
+impl Memory {
+    /// Blocks the key for so many microseconds.
+    pub(crate) fn block(&mut self, at: u64, length: u64) {
+        self.0.live(at, Verb::Block(length));
+    }
+
+    pub(crate) fn unblock(&mut self, at: u64) {
+        self.0.live(at, Verb::Unblock);
+    }
+}
+
 impl Driver for Memory {
     fn new(algorithm: Algorithm) -> Self {
         Self(Policies::new([algorithm]))
@@ -158,6 +169,8 @@ enum Verb {
     Charge(u32),
     Refund(u32),
     Reset,
+    Block(u64),
+    Unblock,
 }
 
 impl Policies {
@@ -190,6 +203,8 @@ impl Policies {
         self.clock.set_micros(Micros::new(at));
         match verb {
             Verb::Refund(units) => self.limiter.refund_now("key", units),
+            Verb::Block(length) => self.limiter.block_now("key", Duration::from_micros(length)),
+            Verb::Unblock => self.limiter.unblock_now("key"),
             _ => self.limiter.reset_now("key"),
         }
     }

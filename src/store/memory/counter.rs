@@ -9,8 +9,10 @@ use crate::decision::Outcomes;
 
 /// One policy's table, whatever its rule and however that is kept.
 pub(super) trait Counter: Send + Sync + 'static {
-    /// Decides on a request that concerns no other policy, and tells of it if that is wanted.
-    fn decide(&self, ask: Ask, clock: &dyn Clock, told: Option<&mut Told<'_>>) -> bool;
+    /// Decides on a request that concerns no other policy, and tells of it if that is wanted. `now`
+    /// is what the clock has just told.
+    fn decide(&self, ask: Ask, now: Micros, clock: &dyn Clock, told: Option<&mut Told<'_>>)
+    -> bool;
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;
@@ -202,8 +204,14 @@ pub(super) fn counter_for(
 }
 
 impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
-    fn decide(&self, ask: Ask, clock: &dyn Clock, mut told: Option<&mut Told<'_>>) -> bool {
-        let now = clock.now().min(self.until());
+    fn decide(
+        &self,
+        ask: Ask,
+        now: Micros,
+        clock: &dyn Clock,
+        mut told: Option<&mut Told<'_>>,
+    ) -> bool {
+        let now = now.min(self.until());
         match self.decide_at_once(ask, now, told.as_deref_mut()) {
             Some(allowed) => allowed,
             None => self.decide_in_the_end(ask, clock, now, told),

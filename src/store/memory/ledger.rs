@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::blocks::Blocks;
 use super::counter::{ATTEMPTS, Amendment, Counter, Told, Wanted};
 use super::seed::Seed;
 use super::table::{Ask, Changed, Counted, Glance, NoRoom};
@@ -25,10 +26,11 @@ pub struct MemoryLedger {
     order_of_locking: Box<[usize]>,
 }
 
-/// A policy's table, and its number among all tables of the store.
+/// A policy's table, with its number among all tables of the store, and who is blocked.
 pub(super) struct Opened {
     pub(super) number: usize,
     pub(super) counter: Arc<dyn Counter>,
+    pub(super) blocks: Arc<Blocks>,
 }
 
 impl MemoryLedger {
@@ -89,6 +91,27 @@ impl MemoryLedger {
         }
     }
 
+    /// Blocks each charge's key under its policy from now on; see [`Ledger::block`].
+    pub fn block_now(&self, charges: &[Charge], length: Micros) {
+        let now = self.clock.now();
+        for charge in charges {
+            if let Some(opened) = self.policies.get(charge.policy) {
+                let fingerprint = self.seed.fingerprint(&charge.key);
+                opened.blocks.block(fingerprint, length, now);
+            }
+        }
+    }
+
+    /// Ends the blocks of each charge's key under its policy.
+    pub fn unblock_now(&self, charges: &[Charge]) {
+        for charge in charges {
+            if let Some(opened) = self.policies.get(charge.policy) {
+                let fingerprint = self.seed.fingerprint(&charge.key);
+                opened.blocks.unblock(fingerprint);
+            }
+        }
+    }
+
     fn amend(&self, policy: usize, key: &Key, amendment: Amendment) {
         if let Some(opened) = self.policies.get(policy) {
             let ask = self.ask(key, 0);
@@ -114,8 +137,36 @@ impl MemoryLedger {
     /// Decides on a request that concerns one policy alone.
     #[inline]
     fn decide_one(&self, policy: usize, ask: Ask, told: Option<&mut Told<'_>>) -> bool {
-        let counter = &self.policies[policy].counter;
-        counter.decide(ask, &*self.clock, told)
+        let opened = &self.policies[policy];
+        let now = self.clock.now();
+        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
+            return self.decide_on_a_suspect(policy, ask, told);
+        }
+        opened.counter.decide(ask, now, &*self.clock, told)
+    }
+
+    /// Decides on a request whose key may be blocked.
+    #[cold]
+    fn decide_on_a_suspect(&self, policy: usize, ask: Ask, told: Option<&mut Told<'_>>) -> bool {
+        let mut unwanted = Outcomes::new(Micros::ZERO);
+        let (wanted, outcomes) = match told {
+            Some(told) => (told.wanted, &mut *told.outcomes),
+            None => (Wanted::Verdict, &mut unwanted),
+        };
+        let mut decision = self.decision(wanted, Purpose::Charge);
+        let part = Part::new(policy, &self.policies[policy], ask);
+        decision.parts.push(part);
+        decision.decide(outcomes)
+    }
+
+    fn decision(&self, wanted: Wanted, purpose: Purpose) -> Decision<'_> {
+        Decision {
+            parts: SmallVec::new(),
+            clock: &*self.clock,
+            wanted,
+            purpose,
+            disturbed: 0,
+        }
     }
 
     /// Tells what [`charge_now`](Self::charge_now) would tell, and charges nothing.
@@ -143,20 +194,13 @@ impl MemoryLedger {
         {
             return false;
         }
-        let mut decision = Decision {
-            parts: SmallVec::new(),
-            clock: &*self.clock,
-            wanted,
-            purpose,
-            disturbed: 0,
-        };
+        let mut decision = self.decision(wanted, purpose);
         for &policy in &self.order_of_locking {
             if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
                 let ask = self.ask(&charge.key, charge.cost);
-                let counter = &*self.policies[policy].counter;
                 decision.parts.push(Part {
                     is_soft: charge.is_soft,
-                    ..Part::new(policy, counter, ask)
+                    ..Part::new(policy, &self.policies[policy], ask)
                 });
             }
         }
@@ -199,10 +243,13 @@ const PATIENT_AFTER: u32 = 16;
 struct Part<'a> {
     policy: usize,
     counter: &'a dyn Counter,
+    blocks: &'a Blocks,
     ask: Ask,
     counted: Counted,
     glance: Glance,
     allowed: bool,
+    /// How long its key is blocked yet.
+    blocked: Option<Micros>,
     /// Whether it denies nothing, and is left out where it does not fit.
     is_soft: bool,
     lock: Option<Lock<'a>>,
@@ -251,6 +298,13 @@ impl Decision<'_> {
         for part in &mut self.parts {
             part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
             allowed &= part.allowed || part.is_soft;
+            part.blocked = None;
+            if part.blocks.are_any() {
+                let only_asks = self.purpose == Purpose::Peek || part.ask.cost == 0;
+                let fingerprint = part.ask.fingerprint;
+                part.blocked = part.blocks.left(fingerprint, now, self.clock, only_asks);
+                allowed &= part.blocked.is_none();
+            }
         }
         if allowed && self.purpose == Purpose::Peek {
             return self.foretell(now, outcomes);
@@ -270,6 +324,9 @@ impl Decision<'_> {
                 let (glance, ask) = (&part.glance, part.ask);
                 part.counter
                     .tell(glance, ask, now, part.allowed, &mut told)?;
+                if let Some(left) = part.blocked {
+                    outcomes.block(part.policy, left);
+                }
             }
         }
         if allowed && self.parts.iter().any(Part::charges) {
@@ -384,14 +441,16 @@ impl Decision<'_> {
 }
 
 impl<'a> Part<'a> {
-    fn new(policy: usize, counter: &'a dyn Counter, ask: Ask) -> Self {
+    fn new(policy: usize, opened: &'a Opened, ask: Ask) -> Self {
         Self {
             policy,
-            counter,
+            counter: &*opened.counter,
+            blocks: &opened.blocks,
             ask,
             counted: Counted::Apart,
             glance: Glance::default(),
             allowed: false,
+            blocked: None,
             is_soft: false,
             lock: None,
             is_new: false,
@@ -439,6 +498,16 @@ impl Ledger for MemoryLedger {
 
     fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.reset_now(charges);
+        Reply::Now(Ok(()))
+    }
+
+    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
+        self.block_now(charges, length);
+        Reply::Now(Ok(()))
+    }
+
+    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.unblock_now(charges);
         Reply::Now(Ok(()))
     }
 

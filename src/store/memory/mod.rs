@@ -1,5 +1,6 @@
 //! State in this process.
 
+mod blocks;
 mod cell;
 mod counter;
 mod ledger;
@@ -14,16 +15,18 @@ mod version;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 pub use self::ledger::MemoryLedger;
 pub use self::snapshot::{Fate, Restored};
 pub use self::usage::Usage;
 
+use self::blocks::{Blocked, Blocks};
 use self::counter::Counter;
 use self::ledger::Opened;
 use self::seed::Seed;
-use self::snapshot::revived;
+use self::snapshot::{Snapshot, revived};
 use super::Store;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros, SystemClock};
@@ -63,6 +66,15 @@ use crate::policy::{Policy, check_names};
 /// fingerprint, and so a state, with a probability of 3 in ten billion; among a million, of 3 in a
 /// hundred million.
 ///
+/// # Blocked keys
+///
+/// A key is [blocked](crate::Limiter::block_now) under a policy's name, whatever its algorithm:
+/// limiters over one store that have a policy of the same name deny it alike, also when its limit
+/// has been changed. Blocks stand beside the tables: they count against no bound, and nothing evicts
+/// them. Each takes some 100 bytes, until it has ended and the policy is asked about anybody; whoever
+/// blocks clients by a program bounds how many. A request whose key shares the last 10 bits of its
+/// fingerprint with a blocked one looks under a lock that many may read.
+///
 /// # Defaults
 ///
 /// - clock: [`SystemClock`]
@@ -82,24 +94,34 @@ struct Tables {
     /// A table lives as long as a ledger that uses it. Its number is its place in the order in
     /// which tables were made.
     by_name: HashMap<TableName, (usize, Weak<dyn Counter>)>,
+    /// Who is blocked under a policy of this name, whatever its algorithm.
+    blocks: HashMap<String, Weak<Blocks>>,
     made: usize,
     restored: Vec<Restored>,
+    /// The blocks that were restored of policies that nobody has opened since.
+    restored_blocks: Vec<(String, Blocked)>,
 }
 
 impl Tables {
-    fn with(restored: Vec<Restored>) -> Arc<Mutex<Self>> {
+    fn with(restored: Vec<Restored>, restored_blocks: Vec<(String, Blocked)>) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Self {
             restored,
+            restored_blocks,
             ..Self::default()
         }))
     }
 
     fn open(&mut self, name: TableName, max_keys: usize, now: impl FnOnce() -> Micros) -> Opened {
+        let blocks = self.blocks(&name.0);
         if let Some((number, table)) = self.by_name.get(&name)
             && let Some(counter) = table.upgrade()
         {
             let number = *number;
-            return Opened { number, counter };
+            return Opened {
+                number,
+                counter,
+                blocks,
+            };
         }
         self.by_name
             .retain(|_, (_, table)| table.strong_count() > 0);
@@ -108,7 +130,28 @@ impl Tables {
         let counter = revived(&mut self.restored, (&name.0, &name.1), max_keys, now);
         self.by_name
             .insert(name, (number, Arc::downgrade(&counter)));
-        Opened { number, counter }
+        Opened {
+            number,
+            counter,
+            blocks,
+        }
+    }
+
+    fn blocks(&mut self, policy: &str) -> Arc<Blocks> {
+        if let Some(blocks) = self.blocks.get(policy).and_then(Weak::upgrade) {
+            return blocks;
+        }
+        self.blocks.retain(|_, blocks| blocks.strong_count() > 0);
+        let blocks = Arc::new(Blocks::new());
+        self.restored_blocks.retain_mut(|(name, blocked)| {
+            if name == policy {
+                blocks.restore(mem::take(blocked));
+            }
+            name != policy
+        });
+        self.blocks
+            .insert(policy.to_owned(), Arc::downgrade(&blocks));
+        blocks
     }
 }
 
@@ -173,7 +216,7 @@ impl MemoryStore {
     }
 
     /// What this store and its clones know, as bytes to be kept until after a restart: every key
-    /// that is not as good as new, under every policy that is open.
+    /// that is not as good as new, and every key that is blocked, under every policy that is open.
     ///
     /// A policy is open as long as there is a limiter or a layer with it: at the end, keep a clone of
     /// it until the last snapshot is taken, or nothing is left to be in it. (A server that is given a
@@ -227,10 +270,15 @@ impl MemoryStore {
             Some((*number, (policy.clone(), *algorithm, table.upgrade()?)))
         });
         let mut open: Vec<_> = open.collect();
+        let live = tables.blocks.iter().filter_map(|(policy, blocks)| {
+            let blocked = blocks.upgrade()?.each(now);
+            (!blocked.is_empty()).then(|| (policy.clone(), blocked))
+        });
+        let blocks: Vec<_> = live.chain(tables.restored_blocks.clone()).collect();
         drop(tables);
         open.sort_unstable_by_key(|(number, _)| *number);
         let open: Vec<_> = open.into_iter().map(|(_, table)| table).collect();
-        snapshot::write(&self.seed, &open, &restored, now)
+        snapshot::write(&self.seed, &open, &restored, &blocks, now)
     }
 
     /// A new store, with the clock and the bound of this one, that knows what is in a
@@ -258,10 +306,14 @@ impl MemoryStore {
     /// that was built otherwise and makes other fingerprints. This store is left as it was, to go on
     /// with.
     pub fn restore(&self, snapshot: &[u8]) -> Result<Self, RestoreError> {
-        let (seed, restored) = snapshot::read(snapshot)?;
+        let Snapshot {
+            seed,
+            restored,
+            blocks,
+        } = snapshot::read(snapshot)?;
         Ok(Self {
             seed,
-            tables: Tables::with(restored),
+            tables: Tables::with(restored, blocks),
             ..self.clone()
         })
     }
@@ -278,9 +330,10 @@ impl MemoryStore {
 
     /// What was restored and nobody has opened yet.
     fn without_tables(&self) -> Arc<Mutex<Tables>> {
-        let restored = &self.tables().restored;
-        let waiting = restored.iter().filter(|one| one.is_waiting());
-        Tables::with(waiting.cloned().collect())
+        let tables = self.tables();
+        let waiting = tables.restored.iter().filter(|one| one.is_waiting());
+        let waiting = waiting.cloned().collect();
+        Tables::with(waiting, tables.restored_blocks.clone())
     }
 
     fn its_clock(&self) -> Arc<dyn Clock> {

@@ -6,6 +6,8 @@
 //! - `seed`: four words of 64 bits, and the fingerprints of some known keys
 //! - `policy`, once for each: its name and its algorithm as text, and of each key up to the
 //!   section's end its fingerprint (64 bits), a number of words (32 bits) and the words of its state
+//! - `blocks`, once for each policy that blocks somebody: its name, and of each blocked key up to the
+//!   section's end its fingerprint, and when the block began and ends (64 bits each)
 
 use sha2::{Digest, Sha256};
 

@@ -10,6 +10,7 @@ pub(super) use self::past::revived;
 use std::sync::Arc;
 
 use self::format::{Reader, Writer};
+use super::blocks::Blocked;
 use super::counter::Counter;
 use super::seed::Seed;
 use crate::algorithm::Algorithm;
@@ -21,6 +22,7 @@ pub(super) fn write(
     seed: &Seed,
     tables: &[(String, Algorithm, Arc<dyn Counter>)],
     restored: &[Restored],
+    blocks: &[(String, Blocked)],
     now: Micros,
 ) -> Vec<u8> {
     let mut file = Writer::new();
@@ -44,14 +46,32 @@ pub(super) fn write(
     for one in restored {
         one.write(&mut file, now);
     }
+    for (policy, blocked) in blocks {
+        file.section("blocks", |file| {
+            file.text(policy);
+            for (fingerprint, from, until) in blocked {
+                for number in [*fingerprint, from.get(), until.get()] {
+                    file.number(number);
+                }
+            }
+        });
+    }
     file.finish()
 }
 
+/// What a snapshot says.
+pub(super) struct Snapshot {
+    pub(super) seed: Seed,
+    pub(super) restored: Vec<Restored>,
+    /// By the names of their policies.
+    pub(super) blocks: Vec<(String, Blocked)>,
+}
+
 /// What was put down.
-pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Vec<Restored>), RestoreError> {
+pub(super) fn read(snapshot: &[u8]) -> Result<Snapshot, RestoreError> {
     let mut sections = Reader::open(snapshot).map_err(RestoreError::new)?;
     let damaged = || RestoreError::new(RestoreErrorKind::Damaged);
-    let (mut seed, mut restored) = (None, Vec::new());
+    let (mut seed, mut restored, mut blocks) = (None, Vec::new(), Vec::new());
     while !sections.is_at_its_end() {
         let (name, mut section) = sections.section().ok_or_else(damaged)?;
         match name {
@@ -65,8 +85,23 @@ pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Vec<Restored>), RestoreErro
                 seed = Some(its);
             }
             "policy" => restored.push(Restored::read(section).ok_or_else(damaged)?),
+            "blocks" => blocks.push(blocked(section).ok_or_else(damaged)?),
             _ => {}
         }
     }
-    Ok((seed.ok_or_else(damaged)?, restored))
+    Ok(Snapshot {
+        seed: seed.ok_or_else(damaged)?,
+        restored,
+        blocks,
+    })
+}
+
+fn blocked(mut section: Reader<'_>) -> Option<(String, Blocked)> {
+    let policy = section.text()?.to_owned();
+    let mut blocked = Blocked::new();
+    while !section.is_at_its_end() {
+        let [fingerprint, from, until] = section.numbers()?;
+        blocked.push((fingerprint, Micros::new(from), Micros::new(until)));
+    }
+    Some((policy, blocked))
 }

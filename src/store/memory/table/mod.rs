@@ -425,7 +425,7 @@ mod tests {
 
     fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> bool {
         let ask = Ask { fingerprint, cost };
-        table.decide(ask, clock, None)
+        table.decide(ask, clock_of(clock), clock, None)
     }
 
     fn stands(table: &Minutes, fingerprint: u64) -> bool {

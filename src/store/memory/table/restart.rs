@@ -167,7 +167,7 @@ mod tests {
                             fingerprint: fingerprint(key),
                             cost: 2,
                         };
-                        assert!(counter.decide(ask, &clock, None));
+                        assert!(counter.decide(ask, clock.now(), &clock, None));
                     }
                     is_filled.store(true, Ordering::Release);
                 }
@@ -238,7 +238,7 @@ mod tests {
         };
         for _ in 0..20 {
             clock.advance(std::time::Duration::from_secs(1));
-            assert!(large.decide(ask, &clock, None));
+            assert!(large.decide(ask, clock.now(), &clock, None));
         }
         let mut keys = Vec::new();
         large.each_key(clock.now(), &mut |fingerprint, state| {
@@ -246,6 +246,6 @@ mod tests {
         });
         assert_eq!(small.restore(keys, clock.now()), (1, 0));
         assert_eq!(small.fill().keys, 5);
-        assert!(!small.decide(ask, &clock, None));
+        assert!(!small.decide(ask, clock.now(), &clock, None));
     }
 }

@@ -1,0 +1,154 @@
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use crate::decision::{Decision, Outcome};
+
+/// How a key stands under every policy; see [`Limiter::inspect_now`](super::Limiter::inspect_now).
+///
+/// Its `Display` form has a line for each policy, of sentences for a person, with times rounded up.
+/// Neither that nor its `Debug` form says whose key it is.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// What a request of cost 0 would be told.
+    told: Decision,
+}
+
+impl Inspection {
+    pub(super) fn new(told: Decision) -> Self {
+        Self { told }
+    }
+
+    /// How it stands under each policy that has a limit, by name, in the order of declaration. The
+    /// outcome is that of a request of cost 0.
+    pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
+        self.told.policies()
+    }
+
+    /// How much longer the key is blocked, under the policy where that is longest; `None` if it is
+    /// not.
+    pub fn blocked_for(&self) -> Option<Duration> {
+        self.policies().filter_map(|(_, told)| blocked(told)).max()
+    }
+
+    /// When the last block of the key ends, by the store's clock; `None` if it is not blocked, or
+    /// where the platform cannot hold the moment.
+    pub fn blocked_until(&self) -> Option<SystemTime> {
+        self.at()?.checked_add(self.blocked_for()?)
+    }
+
+    /// When the whole limit of this outcome is available again if nothing else arrives, by the
+    /// store's clock; `None` where the platform cannot hold the moment.
+    pub fn reset_at(&self, outcome: &Outcome) -> Option<SystemTime> {
+        self.told.reset_at(outcome)
+    }
+
+    /// When it was asked, by the store's clock; `None` where the platform cannot hold the moment.
+    pub fn at(&self) -> Option<SystemTime> {
+        self.told.at()
+    }
+}
+
+/// How much longer a key is blocked: a request of cost 0 waits for nothing else.
+fn blocked(told: &Outcome) -> Option<Duration> {
+    told.retry_after().filter(|_| told.is_blocked())
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, told) in self.policies() {
+            write!(f, "{name}: ")?;
+            describe(told, f)?;
+        }
+        for name in self.told.not_asked() {
+            writeln!(f, "{name}: unlimited.")?;
+        }
+        Ok(())
+    }
+}
+
+fn describe(told: &Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (limit, used) = (told.limit(), told.used());
+    let whole = Length(told.reset_after());
+    if let Some(left) = blocked(told) {
+        let left = Length(left);
+        write!(f, "blocked for {left}; until then everything is denied.")?;
+        return writeln!(f, " All of {limit} available again in {whole}.");
+    }
+    match told.remaining() {
+        _ if limit == 0 => f.write_str("the limit is 0, which nothing passes.")?,
+        _ if used == 0 => write!(f, "nothing of {limit} used.")?,
+        0 => {
+            write!(f, "{used} of {limit} used, none remains. ")?;
+            match told.effective_window() {
+                Some(next) => write!(f, "One more in {}, whole again in {whole}.", Length(next))?,
+                None => write!(f, "Whole again in {whole}.")?,
+            }
+        }
+        1 => write!(
+            f,
+            "{used} of {limit} used, 1 remains. Whole again in {whole}."
+        )?,
+        remaining => write!(
+            f,
+            "{used} of {limit} used, {remaining} remain. Whole again in {whole}."
+        )?,
+    }
+    if told.is_soft() {
+        f.write_str(" It is soft: what is over the limit goes on, marked.")?;
+    }
+    if told.is_overflow() {
+        f.write_str(" Counted together with other keys, for want of room.")?;
+    }
+    writeln!(f)
+}
+
+/// A length of time as `1d 2h 3m 4s`, or as `5ms` if it is less than a second; rounded up.
+struct Length(Duration);
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(length) = self;
+        let millis = length.as_nanos().div_ceil(1_000_000);
+        if millis < 1_000 {
+            return write!(f, "{millis}ms");
+        }
+        let seconds = length.as_nanos().div_ceil(1_000_000_000);
+        let units = [
+            ("d", 86_400, u128::MAX),
+            ("h", 3_600, 24),
+            ("m", 60, 60),
+            ("s", 1, 60),
+        ];
+        let mut space = "";
+        for (unit, size, most) in units {
+            let count = seconds / size % most;
+            if count > 0 {
+                write!(f, "{space}{count}{unit}")?;
+                space = " ";
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_told_in_the_units_it_has_and_never_as_less_than_it_is() {
+        for (micros, text) in [
+            (0, "0ms"),
+            (1, "1ms"),
+            (999_000, "999ms"),
+            (999_001, "1s"),
+            (1_000_001, "2s"),
+            (60_000_000, "1m"),
+            (3_599_000_001, "1h"),
+            (90_061_000_000, "1d 1h 1m 1s"),
+            (86_400_000_000 * 366, "366d"),
+        ] {
+            assert_eq!(Length(Duration::from_micros(micros)).to_string(), text);
+        }
+    }
+}
