@@ -196,13 +196,22 @@ impl Limiter {
             if decision.is_allowed() {
                 return (units, decision);
             }
-            // Somebody may take some of it before it is asked for; then it is less next time.
-            match decision.grants().min(units - 1) {
-                0 => return (0, self.peek_now(key, 1)),
-                less => units = less,
+            units = fewer(&decision, units);
+            if units == 0 {
+                let decision = self.peek_now(key, 1);
+                if !decision.is_allowed() {
+                    return (0, decision);
+                }
+                units = 1;
             }
         }
     }
+}
+
+/// How many to ask for after so many were denied: somebody may take some of them before that, and
+/// then it is fewer next time.
+fn fewer(denied: &Decision, units: u32) -> u32 {
+    denied.grants().min(units.saturating_sub(1))
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
@@ -252,6 +261,40 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static {
         let peeked = self.peek(key, 0);
         async move { Ok(Inspection::new(peeked.await?)) }
+    }
+
+    /// Takes as much as there is, up to this much; as [`take_up_to_now`](Limiter::take_up_to_now), in
+    /// any store: one question, and one more for each time that there is less than was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide. What it was asked last it may have charged all the same.
+    pub fn take_up_to(
+        &self,
+        key: impl IntoKey,
+        most: u32,
+    ) -> impl Future<Output = Result<(u32, Decision), StoreError>> + Send + 'static {
+        let (limiter, key) = (self.clone(), key.into_key());
+        async move {
+            if most == 0 {
+                return Ok((0, limiter.peek(key, 0).await?));
+            }
+            let mut units = most;
+            loop {
+                let decision = limiter.check(key, units).await?;
+                if decision.is_allowed() {
+                    return Ok((units, decision));
+                }
+                units = fewer(&decision, units);
+                if units == 0 {
+                    let decision = limiter.peek(key, 1).await?;
+                    if !decision.is_allowed() {
+                        return Ok((0, decision));
+                    }
+                    units = 1;
+                }
+            }
+        }
     }
 
     /// What [`check`](Self::check) would decide, charging nothing.

@@ -1,0 +1,86 @@
+//! Taking as much as there is.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+
+fn limiter(policies: [Policy; 2]) -> Limiter {
+    Limiter::builder()
+        .policies(policies)
+        .store(MemoryStore::new().clock(ManualClock::new()))
+        .build()
+        .unwrap()
+}
+
+fn of_1000_and_900() -> Limiter {
+    limiter([
+        Policy::new("day", FixedWindow::per_day(1_000)),
+        Policy::new("burst", TokenBucket::per_second(1).burst(900)),
+    ])
+}
+
+/// The output of a future over a store in this process, which has nothing to wait for.
+fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("there is no answer yet"),
+    }
+}
+
+#[test]
+fn threads_that_take_what_there_is_take_exactly_the_limit() {
+    let limiter = of_1000_and_900();
+    let taken = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for most in 1..=8 {
+            let (limiter, taken) = (&limiter, &taken);
+            scope.spawn(move || {
+                loop {
+                    let (units, decision) = limiter.take_up_to_now("ann", most);
+                    taken.fetch_add(units, Ordering::Relaxed);
+                    if units == 0 {
+                        assert!(!decision.is_allowed());
+                        break;
+                    }
+                    assert!(decision.is_allowed() && units <= most);
+                }
+            });
+        }
+    });
+    assert_eq!(taken.into_inner(), 900);
+}
+
+#[test]
+fn the_same_is_taken_from_any_store() {
+    let limiter = of_1000_and_900().erased();
+    for (most, expected) in [(0, 0), (500, 500), (500, 400), (500, 0), (u32::MAX, 0)] {
+        let (units, decision) = now(limiter.take_up_to("ann", most)).unwrap();
+        assert_eq!(units, expected, "of {most}");
+        assert_eq!(decision.is_allowed(), units > 0 || most == 0);
+    }
+    let (units, _) = now(limiter.take_up_to("bob", u32::MAX)).unwrap();
+    assert_eq!(units, 900);
+}
+
+#[test]
+fn of_a_limit_of_nothing_nothing_is_taken() {
+    let limiter = limiter([
+        Policy::new("none", FixedWindow::per_day(0)),
+        Policy::new("some", FixedWindow::per_day(9)),
+    ]);
+    let (units, decision) = limiter.take_up_to_now("ann", 5);
+    assert_eq!((units, decision.retry_after()), (0, None));
+    assert_eq!(
+        limiter
+            .peek_now("ann", 0)
+            .policies()
+            .nth(1)
+            .unwrap()
+            .1
+            .remaining(),
+        9
+    );
+}
