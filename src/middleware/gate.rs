@@ -9,7 +9,7 @@ use http::{Extensions, Request, Response, StatusCode};
 use super::OverLimit;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
-use super::turn::{Lines, Turn};
+use super::turn::{Lines, NO_TIMER, NoTimer, Turn};
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
@@ -256,18 +256,24 @@ impl Gate {
         }
         let fields = self.answers.allowed(charges, outcomes);
         match self.turn(charges, outcomes) {
-            None => Ruling::Pass(fields),
-            Some(turn) => Ruling::Hold(turn, fields),
+            Ok(None) => Ruling::Pass(fields),
+            Ok(Some(turn)) => Ruling::Hold(turn, fields),
+            Err(NoTimer) => {
+                diagnose(&NO_TIMER);
+                Ruling::Refuse(Refusals::cannot_hold(NO_TIMER, request))
+            }
         }
     }
 
     /// The turn of a request that was allowed, if it has to wait for one.
-    fn turn(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Turn> {
-        let (queue, lines) = self.queue.as_ref()?;
-        let charge = charges.iter().find(|charge| charge.policy == *queue)?;
-        if charge.cost == 0 {
-            return None;
-        }
+    fn turn(&self, charges: &[Charge], outcomes: &Outcomes) -> Result<Option<Turn>, NoTimer> {
+        let Some((queue, lines)) = &self.queue else {
+            return Ok(None);
+        };
+        let mut charges = charges.iter().filter(|charge| charge.cost > 0);
+        let Some(charge) = charges.find(|charge| charge.policy == *queue) else {
+            return Ok(None);
+        };
         let delay = outcomes.delay();
         let departure = outcomes.at().saturating_add(delay);
         let (limiter, charge) = (self.limiter.clone(), *charge);

@@ -11,9 +11,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ahash::RandomState;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::clock::Micros;
+use crate::diagnostics::Diagnostic;
 use crate::key::Key;
 
 /// The requests that are held, of each key in the order in which they leave.
@@ -48,6 +50,16 @@ pub(super) struct Turn {
 
 type GiveBack = Box<dyn FnOnce() + Send + Sync>;
 
+/// There is nothing that would wake a request when it is due.
+pub(super) struct NoTimer;
+
+pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
+    "TRL009",
+    "leaky queue",
+    "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take an algorithm that holds nobody",
+);
+
 /// One that is due and does not go on, since nobody polls it, holds up those behind it for so long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -57,20 +69,19 @@ const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 impl Lines {
     /// Puts a request that leaves at this moment, after this time, behind those of its key that leave
     /// earlier. `None` if it can go on at once.
-    ///
-    /// # Panics
-    ///
-    /// Outside a runtime of tokio's that has timers.
     pub(super) fn join(
         self: &Arc<Self>,
         key: Key,
         departure: Micros,
         delay: Duration,
         give_back: impl FnOnce() + Send + Sync + 'static,
-    ) -> Option<Turn> {
+    ) -> Result<Option<Turn>, NoTimer> {
         let mut lines = self.lock();
         if delay.is_zero() && !lines.contains_key(&key) {
-            return None;
+            return Ok(None);
+        }
+        if Handle::try_current().is_err() {
+            return Err(NoTimer);
         }
         let due = Instant::now() + delay.min(FOR_EVER);
         let timer = Box::pin(sleep_until(due));
@@ -78,14 +89,14 @@ impl Lines {
         let place = (departure, line.joined);
         line.joined += 1;
         line.places.insert(place, None);
-        Some(Turn {
+        Ok(Some(Turn {
             lines: Arc::clone(self),
             key,
             place,
             due,
             timer,
             give_back: Some(Box::new(give_back)),
-        })
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Line, RandomState>> {

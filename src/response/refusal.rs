@@ -14,6 +14,7 @@ use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use super::problem;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
+use crate::diagnostics::Diagnostic;
 use crate::error::StoreErrorKind;
 use crate::key::Missing;
 use crate::policy::Policy;
@@ -52,6 +53,8 @@ pub enum Refusal {
     NoKey(Missing),
     /// It is on the layer's list of those that are denied: 403.
     Forbidden,
+    /// It has to wait for its turn, and nothing would wake it: 500.
+    CannotHold(Diagnostic),
     /// The store could not decide: 503.
     StoreFailed(StoreErrorKind),
 }
@@ -153,6 +156,13 @@ impl Refusals {
         let status = StatusCode::FORBIDDEN;
         let body = problem::without_detail(status);
         refuse(status, PLAIN.filled([]), body, Refusal::Forbidden, request)
+    }
+
+    pub(crate) fn cannot_hold(diagnostic: Diagnostic, request: &mut Extensions) -> Response<Bytes> {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        let body = problem::without_detail(status);
+        let reason = Refusal::CannotHold(diagnostic);
+        refuse(status, PLAIN.filled([]), body, reason, request)
     }
 
     pub(crate) fn store_failed(kind: StoreErrorKind, request: &mut Extensions) -> Response<Bytes> {

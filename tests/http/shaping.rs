@@ -14,11 +14,13 @@ use tower::limit::ConcurrencyLimit;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::clock::Clock;
+use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{
     FixedWindow, LeakyQueue, MemoryStore, Micros, Policy, RateLimitLayer, TokenBucket, key,
 };
 
-use crate::exchange::{Answer, answer, everybody, get_with};
+use crate::exchange::{Answer, answer, ask, everybody, get, get_with, limited_hello};
+use crate::slow_store::SlowStore;
 
 /// Tokio's clock, so that the store and the timers agree while it is paused.
 struct TokioClock(Instant);
@@ -311,6 +313,33 @@ async fn who_waits_holds_no_permit_of_the_inner_service() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn turns_begin_when_a_store_that_answers_later_has_answered() {
+    let arrivals = Arrivals::new();
+    let store = SlowStore::new();
+    let layer = RateLimitLayer::builder()
+        .policy(everybody("queue", LeakyQueue::per_second(5).places(2)))
+        .store(store.clone())
+        .build()
+        .unwrap();
+    let inner = ConcurrencyLimit::new(arrivals.service(), 1);
+    let service = layer.layer(inner);
+    let mut sent = Vec::new();
+    for number in 0..4 {
+        sent.push(send(&service, request(1, number)).await);
+    }
+    sleep(INTERVAL).await;
+    assert_eq!(arrivals.log(), []);
+    store.release(4);
+    let mut statuses = Vec::new();
+    for sent in sent {
+        statuses.push(sent.await.unwrap().status.as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    let turns: Vec<_> = (0..3).map(|turn| (turn, (turn + 1) * INTERVAL)).collect();
+    assert_eq!(arrivals.log(), turns);
+}
+
+#[tokio::test(start_paused = true)]
 async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(5), &arrivals);
@@ -328,6 +357,18 @@ async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
     // It goes on when somebody polls it again.
     forgotten.await.unwrap();
     assert_eq!(arrivals.log().len(), 3);
+}
+
+#[test]
+fn where_nothing_would_wake_it_a_request_is_refused_and_the_log_says_why() {
+    let (_, service) = limited_hello([everybody("queue", LeakyQueue::per_second(5).places(9))]);
+    assert_eq!(ask(&service, get()).status, StatusCode::OK);
+    let refused = ask(&service, get());
+    assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR);
+    let Some(Refusal::CannotHold(diagnostic)) = refused.refusal else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(diagnostic.code(), "TRL009");
 }
 
 #[test]
