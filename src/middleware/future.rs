@@ -18,8 +18,8 @@ use crate::response::Fields;
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
     ///
-    /// Dropping it drops the request, or the call to the inner service; what was charged stays
-    /// charged.
+    /// Dropping it drops the request, or the call to the inner service. What was charged stays
+    /// charged, but for the last place in a [`LeakyQueue`](crate::LeakyQueue), which is given back.
     pub struct ResponseFuture<S, Req>
     where
         S: Service<Req>,
@@ -89,13 +89,7 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
         request: Req,
     ) -> Self {
         Self {
-            state: State::Held {
-                turn: Some(Box::new(turn)),
-                is_its_turn: false,
-                fields,
-                gate,
-                held: Some(Box::new((inner, request))),
-            },
+            state: State::held(turn, fields, gate, (inner, request)),
         }
     }
 
@@ -111,6 +105,18 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
                 gate,
                 held: Some(Box::new((ready_inner, request))),
             },
+        }
+    }
+}
+
+impl<S: Service<Req>, Req> State<S, Req> {
+    fn held(turn: Turn, fields: Option<Fields>, gate: Arc<Gate>, held: (S, Req)) -> Self {
+        Self::Held {
+            turn: Some(Box::new(turn)),
+            is_its_turn: false,
+            fields,
+            gate,
+            held: Some(Box::new(held)),
         }
     }
 }
@@ -152,13 +158,7 @@ where
                         Ruling::Hold(turn, fields) => {
                             let (ready_inner, request) = *held.take().expect(AGAIN);
                             let not_ready = ready_inner.clone();
-                            State::Held {
-                                turn: Some(Box::new(turn)),
-                                is_its_turn: false,
-                                fields,
-                                gate: Arc::clone(gate),
-                                held: Some(Box::new((not_ready, request))),
-                            }
+                            State::held(turn, fields, Arc::clone(gate), (not_ready, request))
                         }
                         Ruling::Wait(unanswered) => {
                             *question = Some(unanswered);
