@@ -6,7 +6,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer, service_fn};
 use tower_ratelimit::policy::Http;
-use tower_ratelimit::{Decision, FixedWindow, Policy, RateLimitLayer};
+use tower_ratelimit::{AnchoredWindow, Decision, Policy, RateLimitLayer};
 
 use crate::exchange::{ask, everybody, get, get_with, limit};
 
@@ -29,7 +29,7 @@ fn exposing(policies: impl IntoIterator<Item = Policy<Http>>) -> RateLimitLayer 
 }
 
 fn ten(name: &str) -> Policy<Http> {
-    everybody(name, FixedWindow::per_day(10))
+    everybody(name, AnchoredWindow::per_day(10))
 }
 
 #[test]

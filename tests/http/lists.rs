@@ -4,12 +4,12 @@ use http::{Request, StatusCode};
 use tower_ratelimit::key::Head;
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::{FixedWindow, RateLimitLayer};
+use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 
 use crate::exchange::{Behind, Hello, ask, everybody};
 
 fn one_a_day() -> RateLimitLayerBuilder {
-    RateLimitLayer::builder().policy(everybody("all", FixedWindow::per_day(1)))
+    RateLimitLayer::builder().policy(everybody("all", AnchoredWindow::per_day(1)))
 }
 
 fn get(path: &str) -> Request<()> {

@@ -11,7 +11,7 @@ use axum::serve::{IncomingStream, Listener};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tower_ratelimit::key::{self, Extract, Forwarding, Peer, Proxies};
-use tower_ratelimit::{FixedWindow, RateLimitLayer};
+use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 
 /// Expects one line of version 1 before each connection's requests.
 struct ProxyListener(TcpListener);
@@ -71,7 +71,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let app = Router::new()
             .route("/", get(|| async { "hello" }))
-            .layer(RateLimitLayer::new(key, FixedWindow::per_day(1)));
+            .layer(RateLimitLayer::new(key, AnchoredWindow::per_day(1)));
         let service = app.into_make_service_with_connect_info::<Source>();
         runtime.spawn(async { axum::serve(ProxyListener(listener), service).await });
         Self {

@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use tower::{Layer, service_fn};
 use tower_ratelimit::middleware::OverLimit;
 use tower_ratelimit::response::{Dialect, Reset};
-use tower_ratelimit::{Algorithm, Decision, FixedWindow, ManualClock, MemoryStore, Policy};
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, Decision, FixedWindow, ManualClock, MemoryStore, Policy,
+};
 use tower_ratelimit::{Limiter, RateLimitLayer, TokenBucket};
 
 use crate::exchange::{
@@ -79,7 +81,7 @@ fn a_soft_policy_alone_refuses_nobody() {
 #[test]
 fn requests_are_marked_though_no_fields_are_sent_and_no_decision_is_exposed() {
     let layer = RateLimitLayer::builder()
-        .policy(everybody("soft", FixedWindow::per_day(1)).soft())
+        .policy(everybody("soft", AnchoredWindow::per_day(1)).soft())
         .without_fields()
         .build()
         .unwrap();
@@ -132,8 +134,8 @@ fn the_wait_of_a_refusal_is_that_of_the_hard_policies() {
 #[test]
 fn a_soft_policy_does_not_hide_what_remains_under_a_hard_one() {
     let layer = RateLimitLayer::builder()
-        .policy(everybody("soft", FixedWindow::per_day(1)).soft())
-        .policy(everybody("hard", FixedWindow::per_day(9)))
+        .policy(everybody("soft", AnchoredWindow::per_day(1)).soft())
+        .policy(everybody("hard", AnchoredWindow::per_day(9)))
         .dialects([Dialect::XRateLimit(Reset::DeltaSeconds)])
         .build()
         .unwrap();

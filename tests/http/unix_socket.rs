@@ -12,7 +12,7 @@ use axum::routing::get;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use tower_ratelimit::key::{self, ClientIp, Forwarding, Proxies};
-use tower_ratelimit::{FixedWindow, RateLimitLayer};
+use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 
 /// A server on a socket of its own; dropping it stops it.
 struct Server {
@@ -31,7 +31,7 @@ impl Server {
         let listener = UnixListener::bind(&path).unwrap();
         let app = Router::new()
             .route("/", get(|| async { "hello" }))
-            .layer(RateLimitLayer::new(key, FixedWindow::per_day(1)));
+            .layer(RateLimitLayer::new(key, AnchoredWindow::per_day(1)));
         runtime.spawn(async { axum::serve(listener, app).await });
         Self {
             path,
