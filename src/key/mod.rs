@@ -161,6 +161,7 @@
 //! ```
 
 mod into_key;
+mod name;
 mod secret;
 mod value;
 
@@ -240,6 +241,7 @@ pub use self::map::Map;
 pub use self::matched_path::{MatchedPath, matched_path};
 #[cfg(feature = "http")]
 pub use self::method::{Method, method};
+pub use self::name::KeyName;
 #[cfg(feature = "http")]
 pub use self::or::Or;
 #[cfg(feature = "http")]
