@@ -101,6 +101,8 @@ pub use self::middleware::{RateLimit, RateLimitLayer};
 pub use self::policy::Policy;
 pub use self::quota::Quota;
 pub use self::store::MemoryStore;
+#[cfg(feature = "redis")]
+pub use self::store::RedisStore;
 
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]

@@ -23,6 +23,8 @@ mod fixed_window;
 mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
+#[cfg(feature = "redis")]
+mod lua;
 #[cfg(feature = "serde")]
 mod serde;
 mod sliding_log;
@@ -48,11 +50,15 @@ pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::lua::Lua;
 pub(crate) use self::step::{Fixed, Step};
 
 use self::unlimited::Unlimited;
 use crate::clock::Micros;
 use crate::decision::Outcome;
+#[cfg(feature = "redis")]
+use crate::quota::show_period;
 
 /// Any algorithm, chosen while the program runs.
 ///
@@ -196,6 +202,26 @@ impl Algorithm {
         self.with_rule(Decide(state, now, cost))
     }
 
+    /// What is told of a request, once its charge is in the state, or has been dropped.
+    #[cfg(feature = "redis")]
+    pub(crate) fn outcome(&self, state: State, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        struct Tell(State, Micros, u32, bool);
+
+        impl WithRule for Tell {
+            type Result = Outcome;
+
+            fn fixed(self, rule: impl Fixed) -> Outcome {
+                step::outcome(&rule, self.0, self.1, (self.2, self.3))
+            }
+
+            fn long(self, rule: impl Step<Kept = State>) -> Outcome {
+                step::outcome(&rule, self.0, self.1, (self.2, self.3))
+            }
+        }
+
+        self.with_rule(Tell(state, now, cost, allowed))
+    }
+
     /// Gives back so much of what was charged last, and at most what is used: the counts of windows
     /// and of slots that still count, the newest first; the newest entries of a log; the debt of a
     /// bucket. Returns the state to keep.
@@ -232,6 +258,22 @@ impl Algorithm {
     /// same, and the limit (a bucket's capacity, a queue's places) may be another.
     pub(crate) fn differs_in_its_limit_alone(&self, other: &Self) -> bool {
         self.frame() == other.frame()
+    }
+
+    /// The same as text, without spaces: what a state means nothing without.
+    #[cfg(feature = "redis")]
+    pub(crate) fn frame_text(&self) -> String {
+        let (name, period, slots) = self.frame();
+        let mut text = name.to_owned();
+        if let Some(period) = period {
+            text.push('/');
+            text.push_str(&show_period(Micros::from(period)));
+        }
+        if let Some(slots) = slots {
+            text.push('/');
+            text.push_str(&slots.to_string());
+        }
+        text
     }
 
     /// All of it but its limit.

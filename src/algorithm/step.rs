@@ -155,6 +155,19 @@ pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
     rule.write(kept)
 }
 
+/// Tells of a request; see [`Algorithm::outcome`](super::Algorithm::outcome).
+#[cfg(feature = "redis")]
+pub(super) fn outcome<S: Step>(
+    rule: &S,
+    state: State,
+    now: Micros,
+    (cost, allowed): (u32, bool),
+) -> Outcome {
+    let kept = rule.read(state);
+    let possible = rule.moved_back(&kept, now).unwrap_or(kept);
+    rule.outcome(&possible, now, cost, allowed)
+}
+
 /// Decides on one request; see [`Algorithm::step`](super::Algorithm::step).
 pub(super) fn step<S: Step>(rule: &S, state: State, now: Micros, cost: u32) -> (Outcome, State) {
     let mut kept = rule.read(state);

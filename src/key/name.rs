@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use super::Key;
 use super::value::{HEAD, Kind, number};
 
 /// A [`Key`] as text, for stores that several processes share: what [`Key::name`] returns.

@@ -6,12 +6,16 @@
 //! [`MemoryStore`] keeps state in this process and always answers at once.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 mod reply;
 mod verdict;
 
 use std::fmt;
 
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::answered;

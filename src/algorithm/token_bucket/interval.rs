@@ -1,3 +1,5 @@
+#[cfg(feature = "redis")]
+use crate::algorithm::Lua;
 use crate::algorithm::State;
 use crate::algorithm::step::{Fixed, Step, bits, largest_beside};
 use crate::clock::Micros;
@@ -32,6 +34,16 @@ impl ByInterval {
     /// How many tokens arrive together. A rate of 0 has a limit of 0, whose waits nobody is told.
     fn refill(self) -> u64 {
         self.quota.limit().max(1).into()
+    }
+
+    /// The same rule in Lua.
+    #[cfg(feature = "redis")]
+    pub(super) fn lua(self) -> Lua {
+        Lua {
+            name: "by_interval",
+            text: include_str!("interval.lua"),
+            numbers: [self.limit().into(), self.refill(), self.period()],
+        }
     }
 
     /// The time in which so many tokens arrive in the long run.
