@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 use tower_ratelimit::*;
-use tower_ratelimit::store::Store;
+
 fn algos() -> Vec<Algorithm> {
     ["fixed-window 5/minute","anchored-window 5/minute","sliding-window 5/minute","sliding-slots 5/minute slots 10","sliding-log 5/minute","token-bucket 5/second burst 7","token-bucket-interval 5/second burst 7","leaky-bucket 5/second capacity 3","gcra 999983/day burst 12","leaky-queue 5/second places 3"].iter().map(|t| t.parse().unwrap()).collect()
 }

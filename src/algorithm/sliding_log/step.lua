@@ -10,12 +10,12 @@ function sliding_log.load(key)
   local kept = {key = key, first = 0, last = 0, seen = {}}
   if not head[1] then
     kept.before = 0
-    return kept, 0, false
+    return kept, 0
   end
   kept.before = tonumber(head[2])
   kept.last = redis.call('LLEN', key) / 2 - 1
   kept.stored = kept.last
-  return kept, tonumber(head[1]), true
+  return kept, tonumber(head[1]), ''
 end
 
 -- The time of an entry, and the total with it.
@@ -126,8 +126,7 @@ function sliding_log.reset_after(kept, now, _, period)
   return math.max(at + period - now, 0)
 end
 
-function sliding_log.save(kept, blocked, _, _, ttl)
-  local key = kept.key
+function sliding_log.save(kept, key, blocked, ttl)
   if not kept.stored then
     redis.call('RPUSH', key, blocked, kept.before)
   else
@@ -161,7 +160,7 @@ function sliding_log.told(kept, now, cost, limit, period)
   local function tell(room)
     local index = sliding_log.search(kept, function(_, then_total) return total - then_total <= room end)
     local at, with = sliding_log.entry(kept, math.max(index, expired + 1))
-    words[#words + 1] = string.format('%.0f %.0f', at, with - before)
+    words[#words + 1] = string.format('%d %d', at, with - before)
   end
   local used = math.min(total - before, limit)
   if used > 0 then

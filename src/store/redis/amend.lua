@@ -3,11 +3,11 @@
 local now, shortest = moment(ARGV[1])
 local verb = ARGV[2]
 
-for index, key in ipairs(KEYS) do
+for index = 1, #KEYS do
   local at = 6 * index - 3
-  local rule, amount, departure = rules[ARGV[at]], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-  local limit, a, b = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
-  local kept, blocked, found = rule.load(key)
+  local key, rule, amount, departure = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
+  local limit, a, b = ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0
+  local kept, blocked, found = (rule.load or load)(key)
   kept = found and rule.moved_back(kept, now, limit, a, b) or kept
   if verb == 'refund' then
     rule.refund(kept, now, amount, limit, a, b)
@@ -19,15 +19,11 @@ for index, key in ipairs(KEYS) do
     blocked = 0
   elseif verb == 'reset' then
     redis.call('DEL', key)
-    if blocked > now then
-      kept = rule.load(key)
-    else
-      found = false
-    end
+    kept, found = (rule.load or load)(key), false
   end
   if found or blocked > now then
-    local told = rule.told(kept, now, 0, limit, a, b)
-    save(rule, key, kept, told, blocked, now, shortest, limit, a, b)
+    local text = not rule.save and told(kept)
+    save(rule, key, kept, text, blocked, now, shortest, limit, a, b)
   end
 end
 return now

@@ -3,44 +3,44 @@
 -- for each charge its rule, its cost, whether it is soft, and three numbers of the rule, the limit first.
 -- Returns the time and, for each charge, whether it fits, how long its key is blocked yet, and the state.
 local now, shortest = moment(ARGV[1])
-local writes, allowed = ARGV[2] == 'charge', ARGV[2] ~= 'deny'
-local asked = {}
+local purpose = ARGV[2]
+local allowed = purpose ~= 'deny'
+local asked, reply = {}, {now}
 
-for index, key in ipairs(KEYS) do
+for index = 1, #KEYS do
   local at = 6 * index - 3
-  local rule, cost, soft = rules[ARGV[at]], tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
-  local limit, a, b = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
-  local kept, blocked, found = rule.load(key)
-  local moved = found and rule.moved_back(kept, now, limit, a, b)
+  local rule, cost, limit = rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 3] + 0
+  local a, b = ARGV[at + 4] + 0, ARGV[at + 5] + 0
+  local kept, blocked, text = (rule.load or load)(KEYS[index])
+  local moved = text and rule.moved_back(kept, now, limit, a, b)
   kept = moved or kept
   local fits = limit > 0
   if fits and cost > 0 then
     fits = cost <= limit and rule.admits(kept, now, cost, limit, a, b)
   end
-  if blocked > now or not (fits or soft) then
+  if blocked > now or not fits and ARGV[at + 2] == '0' then
     allowed = false
   end
-  asked[index] = {rule, cost, kept, blocked, found, moved, fits, limit, a, b}
+  asked[index] = {rule, cost, limit, a, b, kept, blocked, text, moved, fits}
 end
 
-local reply = {now}
-for index, key in ipairs(KEYS) do
-  local rule, cost, kept, blocked, found, moved, fits, limit, a, b = unpack(asked[index])
+for index = 1, #KEYS do
+  local rule, cost, limit, a, b, kept, blocked, text, moved, fits = unpack(asked[index])
   local charged = allowed and fits and cost > 0
   if charged then
     rule.charge(kept, now, cost, limit, a, b)
   end
-  local told = ''
-  if charged or found then
-    told = rule.told(kept, now, cost, limit, a, b)
+  if charged or moved or rule.told and text then
+    text = (rule.told or told)(kept, now, cost, limit, a, b)
   end
   local place = 3 * index
   reply[place - 1] = fits and 1 or 0
-  reply[place] = math.max(blocked - now, 0)
-  reply[place + 1] = told
-  -- A denial writes only what no request could have left: a state from the future, and one that never dies.
-  if writes and cost > 0 and (charged or moved or found and redis.call('PTTL', key) == -1) then
-    save(rule, key, kept, told, blocked, now, shortest, limit, a, b)
+  reply[place] = blocked > now and blocked - now or 0
+  reply[place + 1] = text or ''
+  -- A denial writes only what no request could have left: a state from the future, one that never dies.
+  if cost > 0 and purpose == 'charge'
+    and (charged or moved or text and redis.call('PTTL', KEYS[index]) == -1) then
+    save(rule, KEYS[index], kept, text, blocked, now, shortest, limit, a, b)
   end
 end
 return reply

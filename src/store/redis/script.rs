@@ -35,7 +35,7 @@ impl Script {
                 let _ = write!(names, "{0} = {0}, ", rule.name);
             }
         }
-        let _ = writeln!(text, "local rules = by_name({{{names}}})");
+        let _ = writeln!(text, "local rules = {{{names}}}");
         text.push_str(driver);
         let digest = redis::Script::new(&text).get_hash().to_owned();
         Self { text, digest }
