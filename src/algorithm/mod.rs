@@ -234,8 +234,8 @@ impl Algorithm {
         self.frame() == other.frame()
     }
 
-    /// All of it but its limit.
-    fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
+    /// All of it but its limit: its name, its period and its slots.
+    pub(crate) fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
         let (quota, slots) = match self {
             Self::FixedWindow(window) => (window.quota(), None),
             Self::AnchoredWindow(window) => (window.quota(), None),

@@ -8,5 +8,6 @@
 
 pub(crate) mod buckets;
 pub(crate) mod driver;
+pub(crate) mod items;
 pub(crate) mod model;
 pub(crate) mod windows;
