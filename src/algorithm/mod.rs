@@ -276,8 +276,8 @@ impl Algorithm {
         text
     }
 
-    /// All of it but its limit.
-    fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
+    /// All of it but its limit: its name, its period and its slots.
+    pub(crate) fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
         let (quota, slots) = match self {
             Self::FixedWindow(window) => (window.quota(), None),
             Self::AnchoredWindow(window) => (window.quota(), None),

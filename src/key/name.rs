@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::value::{HEAD, Kind, number};
 
-/// A [`Key`] as text, for stores that several processes share: what [`Key::name`] returns.
+/// A [`Key`](super::Key) as text, for stores that several processes share: what [`Key::name`](super::Key::name) returns.
 ///
 /// Different keys have different names, and every process gives a key the same one. A name has 1 to
 /// 120 characters, of `A` to `Z`, `a` to `z`, `0` to `9` and `.`, `_`, `:`, `/`, `@`, `-`, `%`, `,`:
@@ -165,7 +165,7 @@ impl fmt::Display for KeyName {
     }
 }
 
-/// Shows the length alone, since the key may be secret; see [`Key`].
+/// Shows the length alone, since the key may be secret.
 impl fmt::Debug for KeyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyName({} bytes)", self.0.len())
@@ -178,7 +178,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::key::{IntoKey, Secret};
+    use crate::key::{IntoKey, Key, Secret};
 
     #[track_caller]
     fn assert_name(key: impl IntoKey, name: &str) {

@@ -3,12 +3,15 @@
 //! A [`Store`] is opened once for a list of policies. What it returns, a [`Ledger`], is then
 //! asked once per request and answers now or later.
 //!
-//! [`MemoryStore`] keeps state in this process and always answers at once.
+//! [`MemoryStore`] keeps state in this process and always answers at once. [`SharedStore`] keeps it in
+//! any place that several processes share and that implements [`Items`]: one atomic
+//! read-modify-write.
 
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 mod reply;
+mod shared;
 mod verdict;
 
 use std::fmt;
@@ -17,6 +20,7 @@ pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
+pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::answered;
 

@@ -13,6 +13,8 @@ mod models;
 mod mount;
 mod property;
 mod queue;
+#[cfg(all(feature = "redis", feature = "testing"))]
+mod redis;
 mod restart;
 mod state;
 mod stepping_back;

@@ -1,6 +1,6 @@
 -- The rule of `step.rs`, function by function. A log is long, so it is read where it lies, by bisection,
--- and changed at its ends: a list of when a block ends (or 0) and what had been admitted in all before the first
--- entry, and then for each entry its time and what had been admitted in all with it.
+-- and changed at its ends: a list of the block, what had been admitted in all before the first entry, and then for
+-- each entry its time and what had been admitted in all with it.
 --
 -- Kept is how much of the list counts, from after `first` to `last`, and what comes behind it: `tail`.
 local sliding_log = {}
@@ -10,12 +10,12 @@ function sliding_log.load(key)
   local kept = {key = key, first = 0, last = 0, seen = {}}
   if not head[1] then
     kept.before = 0
-    return kept, 0
+    return kept
   end
   kept.before = tonumber(head[2])
   kept.last = redis.call('LLEN', key) / 2 - 1
   kept.stored = kept.last
-  return kept, tonumber(head[1]), ''
+  return kept, head[1] ~= '' and block_of(head[1]) or nil, ''
 end
 
 -- The time of an entry, and the total with it.
@@ -126,9 +126,9 @@ function sliding_log.reset_after(kept, now, _, period)
   return math.max(at + period - now, 0)
 end
 
-function sliding_log.save(kept, key, blocked, ttl)
+function sliding_log.save(kept, key, block, ttl)
   if not kept.stored then
-    redis.call('RPUSH', key, blocked, kept.before)
+    redis.call('RPUSH', key, block, kept.before)
   else
     if kept.last < kept.stored then
       redis.call('LTRIM', key, 0, 1 + 2 * kept.last)
@@ -136,9 +136,9 @@ function sliding_log.save(kept, key, blocked, ttl)
     if kept.first > 0 then
       local before = sliding_log.total(kept, kept.first)
       redis.call('LTRIM', key, 2 + 2 * kept.first, -1)
-      redis.call('LPUSH', key, before, blocked)
+      redis.call('LPUSH', key, before, block)
     else
-      redis.call('LSET', key, 0, blocked)
+      redis.call('LSET', key, 0, block)
     end
   end
   if kept.tail then

@@ -7,23 +7,22 @@ for index = 1, #KEYS do
   local at = 6 * index - 3
   local key, rule, amount, departure = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
   local limit, a, b = ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0
-  local kept, blocked, found = (rule.load or load)(key)
+  local kept, block, found = (rule.load or load)(key)
   kept = found and rule.moved_back(kept, now, limit, a, b) or kept
   if verb == 'refund' then
     rule.refund(kept, now, amount, limit, a, b)
   elseif verb == 'give back' and rule.give_back then
     rule.give_back(kept, now, amount, departure, limit, a, b)
-  elseif verb == 'block' then
-    blocked = math.max(blocked, now + amount)
+  elseif verb == 'block' and not (block and left({block[1], block[2]}, now) >= amount) then
+    block = {now, now + amount}
   elseif verb == 'unblock' then
-    blocked = 0
+    block = nil
   elseif verb == 'reset' then
     redis.call('DEL', key)
-    kept, found = (rule.load or load)(key), false
+    kept, found = (rule.load or load)(key), nil
   end
-  if found or blocked > now then
-    local text = not rule.save and told(kept)
-    save(rule, key, kept, text, blocked, now, shortest, limit, a, b)
+  if found or block then
+    save(rule, key, kept, not rule.save and told(kept), block, now, shortest, limit, a, b)
   end
 end
 return now

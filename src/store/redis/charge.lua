@@ -11,21 +11,27 @@ for index = 1, #KEYS do
   local at = 6 * index - 3
   local rule, cost, limit = rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 3] + 0
   local a, b = ARGV[at + 4] + 0, ARGV[at + 5] + 0
-  local kept, blocked, text = (rule.load or load)(KEYS[index])
+  local kept, block, text = (rule.load or load)(KEYS[index])
   local moved = text and rule.moved_back(kept, now, limit, a, b)
   kept = moved or kept
   local fits = limit > 0
   if fits and cost > 0 then
     fits = cost <= limit and rule.admits(kept, now, cost, limit, a, b)
   end
-  if blocked > now or not fits and ARGV[at + 2] == '0' then
+  local blocked = 0
+  if block then
+    local has_moved
+    blocked, has_moved = left(block, now)
+    moved = moved or has_moved
+  end
+  if blocked > 0 or not fits and ARGV[at + 2] == '0' then
     allowed = false
   end
-  asked[index] = {rule, cost, limit, a, b, kept, blocked, text, moved, fits}
+  asked[index] = {rule, cost, limit, a, b, kept, block, blocked, text, moved, fits}
 end
 
 for index = 1, #KEYS do
-  local rule, cost, limit, a, b, kept, blocked, text, moved, fits = unpack(asked[index])
+  local rule, cost, limit, a, b, kept, block, blocked, text, moved, fits = unpack(asked[index], 1, 11)
   local charged = allowed and fits and cost > 0
   if charged then
     rule.charge(kept, now, cost, limit, a, b)
@@ -35,12 +41,12 @@ for index = 1, #KEYS do
   end
   local place = 3 * index
   reply[place - 1] = fits and 1 or 0
-  reply[place] = blocked > now and blocked - now or 0
+  reply[place] = blocked
   reply[place + 1] = text or ''
   -- A denial writes only what no request could have left: a state from the future, one that never dies.
   if cost > 0 and purpose == 'charge'
     and (charged or moved or text and redis.call('PTTL', KEYS[index]) == -1) then
-    save(rule, KEYS[index], kept, text, blocked, now, shortest, limit, a, b)
+    save(rule, KEYS[index], kept, text, block, now, shortest, limit, a, b)
   end
 end
 return reply
