@@ -9,8 +9,8 @@ pub(crate) struct Lua {
     pub(crate) name: &'static str,
     /// The text, which stands beside the same rule in Rust.
     pub(crate) text: &'static str,
-    /// What its functions are given: the limit, and two numbers more.
-    pub(crate) numbers: [u64; 3],
+    /// What its functions are given: the limit, and three numbers more.
+    pub(crate) numbers: [u64; 4],
 }
 
 impl Algorithm {
@@ -48,6 +48,6 @@ impl Algorithm {
 }
 
 /// A window's limit and period.
-fn numbers(quota: Quota) -> [u64; 3] {
-    [quota.limit().into(), Micros::from(quota.period()).get(), 0]
+fn numbers(quota: Quota) -> [u64; 4] {
+    [quota.limit().into(), Micros::from(quota.period()).get(), 0, 0]
 }

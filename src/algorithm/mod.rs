@@ -166,7 +166,8 @@ impl Algorithm {
     ///
     /// Returns what is to be told and the state to keep. A denial leaves the state as it was,
     /// except that a state which no request could have left by `now` (it is from the future, or
-    /// owes more than the capacity) is first replaced by the nearest one that could.
+    /// owes more than the capacity, and not after [`settle`](Self::settle)) is first replaced by the
+    /// nearest one that could.
     /// A cost of 0 asks without charging; a store does not write what comes back from it.
     ///
     /// ```
@@ -252,6 +253,44 @@ impl Algorithm {
         }
 
         self.with_rule(Refund(state, now, units))
+    }
+
+    /// Charges so much after the fact, whether there is room for it or not, and returns the state to
+    /// keep: for a request that was let in at an estimate and took more. A window, slots and a log
+    /// count all of it (up to 2^32 − 1 in all), and a bucket owes up to twice its capacity. A later
+    /// request is denied until there is room for it again.
+    ///
+    /// 0 units change nothing, and neither do any under a limit of 0 or none. A bucket may have to be
+    /// waited for up to twice as long as its [longest wait](Self::longest_wait) then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::algorithm::State;
+    /// use tower_ratelimit::{Algorithm, Micros, TokenBucket};
+    ///
+    /// let algorithm = Algorithm::from(TokenBucket::per_second(1).burst(10));
+    /// let now = Micros::new(15_000_000);
+    /// let (_, estimated) = algorithm.step(State::NEW, now, 4);
+    /// let state = algorithm.settle(estimated, now, 9);
+    /// let (outcome, _) = algorithm.step(state, now, 1);
+    /// assert_eq!(outcome.retry_after(), Some(Duration::from_secs(4)));
+    /// ```
+    pub fn settle(&self, state: State, now: Micros, units: u32) -> State {
+        struct Settle(State, Micros, u32);
+
+        impl WithRule for Settle {
+            type Result = State;
+
+            fn fixed(self, rule: impl Fixed) -> State {
+                step::settle(&rule, self.0, self.1, self.2)
+            }
+
+            fn long(self, rule: impl Step<Kept = State>) -> State {
+                step::settle(&rule, self.0, self.1, self.2)
+            }
+        }
+
+        self.with_rule(Settle(state, now, units))
     }
 
     /// Whether a state that the other has left says the same here: kind, period and slots are the

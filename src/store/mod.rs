@@ -93,6 +93,19 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
+    /// Charges each key this much under its policy, whether there is room for it or not: see
+    /// [`Algorithm::settle`](crate::Algorithm::settle). It denies nothing, and a soft charge is made
+    /// like any other.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it was charged. Unless a store says otherwise, it does not
+    /// know how to.
+    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
     /// Makes each key as good as new under its policy, whatever the cost.
     ///
     /// # Errors

@@ -62,6 +62,8 @@ macro_rules! laws {
         crate::mount::steady_laws!($driver);
         crate::mount::tests! { stepping_back, $driver:
             verbs::to_peek_tells_what_a_decision_would
+            verbs::laws_2_to_4_hold_after_a_settlement
+            verbs::nothing_is_settled_by_0_units
             stepping_back::law_8_time_never_hurts
             stepping_back::law_8_laws_2_to_4_hold_after_a_step_back
             stepping_back::law_8_a_step_back_admits_at_most_one_limit_more
@@ -85,6 +87,8 @@ macro_rules! steady_laws {
             laws::the_longest_wait_is_reached
             verbs::a_refund_takes_out_what_was_admitted_last
             verbs::a_key_that_is_reset_is_new
+            verbs::what_is_settled_counts
+            verbs::law_5_idle_is_new_after_a_settlement
         }
     };
 }

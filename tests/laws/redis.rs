@@ -137,6 +137,10 @@ impl Driver for Redis {
         self.ask(at, |limiter| limiter.refund(self.key, units));
     }
 
+    fn settle(&mut self, at: u64, units: u32) {
+        self.ask(at, |limiter| limiter.settle(self.key, units));
+    }
+
     fn reset(&mut self, at: u64) {
         self.ask(at, |limiter| limiter.reset(self.key));
     }

@@ -60,6 +60,9 @@ pub(crate) trait Driver: Sized {
     /// Gives back what was charged last.
     fn refund(&mut self, at: u64, units: u32);
 
+    /// Charges so much after the fact.
+    fn settle(&mut self, at: u64, units: u32);
+
     /// Makes the key new.
     fn reset(&mut self, at: u64);
 
@@ -107,6 +110,11 @@ impl Driver for Step {
     fn refund(&mut self, at: u64, units: u32) {
         let state = self.state.clone();
         self.state = self.algorithm.refund(state, Micros::new(at), units);
+    }
+
+    fn settle(&mut self, at: u64, units: u32) {
+        let state = self.state.clone();
+        self.state = self.algorithm.settle(state, Micros::new(at), units);
     }
 
     fn reset(&mut self, _: u64) {
@@ -169,6 +177,10 @@ impl Driver for Memory {
         self.0.live(at, Verb::Refund(units));
     }
 
+    fn settle(&mut self, at: u64, units: u32) {
+        self.0.live(at, Verb::Settle(units));
+    }
+
     fn reset(&mut self, at: u64) {
         self.0.live(at, Verb::Reset);
     }
@@ -225,6 +237,10 @@ impl Driver for Shared {
         self.ask(at, |limiter| limiter.refund("key", units));
     }
 
+    fn settle(&mut self, at: u64, units: u32) {
+        self.ask(at, |limiter| limiter.settle("key", units));
+    }
+
     fn reset(&mut self, at: u64) {
         self.ask(at, |limiter| limiter.reset("key"));
     }
@@ -267,6 +283,7 @@ pub(crate) struct Policies {
 enum Verb {
     Charge(u32),
     Refund(u32),
+    Settle(u32),
     Reset,
     Block(u64),
     Unblock,
@@ -302,6 +319,7 @@ impl Policies {
         self.clock.set_micros(Micros::new(at));
         match verb {
             Verb::Refund(units) => self.limiter.refund_now("key", units),
+            Verb::Settle(units) => self.limiter.settle_now("key", units),
             Verb::Block(length) => self.limiter.block_now("key", Duration::from_micros(length)),
             Verb::Unblock => self.limiter.unblock_now("key"),
             _ => self.limiter.reset_now("key"),

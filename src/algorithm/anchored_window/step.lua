@@ -25,6 +25,11 @@ function anchored_window.charge(kept, now, cost, _, period)
   kept[1], kept[2] = begun, used + cost
 end
 
+function anchored_window.settle(kept, now, units, _, period)
+  local begun, used = anchored_window.window_at(kept, now, period)
+  kept[1], kept[2] = begun, used + countable(units, used)
+end
+
 function anchored_window.refund(kept, now, units, _, period)
   local begun, used = anchored_window.window_at(kept, now, period)
   kept[1], kept[2] = begun, math.max(used - units, 0)

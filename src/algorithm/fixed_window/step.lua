@@ -26,6 +26,11 @@ function fixed_window.charge(kept, now, cost, _, period)
   kept[1], kept[2] = number, used + cost
 end
 
+function fixed_window.settle(kept, now, units, _, period)
+  local number, used = fixed_window.window_at(kept, now, period)
+  kept[1], kept[2] = number, used + countable(units, used)
+end
+
 function fixed_window.refund(kept, now, units, _, period)
   local number, used = fixed_window.window_at(kept, now, period)
   kept[1], kept[2] = number, math.max(used - units, 0)

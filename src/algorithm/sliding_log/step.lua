@@ -100,6 +100,13 @@ function sliding_log.charge(kept, now, cost, _, period)
   kept.tail = {now, total + cost}
 end
 
+function sliding_log.settle(kept, now, units, limit, period)
+  local counted = countable(units, sliding_log.count(kept, now, period))
+  if counted > 0 then
+    sliding_log.charge(kept, now, counted, limit, period)
+  end
+end
+
 function sliding_log.refund(kept, now, units, _, period)
   local expired = sliding_log.expired(kept, now, period)
   local before = sliding_log.total(kept, expired)

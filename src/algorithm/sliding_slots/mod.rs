@@ -163,7 +163,7 @@ impl SlidingSlots {
         Lua {
             name: "sliding_slots",
             text: include_str!("step.lua"),
-            numbers: [self.quota.limit().into(), self.length().get(), places],
+            numbers: [self.quota.limit().into(), self.length().get(), places, 0],
         }
     }
 

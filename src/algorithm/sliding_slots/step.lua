@@ -60,6 +60,13 @@ function sliding_slots.charge(kept, now, cost, _, length, places)
   kept[index] = kept[index] + cost
 end
 
+function sliding_slots.settle(kept, now, units, limit, length, places)
+  local counted = countable(units, sliding_slots.sum(kept, now, length, places))
+  if counted > 0 then
+    sliding_slots.charge(kept, now, counted, limit, length, places)
+  end
+end
+
 function sliding_slots.refund(kept, now, units, _, length, places)
   local oldest, newest = sliding_slots.counting(kept, now, length, places)
   for slot = newest, oldest, -1 do

@@ -34,6 +34,11 @@ function sliding_window.charge(kept, now, cost, _, period)
   kept[1], kept[2], kept[3] = number, previous, current + cost
 end
 
+function sliding_window.settle(kept, now, units, _, period)
+  local number, previous, current = sliding_window.windows_at(kept, now, period)
+  kept[1], kept[2], kept[3] = number, previous, current + countable(units, current)
+end
+
 function sliding_window.refund(kept, now, units, _, period)
   local number, previous, current = sliding_window.windows_at(kept, now, period)
   local of_previous = math.max(units - current, 0)

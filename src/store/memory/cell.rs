@@ -34,6 +34,9 @@ pub(super) trait Keeps<S: Step>: Cell {
 
     /// Puts down what was seen here and has been changed.
     fn keep(&self, rule: &S, seen: Self::Seen<'_>);
+
+    /// Takes from what was seen and charged after the fact what the cell cannot hold.
+    fn fit(_: &S, _: &mut Self::Seen<'_>) {}
 }
 
 /// A copy of what is kept.
@@ -82,6 +85,10 @@ impl<S: Fixed> Keeps<S> for Word {
     #[inline]
     fn keep(&self, rule: &S, Copied(kept): Copied<S::Kept>) {
         self.0.store(rule.pack(kept), Ordering::Relaxed);
+    }
+
+    fn fit(rule: &S, Copied(kept): &mut Copied<S::Kept>) {
+        *kept = rule.fitted(*kept);
     }
 }
 

@@ -83,6 +83,9 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// Changes what is kept of a key, if anything is.
     fn amend(&self, ask: Ask, clock: &dyn Clock, amendment: Amendment);
 
+    /// Charges a key after the fact, whether there is room under its limit or not.
+    fn settle(&self, ask: Ask, clock: &dyn Clock);
+
     /// How full it is.
     fn fill(&self) -> Fill;
 
@@ -170,7 +173,7 @@ pub(super) fn counter_for(
 
     impl Make<'_> {
         fn packs(&self, rule: &impl Fixed, late: Micros) -> bool {
-            let packs = |state: &State| rule.packs(rule.read(state.clone()), self.now);
+            let packs = |state: &State| rule.packs(rule.read(state.clone(), self.now), self.now);
             let mut states = self.states.iter();
             late >= PACKED_UNTIL && self.now <= late && states.all(|(_, state)| packs(state))
         }
@@ -322,6 +325,10 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
 
     fn amend(&self, ask: Ask, clock: &dyn Clock, amendment: Amendment) {
         self.amend(ask, || clock.now().min(self.until()), amendment);
+    }
+
+    fn settle(&self, ask: Ask, clock: &dyn Clock) {
+        self.settle(ask, || clock.now().min(self.until()));
     }
 
     fn fill(&self) -> Fill {

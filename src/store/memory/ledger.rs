@@ -84,6 +84,17 @@ impl MemoryLedger {
         }
     }
 
+    /// Charges each key what its charge says, whether there is room for it or not; see
+    /// [`Ledger::settle`].
+    pub fn settle_now(&self, charges: &[Charge]) {
+        for charge in charges {
+            if let Some(opened) = self.policies.get(charge.policy) {
+                let ask = self.ask(&charge.key, charge.cost);
+                opened.counter.settle(ask, &*self.clock);
+            }
+        }
+    }
+
     /// Makes each charge's key as good as new under its policy.
     pub fn reset_now(&self, charges: &[Charge]) {
         for charge in charges {
@@ -493,6 +504,11 @@ impl Ledger for MemoryLedger {
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.refund_now(charges);
+        Reply::Now(Ok(()))
+    }
+
+    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.settle_now(charges);
         Reply::Now(Ok(()))
     }
 

@@ -1,5 +1,10 @@
 -- Numbers are doubles: whole numbers are exact below 2^53.
 
+-- How much of these units a window counts that has counted so much.
+local function countable(units, counted)
+  return math.max(math.min(units, 4294967295 - counted), 0)
+end
+
 -- The quotient and the remainder of a * b / divisor, for `b` below 2^49 and divisors below 2^45. A quotient
 -- of 2^53 or more is not exact.
 local function divided(a, b, divisor)

@@ -53,6 +53,7 @@ enum Purpose {
 #[derive(Clone, Copy)]
 enum Amendment {
     Refund,
+    Settle,
     Reset,
     Block(Micros),
     Unblock,
@@ -134,6 +135,7 @@ impl Opened {
     async fn change(&self, charges: &[Charge], amendment: Amendment) -> Result<(), StoreError> {
         let mut call = self.call(match amendment {
             Amendment::Refund => "refund",
+            Amendment::Settle => "settle",
             Amendment::Reset => "reset",
             Amendment::Block(_) => "block",
             Amendment::Unblock => "unblock",
@@ -277,6 +279,10 @@ impl Ledger for RedisLedger {
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.change(charges, Amendment::Refund)
+    }
+
+    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.change(charges, Amendment::Settle)
     }
 
     fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {

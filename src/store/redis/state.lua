@@ -56,8 +56,8 @@ local function left(block, now)
 end
 
 -- Keeps a state until it is as good as new, and until its key is not blocked any more.
-local function save(rule, key, kept, text, block, now, shortest, limit, a, b)
-  local lasts = rule.reset_after(kept, now, limit, a, b)
+local function save(rule, key, kept, text, block, now, shortest, limit, a, b, c)
+  local lasts = rule.reset_after(kept, now, limit, a, b, c)
   if block and block[2] <= now then
     block = nil
   elseif block then

@@ -44,6 +44,7 @@ pub(super) enum Verb {
     Charge,
     Peek,
     Refund,
+    Settle,
     Reset,
     Block(Micros),
     Unblock,
@@ -211,6 +212,7 @@ impl Part {
         let state = match verb {
             Verb::Charge | Verb::Peek => return,
             Verb::Refund => self.algorithm.refund(self.state(item), now, self.cost),
+            Verb::Settle => self.algorithm.settle(self.state(item), now, self.cost),
             Verb::GiveBack(departure) => {
                 let state = self.state(item);
                 rule::give_back(&self.algorithm, state, now, self.cost, departure)

@@ -151,6 +151,10 @@ impl<I: Items> Ledger for SharedLedger<I> {
         self.amend(charges, Verb::Refund)
     }
 
+    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.amend(charges, Verb::Settle)
+    }
+
     fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.amend(charges, Verb::Reset)
     }

@@ -1,3 +1,4 @@
+mod amending;
 mod budget;
 mod deciding;
 mod eviction;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::budget::Budget;
 use super::cell::Keeps;
-use super::counter::{Amendment, Fill, Told};
+use super::counter::{Fill, Told};
 use super::page::Page;
 use super::pages::{Pages, Sight};
 use super::seed::RESERVED;
@@ -327,36 +328,6 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             self.budget.exceed(after.saturating_sub(before));
         }
         self.budget.free(before.saturating_sub(after));
-    }
-
-    /// Changes what is kept of a key, if anything is.
-    #[inline(never)]
-    pub(super) fn amend(&self, ask: Ask, time: impl Fn() -> Micros, amendment: Amendment) {
-        let (glance, mut lock) = self.glance_and_lock(ask, Counted::Apart);
-        let page = self.page(&glance);
-        let Some(slot) = page.find(ask.fingerprint) else {
-            return;
-        };
-        let now = time();
-        if now < glance.latest {
-            self.step_back(page, &glance, &mut lock, now);
-        }
-        lock.changes();
-        page.set_latest(now);
-        let mut seen = slot.cell.see(&self.rule, page.latest());
-        let before = self.rule.size(&seen);
-        match amendment {
-            Amendment::Refund(units) => self.rule.refund(&mut seen, now, units),
-            Amendment::GiveBack(cost, departure) => {
-                self.rule.give_back(&mut seen, now, cost, departure);
-            }
-            Amendment::Reset => *seen = S::Kept::default(),
-        }
-        self.resize(&mut seen, before);
-        slot.cell.keep(&self.rule, seen);
-        // Its page has something to forget earlier than was thought.
-        self.idle.may_be(glance.index, now);
-        self.going.may_be(glance.index, now);
     }
 
     /// A newcomer that was given a place is not charged after all. The page is locked.

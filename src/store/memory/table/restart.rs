@@ -56,7 +56,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     ) -> (usize, usize) {
         let now = now.min(self.until);
         let keys = keys.into_iter().filter_map(|(fingerprint, state)| {
-            let kept = self.rule.read(state);
+            let kept = self.rule.read(state, now);
             let distance = self.rule.distance(&kept, now);
             // A fingerprint below is none.
             (distance > 0 && fingerprint >= RESERVED).then_some((distance, fingerprint, kept))
