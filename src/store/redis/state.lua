@@ -22,6 +22,9 @@ local function load(key)
   for word in string.gmatch(rest or text, '%d+') do
     words[#words + 1] = word + 0
   end
+  if #words < 3 or string.find(rest or text, '[^%d ]') then
+    error('no state is under the key ' .. key)
+  end
   return words, block and block_of(block), rest or text
 end
 
