@@ -49,5 +49,10 @@ impl Algorithm {
 
 /// A window's limit and period.
 fn numbers(quota: Quota) -> [u64; 4] {
-    [quota.limit().into(), Micros::from(quota.period()).get(), 0, 0]
+    [
+        quota.limit().into(),
+        Micros::from(quota.period()).get(),
+        0,
+        0,
+    ]
 }

@@ -78,7 +78,6 @@ impl Redis {
             answer.expect("the command is good")
         })
     }
-
 }
 
 /// What a server has of a key.

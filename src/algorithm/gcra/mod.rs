@@ -110,7 +110,12 @@ impl Gcra {
         Lua {
             name: "gcra",
             text: include_str!("step.lua"),
-            numbers: [capacity.into(), self.drain.max(1), self.parts, self.quota.limit().into()],
+            numbers: [
+                capacity.into(),
+                self.drain.max(1),
+                self.parts,
+                self.quota.limit().into(),
+            ],
         }
     }
 

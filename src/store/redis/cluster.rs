@@ -1,7 +1,7 @@
+use super::link::told;
 use redis::aio::ConnectionLike;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::SingleNodeRoutingInfo;
-use super::link::told;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 /// How often a call follows its slot to another node.
@@ -29,7 +29,9 @@ async fn ask(
     command: &Cmd,
     moved: &RedisError,
 ) -> RedisResult<Value> {
-    let node = moved.redirect_node().and_then(|(node, _)| node.rsplit_once(':'));
+    let node = moved
+        .redirect_node()
+        .and_then(|(node, _)| node.rsplit_once(':'));
     let Some((host, Ok(port))) = node.map(|(host, port)| (host, port.parse())) else {
         return Err(moved.clone());
     };

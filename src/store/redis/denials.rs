@@ -111,7 +111,9 @@ impl Denials {
         if answer.is_allowed() || charges.iter().all(|charge| charge.cost == 0) {
             return;
         }
-        let wait = answer.wait(outcomes).map_or(self.longest, Micros::to_duration);
+        let wait = answer
+            .wait(outcomes)
+            .map_or(self.longest, Micros::to_duration);
         let until = question.put + wait.min(self.longest);
         if until <= now {
             return;

@@ -20,9 +20,7 @@ pub(super) fn interrupted() -> StoreError {
 fn kind(error: &RedisError) -> StoreErrorKind {
     match error.kind() {
         ErrorKind::Server(
-            ServerErrorKind::ResponseError
-            | ServerErrorKind::CrossSlot
-            | ServerErrorKind::NoPerm,
+            ServerErrorKind::ResponseError | ServerErrorKind::CrossSlot | ServerErrorKind::NoPerm,
         )
         | ErrorKind::AuthenticationFailed
         | ErrorKind::InvalidClientConfig

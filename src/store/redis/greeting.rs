@@ -62,7 +62,10 @@ mod tests {
             ("redis_version:8.8.0\r\n", true),
             ("redis_version:6.0.16\r\n", false),
             ("redis_version:5.0.14\r\n", false),
-            ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0\r\n", true),
+            (
+                "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0\r\n",
+                true,
+            ),
             ("redis_version:7.2.4\r\nvalkey_version:7.0.0\r\n", false),
             ("redis_version:unstable\r\n", true),
             ("", true),

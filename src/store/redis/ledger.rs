@@ -118,7 +118,13 @@ impl Opened {
         });
         let mut names = Names::default();
         for charge in charges {
-            self.put(&mut call, &mut names, charge, charge.cost.into(), charge.is_soft.into());
+            self.put(
+                &mut call,
+                &mut names,
+                charge,
+                charge.cost.into(),
+                charge.is_soft.into(),
+            );
         }
         let value = self.charge.run(&self.link, &call).await.map_err(failure)?;
         Answer::read(value, charges)

@@ -6,6 +6,8 @@ mod builder;
 mod cluster;
 mod denials;
 mod failure;
+#[cfg(test)]
+mod functions;
 mod greeting;
 mod ledger;
 mod line;

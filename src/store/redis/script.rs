@@ -24,19 +24,8 @@ pub(super) struct Call {
 }
 
 impl Script {
-    /// Glues these rules, and a driver that finds them by name, into one text.
     pub(super) fn of(rules: &[Lua], driver: &str) -> Self {
-        let mut text = [include_str!("exact.lua"), include_str!("state.lua")].concat();
-        let mut names = String::new();
-        for (index, rule) in rules.iter().enumerate() {
-            if !rules[..index].iter().any(|before| before.name == rule.name) {
-                text.push_str(rule.text);
-                // To write to a string cannot fail.
-                let _ = write!(names, "{0} = {0}, ", rule.name);
-            }
-        }
-        let _ = writeln!(text, "local rules = {{{names}}}");
-        text.push_str(driver);
+        let text = glue(rules, driver);
         let digest = redis::Script::new(&text).get_hash().to_owned();
         Self { text, digest }
     }
@@ -78,4 +67,20 @@ impl Call {
         }
         command
     }
+}
+
+/// These rules, and a driver that finds them by name, as one text.
+pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
+    let mut text = [include_str!("exact.lua"), include_str!("state.lua")].concat();
+    let mut names = String::new();
+    for (index, rule) in rules.iter().enumerate() {
+        if !rules[..index].iter().any(|before| before.name == rule.name) {
+            text.push_str(rule.text);
+            // To write to a string cannot fail.
+            let _ = write!(names, "{0} = {0}, ", rule.name);
+        }
+    }
+    let _ = writeln!(text, "local rules = {{{names}}}");
+    text.push_str(driver);
+    text
 }
