@@ -62,7 +62,7 @@ impl Redis {
         SCENE.with(|scene| {
             scene.clock.set_micros(Micros::new(at));
             let answer = scene.runtime.block_on(ask(&self.limiter));
-            answer.unwrap_or_else(|error| panic!("{error}: {:?}", error))
+            answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
         })
     }
 
