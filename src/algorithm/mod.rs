@@ -48,7 +48,7 @@ pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
 
-pub(crate) use self::step::{Fixed, Step};
+pub(crate) use self::step::{Fixed, Step, read, refund};
 
 use self::unlimited::Unlimited;
 use crate::clock::Micros;
