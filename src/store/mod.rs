@@ -136,7 +136,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// Lets the key of this charge have another limit than its policy for so long from now on, in
     /// place of any that it has: one of the policy's kind and period. What was used stays used, now
-    /// and when it ends.
+    /// and when it ends. Meanwhile each charge of the key is told as
+    /// [`Outcome::overridden`](crate::Outcome::overridden).
     ///
     /// # Errors
     ///

@@ -395,13 +395,11 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         clock: &dyn Clock,
     ) -> Result<(), Full> {
         let time = || clock.now().min(self.until());
-        match limit {
-            Some((algorithm, length)) => self.override_limit(fingerprint, algorithm, length, time),
-            None => {
-                self.end_override(fingerprint, time);
-                Ok(())
-            }
+        if let Some((algorithm, length)) = limit {
+            return self.override_limit(fingerprint, algorithm, length, time);
         }
+        self.end_override(fingerprint, time);
+        Ok(())
     }
 
     fn each_exception(&self, now: Micros, tell: &mut dyn FnMut(u64, Option<Override>, State)) {

@@ -7,6 +7,7 @@ pub use self::past::{Fate, Restored};
 
 pub(super) use self::past::revived;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::format::{Reader, Writer};
@@ -40,13 +41,22 @@ pub(super) fn write(
         file.section("policy", |file| {
             file.text(policy);
             file.text(&algorithm.to_string());
+            // Some may come or go meanwhile: whoever is not there before is on a page, or there after.
+            let mut beside = BTreeMap::new();
+            let mut tell = |fingerprint, limit, state| {
+                beside.entry(fingerprint).or_insert((limit, state));
+            };
+            counter.each_exception(now, &mut tell);
             counter.each_key(now, &mut |fingerprint, state| {
                 file.key(fingerprint, &state);
             });
-            counter.each_exception(now, &mut |fingerprint, limit, state| match limit {
-                Some(limit) => overrides.push((fingerprint, limit, state)),
-                None => file.key(fingerprint, &state),
-            });
+            counter.each_exception(now, &mut tell);
+            for (fingerprint, (limit, state)) in beside {
+                match limit {
+                    Some(limit) => overrides.push((fingerprint, limit, state)),
+                    None => file.key(fingerprint, &state),
+                }
+            }
         });
         put_overrides(&mut file, (policy, &algorithm.to_string()), &overrides);
     }

@@ -116,7 +116,16 @@ impl Restored {
     /// Those whose limit this version knows.
     fn its_overrides(&self) -> impl Iterator<Item = Overridden> {
         let mut overrides = Reader::of(&self.overrides);
-        std::iter::from_fn(move || overridden(&mut overrides)).flatten()
+        let each = std::iter::from_fn(move || overridden(&mut overrides));
+        each.filter_map(|(limit, (from, until), (fingerprint, state))| {
+            let algorithm = limit.parse().ok()?;
+            let limit = Override {
+                algorithm,
+                from,
+                until,
+            };
+            Some((fingerprint, limit, state))
+        })
     }
 
     /// A table with these keys.
@@ -154,17 +163,12 @@ pub(super) fn overrides(restored: &mut [Restored], mut section: Reader<'_>) -> O
     Some(())
 }
 
-/// The next key; `Some(None)` if its limit is one of a later version.
-fn overridden(keys: &mut Reader<'_>) -> Option<Option<Overridden>> {
+/// The next key: its limit as text, from when until when, and its state.
+type Put<'a> = (&'a str, (Micros, Micros), (u64, State));
+
+fn overridden<'a>(keys: &mut Reader<'a>) -> Option<Put<'a>> {
     let [from, until] = keys.numbers()?.map(Micros::new);
-    let algorithm = keys.text()?.parse();
-    let (fingerprint, state) = keys.key()?;
-    let limit = algorithm.ok().map(|algorithm| Override {
-        algorithm,
-        from,
-        until,
-    });
-    Some(limit.map(|limit| (fingerprint, limit, state)))
+    Some((keys.text()?, (from, until), keys.key()?))
 }
 
 /// A table for this policy, with what has been restored of it.

@@ -305,3 +305,82 @@ impl Act for Settle {
         }
     }
 }
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{FixedWindow, SlidingWindow};
+    use crate::clock::{Clock, ManualClock};
+    use crate::store::memory::cell::Word;
+    use crate::store::memory::counter::Counter;
+    use crate::store::memory::counter::Told;
+    use crate::store::memory::table::Table;
+
+    fn ask(cost: u32) -> Ask {
+        Ask {
+            fingerprint: 7,
+            cost,
+        }
+    }
+
+    fn allows<S: Step>(table: &Table<S, Word>, clock: &ManualClock, cost: u32) -> bool
+    where
+        Word: crate::store::memory::cell::Keeps<S>,
+    {
+        let told: Option<&mut Told<'_>> = None;
+        Counter::decide(table, ask(cost), clock.now(), clock, told)
+    }
+
+    fn stands_beside<S: Step>(table: &Table<S, Word>) -> bool
+    where
+        Word: crate::store::memory::cell::Keeps<S>,
+    {
+        table.exceptions.find(7).is_some()
+    }
+
+    #[test]
+    fn one_takes_what_the_documentation_of_the_store_counts_with() {
+        assert!(size_of::<Exception>() <= 160, "{}", size_of::<Exception>());
+    }
+
+    #[test]
+    fn a_count_that_fits_no_word_stands_beside_the_pages_until_it_counts_no_more() {
+        let clock = ManualClock::new();
+        let table = Table::<_, Word>::new(SlidingWindow::per_minute(5), Micros::LONGEST, 100);
+        assert!(allows(&table, &clock, 1));
+        Counter::settle(&table, ask(10), &clock);
+        assert!(!stands_beside(&table));
+        Counter::settle(&table, ask(10), &clock);
+        assert!(stands_beside(&table));
+        clock.advance(Duration::from_secs(60));
+        assert!(!allows(&table, &clock, 1));
+        assert!(stands_beside(&table));
+        clock.advance(Duration::from_secs(60));
+        assert!(allows(&table, &clock, 1));
+        assert!(!stands_beside(&table));
+        assert!(!table.exceptions.are_any());
+        assert_eq!(table.fill().keys, 1);
+    }
+
+    #[test]
+    fn a_key_goes_back_to_its_page_when_its_own_limit_has_ended() {
+        let clock = ManualClock::new();
+        let table = Table::<_, Word>::new(FixedWindow::per_day(5), Micros::LONGEST, 100);
+        assert!(allows(&table, &clock, 4));
+        assert_eq!(table.fill().keys, 1);
+        let minute = Micros::from_secs(60);
+        let own = Some((FixedWindow::per_day(9).into(), minute));
+        Counter::override_limit(&table, 7, own, &clock).unwrap();
+        assert_eq!(table.fill().keys, 0);
+        assert!(allows(&table, &clock, 4));
+        clock.advance(Duration::from_secs(60));
+        assert!(!allows(&table, &clock, 1));
+        assert!(!stands_beside(&table));
+        assert_eq!(table.fill().keys, 1);
+        Counter::amend(&table, ask(0), &clock, Amendment::Refund(4));
+        assert!(allows(&table, &clock, 1));
+        assert!(!allows(&table, &clock, 1));
+    }
+}

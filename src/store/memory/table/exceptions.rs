@@ -18,8 +18,11 @@ pub(super) struct Exceptions {
     index: RwLock<Index>,
     /// They stay where they are, since who has found one looks at it later. What was needed once is
     /// kept.
-    places: OnceLock<Box<[OnceLock<Box<[Exception]>>]>>,
+    places: OnceLock<Box<[Places]>>,
 }
+
+/// So many places together.
+type Places = OnceLock<Box<[Exception]>>;
 
 #[derive(Debug, Default)]
 struct Index {
@@ -59,8 +62,8 @@ impl Exceptions {
 
     pub(super) fn at(&self, place: usize) -> &Exception {
         let places = self.places.get_or_init(|| {
-            let none = || (0..MOST / TOGETHER).map(|_| OnceLock::new());
-            none().collect()
+            let none = (0..MOST / TOGETHER).map(|_| Places::new());
+            none.collect()
         });
         let some = || (0..TOGETHER).map(|_| Exception::default()).collect();
         &places[place / TOGETHER].get_or_init(some)[place % TOGETHER]
@@ -384,14 +387,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let exception = self.exceptions.at(place);
         let (mut lock, _) = exception.version.wait_and_lock();
         let held = exception.held();
-        let (limit, state) = held.as_of(&self.rule, now);
-        let is_its = held.fingerprint == fingerprint;
-        let changed = held.limit.map_or(Micros::ZERO, |ended| ended.until);
-        let latest = exception.latest().max(changed);
-        drop(held);
-        if limit.is_some() || !is_its || now < latest || self.until < now {
+        let ends = held.limit.map_or(Micros::ZERO, |limit| limit.until);
+        let latest = exception.latest().max(ends);
+        if held.fingerprint != fingerprint || now < latest || self.until < now {
             return;
         }
+        let (_, state) = held.as_of(&self.rule, now);
+        drop(held);
         let kept = read(&self.rule, state, now);
         let is_back = self.rule.distance(&kept, now) == 0
             || (C::holds(&self.rule, &kept, now)
