@@ -56,7 +56,7 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     key: usize,
-    /// Whether it is charged after the fact, as far as something remains.
+    /// Whether it is charged after the fact too.
     settles: bool,
     /// In thousandths of the limit, or as it is.
     cost: Result<u32, u32>,
@@ -130,10 +130,9 @@ proptest! {
                 Err(cost) => Ok(cost),
             };
             let cost = cost.unwrap_or(u32::MAX);
-            if settles && steps[key].peek(now, 1).allowed {
-                let units = cost.min(u32::try_from(limit).unwrap());
-                limiter.settle_now(key as u64, units);
-                steps[key].settle(now, units);
+            if settles {
+                limiter.settle_now(key as u64, cost);
+                steps[key].settle(now, cost);
             }
             let decision = limiter.check_now(key as u64, cost);
             let (_, outcome) = decision.binding().expect("a policy was asked");

@@ -167,7 +167,7 @@ pub(super) fn largest_beside(taken: u32) -> u64 {
 }
 
 /// Gives back; see [`Algorithm::refund`](super::Algorithm::refund).
-pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
+pub(crate) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
     let mut kept = read(rule, state, now);
     rule.refund(&mut kept, now, units);
     rule.write(kept)
@@ -195,7 +195,7 @@ pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
 }
 
 /// What a state says, or the nearest to it that is possible.
-fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Kept {
+pub(crate) fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Kept {
     let kept = rule.read(state, now);
     rule.moved_back(&kept, now).unwrap_or(kept)
 }

@@ -1,6 +1,7 @@
 //! Policies and a store, put together into something that decides.
 
 mod inspection;
+mod overriding;
 mod verbs;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
 
+use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
@@ -45,6 +47,7 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
 
 struct Policies {
     names: Arc<[String]>,
+    algorithms: Box<[Algorithm]>,
     /// The policies that have a limit, and whether they are soft; the others are never asked.
     limited: Vec<(usize, bool)>,
     /// The policy that is asked if it is the only one, and denies what is over its limit.
@@ -199,6 +202,7 @@ impl<L: Ledger> Limiter<L> {
         Self {
             policies: Arc::new(Policies {
                 names: names.collect(),
+                algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
             }),

@@ -124,8 +124,7 @@ impl Limiter {
     /// at an estimate and took more. All of it counts, whether there is room for it or not: nothing
     /// is denied now, and what comes next is, until there is room again.
     ///
-    /// A window counts what is above its limit too, until it ends: up to 2^32 − 1 in all, and in this
-    /// process up to twice its limit at least, if its state is [packed](crate::choosing). A bucket
+    /// A window counts what is above its limit too (up to 2^32 − 1 in all), until it ends. A bucket
     /// owes up to twice its capacity, and what would be more is forgiven. A
     /// [`LeakyQueue`](crate::LeakyQueue) lets those who come later leave later. A key that is blocked
     /// is charged, and so is one under a [soft](crate::Policy::soft) policy; 0 units change nothing.

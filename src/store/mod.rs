@@ -24,6 +24,7 @@ pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write}
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::answered;
 
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
@@ -137,6 +138,36 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// When the store cannot tell whether it has ended. Unless a store says otherwise, it does not
     /// know how to.
     fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Lets the key of this charge have another limit than its policy for so long from now on, in
+    /// place of any that it has: one of the policy's kind and period. What was used stays used, now
+    /// and when it ends. Meanwhile each charge of the key is told as
+    /// [`Outcome::overridden`](crate::Outcome::overridden).
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it has, and when it has no room for it. Unless a store says
+    /// otherwise, it does not know how to.
+    fn override_limit(
+        &self,
+        charge: &Charge,
+        limit: &Algorithm,
+        length: Micros,
+    ) -> Reply<Result<(), StoreError>> {
+        let _ = (charge, limit, length);
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Lets the limit of each key be that of its policy again.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it is. Unless a store says otherwise, it does not know how
+    /// to.
+    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }

@@ -22,6 +22,7 @@ mod listed_addresses;
 mod lists;
 mod names;
 mod no_key;
+mod overridden;
 mod partitions;
 mod policies;
 mod proxy_protocol;

@@ -11,6 +11,7 @@ mod case;
 mod laws;
 mod models;
 mod mount;
+mod overriding;
 mod property;
 mod queue;
 #[cfg(all(feature = "redis", feature = "testing"))]

@@ -30,6 +30,15 @@ macro_rules! mount {
                 crate::mount::tests! { stepping_back, crate::support::driver::Memory:
                     blocks::law_8_no_wait_is_longer_than_the_block
                 }
+                crate::mount::tests_of_another_limit! {
+                    steadily_with_another:
+                    overriding::an_overridden_key_goes_by_its_own_limit
+                    overriding::law_8_the_limit_of_a_key_is_a_change_of_quota
+                }
+                crate::mount::tests_of_another_limit! {
+                    changing:
+                    overriding::law_8_no_wait_is_longer_than_the_longest_of_both
+                }
             }
 
             #[cfg(all(feature = "redis", feature = "testing"))]
@@ -125,6 +134,20 @@ macro_rules! laws_of_a_store {
     };
 }
 pub(crate) use laws_of_a_store;
+
+/// Mounts laws about two subjects that differ in their limit.
+macro_rules! tests_of_another_limit {
+    ($cases:ident: $($room:ident::$law:ident)+) => {$(
+        #[test]
+        fn $law() {
+            crate::property::check(super::SEEDS, crate::case::$cases(), &|(case, another)| {
+                let subjects = [&case.numbers, another].map(super::subject);
+                crate::$room::$law(&subjects, case)
+            });
+        }
+    )+};
+}
+pub(crate) use tests_of_another_limit;
 
 macro_rules! tests {
     ($cases:ident, $driver:ty: $($room:ident::$law:ident)+) => {

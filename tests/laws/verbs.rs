@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::case::{Asked, Case};
 use crate::laws::{Holds, LONGEST, remaining_is_tight, reset_is_tight, retry_is_tight};
 use crate::subject::Subject;
-use crate::support::driver::{Driver, Seen, micros};
+use crate::support::driver::{Driver, micros};
 
 /// A refund takes out what was admitted last: from then on all is as if that had not been asked for.
 pub(crate) fn a_refund_takes_out_what_was_admitted_last<D: Driver>(
@@ -76,9 +76,8 @@ pub(crate) fn what_is_settled_counts<D: Driver>(subject: &Subject, case: &Case) 
         };
         match number % 8 {
             1 | 3 | 6 => {
-                let units = countable(&mut driver, at, cost);
-                driver.settle(at, units);
-                model.settle(at, units);
+                driver.settle(at, cost);
+                model.settle(at, cost);
             }
             4 => {
                 driver.refund(at, cost);
@@ -95,18 +94,6 @@ pub(crate) fn what_is_settled_counts<D: Driver>(subject: &Subject, case: &Case) 
         walk.told(seen);
     }
     Ok(())
-}
-
-/// As much of these units as a window in memory counts for certain, which is twice its limit.
-fn countable<D: Driver>(driver: &mut D, at: u64, units: u32) -> u32 {
-    let Seen {
-        limit, remaining, ..
-    } = driver.peek(at, 0);
-    match driver.state() {
-        Some(_) => units,
-        None if remaining > 0 => units.min(limit),
-        None => 0,
-    }
 }
 
 /// Laws 2 to 4 after a charge after the fact; of a bucket no wait is longer than twice the longest,

@@ -10,6 +10,7 @@ mod by_name;
 mod charging;
 mod crowds;
 mod edges;
+mod overriding;
 mod settling;
 mod taking;
 mod threads;

@@ -155,6 +155,17 @@ impl Blocking for Memory {
     }
 }
 
+impl Memory {
+    /// Lets the key have another limit for so many microseconds.
+    pub(crate) fn override_limit(&mut self, at: u64, limit: Algorithm, length: u64) {
+        self.0.live(at, Verb::Override(limit, length));
+    }
+
+    pub(crate) fn end_override(&mut self, at: u64) {
+        self.0.live(at, Verb::EndOverride);
+    }
+}
+
 impl Driver for Memory {
     fn new(algorithm: Algorithm) -> Self {
         Self(Policies::new([algorithm]))
@@ -287,6 +298,8 @@ enum Verb {
     Reset,
     Block(u64),
     Unblock,
+    Override(Algorithm, u64),
+    EndOverride,
 }
 
 impl Policies {
@@ -321,6 +334,15 @@ impl Policies {
             Verb::Refund(units) => self.limiter.refund_now("key", units),
             Verb::Settle(units) => self.limiter.settle_now("key", units),
             Verb::Block(length) => self.limiter.block_now("key", Duration::from_micros(length)),
+            Verb::Override(limit, length) => {
+                let length = Duration::from_micros(length);
+                let done = self.limiter.override_limit_now("0", "key", limit, length);
+                done.expect("a limit of the same kind and period");
+            }
+            Verb::EndOverride => self
+                .limiter
+                .end_override_now("0", "key")
+                .expect("a policy of this name"),
             Verb::Unblock => self.limiter.unblock_now("key"),
             _ => self.limiter.reset_now("key"),
         }

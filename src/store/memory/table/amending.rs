@@ -6,6 +6,26 @@ use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{ATTEMPTS, Amendment};
 
+/// Why nothing is charged after the fact yet.
+enum Unsettled {
+    NoRoom,
+    /// The key stands beside the pages, or has to.
+    Beside,
+}
+
+impl From<NoRoom> for Unsettled {
+    fn from(_: NoRoom) -> Self {
+        Self::NoRoom
+    }
+}
+
+/// How much of it a cell has to hold.
+#[derive(Clone, Copy, PartialEq)]
+enum Holds {
+    All,
+    WhatFits,
+}
+
 /// What changes a state without deciding about anything.
 impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// Changes what is kept of a key, if anything is.
@@ -16,11 +36,19 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         time: impl Fn() -> Micros,
         amendment: Amendment,
     ) {
-        let (glance, mut lock) = self.glance_and_lock(ask, Counted::Apart);
-        let page = self.page(&glance);
-        let Some(slot) = page.find(ask.fingerprint) else {
-            return;
+        let (glance, mut lock, slot) = loop {
+            let (glance, lock) = self.glance_and_lock(ask, Counted::Apart);
+            if let Some(slot) = self.page(&glance).find(ask.fingerprint) {
+                break (glance, lock, slot);
+            }
+            // As long as the page is locked, it does not come back to it.
+            let is_beside = self.exceptions.find(ask.fingerprint).is_some();
+            drop(lock);
+            if !is_beside || self.amend_beside(ask.fingerprint, &time, amendment) {
+                return;
+            }
         };
+        let page = self.page(&glance);
         let now = time();
         if now < glance.latest {
             self.step_back(page, &glance, &mut lock, now);
@@ -47,26 +75,38 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// place is given one as it would be for a charge.
     #[inline(never)]
     pub(in crate::store::memory) fn settle(&self, ask: Ask, time: impl Fn() -> Micros) {
-        if ask.cost == 0 || self.rule.limit() == 0 {
+        if ask.cost == 0 {
             return;
         }
         let mut counted = Counted::Apart;
         let mut attempts = 0;
-        while let Err(NoRoom) = self.settle_where(ask, counted, &time) {
-            attempts += 1;
-            let (_, glance) = self.glance(ask, counted);
-            if attempts > ATTEMPTS || !self.make_room(&glance, time()) {
-                counted = Counted::Together;
+        let mut holds = Holds::All;
+        loop {
+            match self.settle_where((ask, counted), &time, holds) {
+                Ok(()) => return,
+                Err(Unsettled::NoRoom) => {
+                    attempts += 1;
+                    let (_, glance) = self.glance(ask, counted);
+                    if attempts > ATTEMPTS || !self.make_room(&glance, time()) {
+                        counted = Counted::Together;
+                    }
+                }
+                Err(Unsettled::Beside) => {
+                    if self.settle_beside(ask, &time).is_ok() {
+                        return;
+                    }
+                    holds = Holds::WhatFits;
+                }
             }
         }
     }
 
     fn settle_where(
         &self,
-        ask: Ask,
-        counted: Counted,
+        (ask, counted): (Ask, Counted),
         time: impl Fn() -> Micros,
-    ) -> Result<(), NoRoom> {
+        holds: Holds,
+    ) -> Result<(), Unsettled> {
         let (glance, mut lock) = self.glance_and_lock(ask, counted);
         let page = self.page(&glance);
         let now = time();
@@ -75,6 +115,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         let known = page.find(glance.fingerprint(ask));
         let is_new = known.is_none();
+        let is_apart = known.is_some() && counted == Counted::Apart;
+        if !is_apart && self.exceptions.find(ask.fingerprint).is_some() {
+            return Err(Unsettled::Beside);
+        }
+        if self.rule.limit() == 0 {
+            return Ok(());
+        }
         let cell = match known {
             Some(slot) => &slot.cell,
             None => self.place((page, &glance), ask, &mut lock, now)?,
@@ -87,7 +134,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let mut seen = cell.see(&self.rule, now);
         let before = self.rule.size(&seen);
         self.rule.settle(&mut seen, now, ask.cost);
-        C::fit(&self.rule, &mut seen);
+        if !C::holds(&self.rule, &seen, now) {
+            if counted == Counted::Apart && holds == Holds::All {
+                self.abandon(&glance, now);
+                return Err(Unsettled::Beside);
+            }
+            C::fit(&self.rule, &mut seen);
+        }
         self.resize(&mut seen, before);
         let is_newcomer = is_new && counted == Counted::Apart;
         if is_newcomer {

@@ -65,7 +65,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         keys.sort_by_key(|(distance, ..)| Reverse(*distance));
         let (mut restored, mut left_out) = (0, 0);
         for (_, fingerprint, kept) in keys {
-            match self.revive(fingerprint, kept, now) {
+            match self.revive(fingerprint, kept, now, now) {
                 Ok(true) => restored += 1,
                 Ok(false) => {}
                 Err(NoRoom) => left_out += 1,
@@ -74,8 +74,14 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (restored, left_out)
     }
 
-    /// Tells whether the key was not there yet.
-    fn revive(&self, fingerprint: u64, mut kept: S::Kept, now: Micros) -> Result<bool, NoRoom> {
+    /// Gives a key a place that was charged last at `latest`. Tells whether it was not there yet.
+    pub(super) fn revive(
+        &self,
+        fingerprint: u64,
+        mut kept: S::Kept,
+        now: Micros,
+        latest: Micros,
+    ) -> Result<bool, NoRoom> {
         let ask = Ask {
             fingerprint,
             cost: 0,
@@ -90,13 +96,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             return Ok(false);
         }
         match counted {
-            Counted::Apart => self.reserve(&mut kept)?,
+            Counted::Apart | Counted::Beside => self.reserve(&mut kept)?,
             Counted::Together => self.budget.exceed(self.rule.size(&kept) - 1),
         }
         lock.changes();
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
-        page.set_latest(now);
+        page.set_latest(latest.max(glance.latest));
         if counted == Counted::Apart {
             self.welcome(&kept, glance.index, now);
         }
