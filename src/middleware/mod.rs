@@ -184,17 +184,22 @@
 
 mod body;
 mod builder;
+mod crowd;
+mod deadline;
 mod future;
 mod gate;
+mod grpc_timeout;
 mod layer;
 mod lists;
 mod nesting;
 mod over_limit;
 mod service;
 mod turn;
+mod waiting;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
+pub use self::deadline::Deadline;
 pub use self::future::ResponseFuture;
 pub use self::layer::RateLimitLayer;
 pub use self::over_limit::OverLimit;
