@@ -48,8 +48,9 @@ struct Member {
     acts_by: Option<Instant>,
 }
 
-/// One who is at the front and does nothing holds up those behind it for so long.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// One who is at the front and does nothing holds up those behind it for so long; they look after it
+/// as often.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A request's place in a line, until this is dropped.
 pub(super) struct Place {
@@ -61,8 +62,8 @@ pub(super) struct Place {
 /// Where a request stands.
 pub(super) enum Stand {
     Front,
-    /// Behind another; who is right behind the front looks again at this moment.
-    Behind(Option<Instant>),
+    /// Behind another, which has asked by this moment or is overdue.
+    Behind(Instant),
 }
 
 impl Crowd {
@@ -101,15 +102,15 @@ impl Crowd {
         })
     }
 
-    /// What those cost who stand in a line before this place, or all of them.
-    pub(super) fn units(&self, line: &LineOf, before: Option<&Place>) -> u64 {
+    /// What each costs who stands in a line before this place, or all of them, in their order.
+    pub(super) fn costs(&self, line: &LineOf, before: Option<&Place>) -> SmallVec<[u32; 16]> {
         let lines = self.lock();
         let Some(line) = lines.of.get(line) else {
-            return 0;
+            return SmallVec::new();
         };
         let end = before.map_or(Bound::Unbounded, |place| Bound::Excluded(place.number));
         let before = line.range((Bound::Unbounded, end));
-        before.map(|(_, member)| u64::from(member.cost)).sum()
+        before.map(|(_, member)| member.cost).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Lines> {
@@ -128,32 +129,20 @@ impl Lines {
         self.waiting += 1;
     }
 
-    /// Returns those who are to be woken: the one who is at the front now, and the one behind it, who
-    /// takes care that it acts.
-    fn leave(&mut self, line: LineOf, number: Number) -> SmallVec<[Waker; 2]> {
-        let mut woken = SmallVec::new();
-        let Some(members) = self.of.get_mut(&line) else {
-            return woken;
-        };
+    /// Returns the one who is to be woken, since it is at the front now.
+    fn leave(&mut self, line: LineOf, number: Number) -> Option<Waker> {
+        let members = self.of.get_mut(&line)?;
         if members.remove(&number).is_some() {
             self.waiting -= 1;
         }
         if members.is_empty() {
             self.of.remove(&line);
-            return woken;
+            return None;
         }
         let now = Instant::now();
-        let fresh = members.iter_mut().filter(|(_, it)| !it.is_overdue(now));
-        for (index, (first, member)) in fresh.take(2).enumerate() {
-            if index == 0 && member.acts_by.is_none() {
-                member.acts_by = Some(now + PATIENCE);
-            }
-            // Those who stood before the one that has left see no difference, but for the front.
-            if *first > number {
-                woken.extend(member.waker.take());
-            }
-        }
-        woken
+        let front = members.iter_mut().find(|(_, it)| !it.is_overdue(now));
+        let (_, front) = front.filter(|(front, _)| **front > number)?;
+        front.is_to_act(now)
     }
 }
 
@@ -161,44 +150,39 @@ impl Member {
     fn is_overdue(&self, now: Instant) -> bool {
         self.acts_by.is_some_and(|moment| moment <= now)
     }
+
+    /// It is at the front, and may not know it yet.
+    fn is_to_act(&mut self, now: Instant) -> Option<Waker> {
+        self.acts_by.get_or_insert(now + PATIENCE);
+        self.waker.take()
+    }
 }
 
 impl Place {
-    /// Where it stands; at the front it will have acted a while after `due`. Whoever stands
-    /// elsewhere is woken when that changes.
+    /// Where it stands; at the front it will have acted a while after `due`. Whoever stands behind
+    /// another is woken when it comes to the front.
     pub(super) fn look(&self, cx: &Context<'_>, now: Instant, due: Instant) -> Stand {
         let mut lines = self.crowd.lock();
-        let mut woken: SmallVec<[Waker; 1]> = SmallVec::new();
         let Some(members) = lines.of.get_mut(&self.line) else {
             return Stand::Front;
         };
-        let before = members.range_mut(..self.number);
-        let mut fresh = before.filter(|(_, it)| !it.is_overdue(now));
-        let stand = match (fresh.next(), fresh.next()) {
-            (None, _) => Stand::Front,
-            (Some(_), Some(_)) => Stand::Behind(None),
-            (Some((_, front)), None) => {
-                // It is there because those before it are overdue, and has not seen it yet.
-                let acts_by = *front.acts_by.get_or_insert_with(|| {
-                    woken.extend(front.waker.take());
-                    now + PATIENCE
-                });
-                Stand::Behind(Some(acts_by))
+        let mut before = members.range_mut(..self.number);
+        let Some((_, front)) = before.find(|(_, it)| !it.is_overdue(now)) else {
+            if let Some(member) = members.get_mut(&self.number) {
+                member.acts_by = Some(due.max(now) + PATIENCE);
             }
+            return Stand::Front;
         };
+        // It is there since those before it are overdue.
+        let is_new = front.acts_by.is_none();
+        let woken = is_new.then(|| front.is_to_act(now)).flatten();
+        let acts_by = front.acts_by.unwrap_or(now + PATIENCE);
         if let Some(member) = members.get_mut(&self.number) {
             member.waker = Some(cx.waker().clone());
-            if let Stand::Front = stand {
-                let is_new = member.acts_by.replace(due.max(now) + PATIENCE).is_none();
-                let after = (Bound::Excluded(self.number), Bound::Unbounded);
-                if is_new && let Some((_, next)) = members.range_mut(after).next() {
-                    woken.extend(next.waker.take());
-                }
-            }
         }
         drop(lines);
         woken.into_iter().for_each(Waker::wake);
-        stand
+        Stand::Behind(acts_by)
     }
 
     /// One of these lines in which somebody stands who goes first.
@@ -221,11 +205,11 @@ impl Place {
             return;
         }
         let mut lines = self.crowd.lock();
-        let woken = lines.leave(self.line, self.number);
+        let next = lines.leave(self.line, self.number);
         lines.join(line, self.number, cost);
         drop(lines);
         self.line = line;
-        woken.into_iter().for_each(Waker::wake);
+        next.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -233,10 +217,10 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut lines = self.crowd.lock();
-        let woken = lines.leave(self.line, self.number);
+        let next = lines.leave(self.line, self.number);
         self.crowd.waiting.store(lines.waiting, Ordering::Release);
         drop(lines);
-        woken.into_iter().for_each(Waker::wake);
+        next.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::crowd::{Crowd, LineOf, Place, Stand};
+use super::crowd::{Crowd, LineOf, PATIENCE, Place, Stand};
 use super::turn::NO_TIMER;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
@@ -157,7 +157,7 @@ impl Waits {
         let is_first = waiter
             .place
             .as_ref()
-            .is_some_and(|place| self.crowd.units(&line, Some(place)) == 0);
+            .is_some_and(|place| self.crowd.costs(&line, Some(place)).is_empty());
         if is_first {
             waiter.told = Some(now);
             waiter.step = step;
@@ -218,9 +218,9 @@ impl Waits {
             let Some((_, algorithm)) = self.terms(charge.policy).filter(|_| charge.cost > 0) else {
                 continue;
             };
-            let before = self.crowd.units(&line, place);
-            if before > 0 {
-                let (cost, longer) = one_after_the_other(algorithm, before, charge.cost);
+            let before = self.crowd.costs(&line, place);
+            if !before.is_empty() {
+                let (cost, longer) = one_after_the_other(algorithm, &before, charge.cost);
                 charge.cost = cost;
                 extras.push((charge.policy, longer));
             }
@@ -231,37 +231,60 @@ impl Waits {
     }
 }
 
-/// Which cost has to wait as long as these units and then this cost, one after the other, but for the
-/// time that is returned beside it: as much as the limit and not more can be asked for.
-fn one_after_the_other(algorithm: &Algorithm, before: u64, cost: u32) -> (u32, Micros) {
+/// Which cost has to wait as long as these and then this one, one after the other, but for the time
+/// that is returned beside it: no more than the limit can be asked for.
+///
+/// It is exact for costs of 1 but under a sliding window, where it may be a part of the window too
+/// long. Greater costs may take longer than that under a log, slots, a sliding window, and a
+/// bucket whose refill is smaller than itself, since what one leaves can be too little for the next.
+fn one_after_the_other(algorithm: &Algorithm, before: &[u32], cost: u32) -> (u32, Micros) {
     let limit = algorithm.limit().unwrap_or(u32::MAX);
     if cost > limit {
         return (cost, Micros::ZERO);
     }
-    let units = before.saturating_add(cost.into());
-    if let Ok(units) = u32::try_from(units)
-        && units <= limit
+    let costs = before.iter().copied().chain([cost]);
+    let all: u128 = costs.clone().map(u128::from).sum();
+    if let Ok(all) = u32::try_from(all)
+        && all <= limit
     {
-        return (units, Micros::ZERO);
+        return (all, Micros::ZERO);
     }
     let period = algorithm.period().unwrap_or_default().as_micros();
-    let (limit_of_units, all) = (u128::from(limit.max(1)), u128::from(units));
-    match algorithm {
-        // Drains at its rate.
+    let whole = algorithm.longest_wait().unwrap_or_default().as_micros();
+    let (at_once, each) = match algorithm {
+        Algorithm::TokenBucket(bucket) if bucket.is_by_interval() => {
+            let (arrive, interval) = (bucket.quota().limit(), bucket.quota().period());
+            if arrive < limit {
+                let refills = (all - u128::from(limit)).div_ceil(arrive.max(1).into());
+                return (limit, Micros::wait(refills * interval.as_micros()));
+            }
+            (limit, interval.as_micros())
+        }
+        // Drains at its rate, once it is full.
         Algorithm::TokenBucket(_)
         | Algorithm::LeakyBucket(_)
         | Algorithm::Gcra(_)
         | Algorithm::LeakyQueue(_) => {
-            let longer = ((all - limit_of_units) * period).div_ceil(limit_of_units);
-            (limit, Micros::wait(longer))
+            let longer = (all - u128::from(limit)) * period;
+            return (limit, Micros::wait(longer.div_ceil(limit.into())));
         }
-        // Has room for the limit in each period.
-        _ => {
-            let rest = (all - 1) % limit_of_units + 1;
-            let longer = (all - 1) / limit_of_units * period;
-            (u32::try_from(rest).unwrap_or(limit), Micros::wait(longer))
+        // Whoever takes all that it admits as soon as it does gets one less than the limit in each
+        // period: what is left of it comes at the period's end, and counts for the next.
+        Algorithm::SlidingWindow(_) if limit == 1 => (limit, 2 * period),
+        Algorithm::SlidingWindow(_) => (limit - 1, period),
+        _ => (limit, whole),
+    };
+    let (mut periods, mut taken) = (0, 0_u32);
+    for cost in costs {
+        taken = taken.saturating_add(cost);
+        if taken > at_once {
+            periods += u128::from(taken > cost);
+            taken = cost;
         }
     }
+    // No less than the first one waits for, since periods begin with it.
+    let first = before.first().map_or(taken, |first| taken.max(*first));
+    (first.min(limit), Micros::wait(periods * each))
 }
 
 impl Waiter {
@@ -349,7 +372,7 @@ impl Waiter {
                 return Poll::Ready(());
             }
             Some(Stand::Front) => due.min(give_up),
-            Some(Stand::Behind(again)) => again.map_or(give_up, |again| again.min(give_up)),
+            Some(Stand::Behind(acts_by)) => acts_by.min(now + PATIENCE).min(give_up),
             None => now,
         };
         if now >= give_up {
