@@ -231,3 +231,53 @@ impl fmt::Debug for Crowd {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: (u32, u32) = (3, 5);
+
+    fn line(policy: usize) -> LineOf {
+        (policy, Key::EVERYBODY)
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_line_when_all_have_gone_whichever_goes_first() {
+        for leaving in [[0, 0, 0], [2, 1, 0], [1, 1, 0]] {
+            let crowd = Arc::<Crowd>::default();
+            let now = Instant::now();
+            let stand = |policy| crowd.stand(line(policy), 1, now, BOUNDS);
+            let mut places: Vec<_> = (0..3).filter_map(|_| stand(0)).collect();
+            assert!(stand(0).is_none(), "full");
+            let others: Vec<_> = (0..2).filter_map(|_| stand(1)).collect();
+            assert!(stand(1).is_none(), "full in all");
+            drop(others);
+            for place in leaving {
+                assert!(!crowd.is_empty());
+                drop(places.remove(place));
+            }
+            assert!(crowd.is_empty());
+            let lines = crowd.lock();
+            assert_eq!((lines.of.len(), lines.waiting), (0, 0));
+        }
+    }
+
+    #[test]
+    fn who_moves_stands_where_it_would_have_stood_all_the_time() {
+        let crowd = Arc::<Crowd>::default();
+        let now = Instant::now();
+        let mut first = crowd.stand(line(0), 5, now, BOUNDS).unwrap();
+        let second = crowd.stand(line(1), 7, now, BOUNDS).unwrap();
+        let later = now + Duration::from_millis(1);
+        let third = crowd.stand(line(1), 9, later, BOUNDS).unwrap();
+        assert_eq!(third.is_behind_in([line(0)], now), Some(line(0)));
+        assert_eq!(second.is_behind_in([line(1)], now), None);
+        first.move_to(line(1), 6);
+        assert_eq!(crowd.costs(&line(1), Some(&second))[..], [6]);
+        assert_eq!(crowd.costs(&line(1), None)[..], [6, 7, 9]);
+        assert!(!crowd.has_line(&line(0)));
+        drop((first, third));
+        assert_eq!(crowd.costs(&line(1), None)[..], [7]);
+    }
+}

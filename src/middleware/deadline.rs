@@ -19,11 +19,11 @@ use super::grpc_timeout::grpc_timeout;
 /// use axum::{Router, body::Body, extract::Request, routing::get};
 /// use tower::ServiceExt;
 /// use tower_ratelimit::middleware::Deadline;
-/// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+/// use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer, key};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let hourly = Policy::new("hourly", FixedWindow::per_hour(1))
+/// let hourly = Policy::new("hourly", AnchoredWindow::per_hour(1))
 ///     .wait_up_to(Duration::from_secs(3_600))
 ///     .key(key::global());
 /// let limit = RateLimitLayer::builder().policy(hourly).build()?;

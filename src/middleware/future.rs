@@ -19,7 +19,8 @@ pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
     ///
     /// Dropping it drops the request, or the call to the inner service. What was charged stays
-    /// charged, but for the last place in a [`LeakyQueue`](crate::LeakyQueue), which is given back.
+    /// charged, but for the last place in a [`LeakyQueue`](crate::LeakyQueue), which is given back. One
+    /// that waits for its turn is charged nothing yet, and leaves its line at once.
     pub struct ResponseFuture<S, Req>
     where
         S: Service<Req>,

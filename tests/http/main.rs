@@ -43,6 +43,7 @@ mod tcp;
 mod truth;
 mod unix_socket;
 mod waiting;
+mod waiting_again;
 mod waiting_crowds;
 
 mod without_fields;

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
+use tower::ServiceExt;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, Policy, RateLimitLayer, SlidingLog, SlidingSlots,
@@ -153,7 +154,7 @@ async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
     fn a_random_crowd_never_admits_too_many_and_nobody_is_overtaken_or_starves(
@@ -169,4 +170,40 @@ proptest! {
         }
         runtime.block_on(crowd(algorithm, most, patience, visits));
     }
+}
+
+/// The real clock and real threads: whatever the order, all who stay get their turn, and nothing is
+/// left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_many_threads_all_who_stay_get_their_turn() {
+    let bucket = TokenBucket::per_second(2_000).burst(1);
+    let patient = Policy::new("a", bucket).wait_up_to(60 * SECOND);
+    let shared = Policy::new("b", Gcra::per_second(5_000).burst(1)).wait_up_to(60 * SECOND);
+    let layer = RateLimitLayer::builder()
+        .policy(patient.wait_places(1_000).key(key::header("x-user")))
+        .policy(shared.wait_places(1_000).key(key::global()))
+        .build()
+        .unwrap();
+    let arrivals = Arrivals::new();
+    let service = behind(&layer, &arrivals);
+    let mut sent = Vec::new();
+    for number in 0..600 {
+        let service = service.clone();
+        let one = tokio::spawn(service.oneshot(request(number % 7, number)));
+        if number % 5 == 0 {
+            let abort = one.abort_handle();
+            tokio::spawn(async move {
+                sleep(Duration::from_micros(u64::from(number) * 37 % 5_000)).await;
+                abort.abort();
+            });
+        }
+        sent.push((number, one));
+    }
+    for (number, one) in sent {
+        match one.await {
+            Ok(answer) => assert!(answer.unwrap().status().is_success(), "{number}"),
+            Err(gone) => assert!(gone.is_cancelled() && number % 5 == 0, "{gone}"),
+        }
+    }
+    assert!(arrivals.log().len() >= 480);
 }
