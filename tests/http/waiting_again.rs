@@ -15,10 +15,11 @@ use tower_ratelimit::key::Key;
 use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
 use tower_ratelimit::{
     ConfigError, FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, StoreError,
+    TokenBucket,
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{everybody, now};
+use crate::exchange::{cost, everybody, now};
 use crate::slow_store::SlowStore;
 use crate::waiting::{INTERVAL, SECOND, bucket, by_user, layer, told, turns};
 
@@ -42,6 +43,36 @@ async fn whoever_is_denied_again_waits_as_it_is_told_then_and_is_refused_in_the_
     assert!(told(&refused) <= Some(INTERVAL));
     assert!(start.elapsed() <= 6 * INTERVAL, "{:?}", start.elapsed());
     assert_eq!(arrivals.log(), turns([(0, 0)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_from_another_line_overtakes_nobody_either() {
+    let arrivals = Arrivals::new();
+    let by_three = FixedWindow::new(1, 3 * SECOND).unwrap();
+    let all = everybody("all", TokenBucket::per_second(2).burst(5)).cost(cost);
+    let layer = layer([
+        all.wait_up_to(9 * SECOND),
+        by_user("user", by_three).wait_up_to(9 * SECOND),
+    ]);
+    let service = behind(&layer, &arrivals);
+    for (number, (user, units)) in [(1, 4), (2, 5), (1, 1)].into_iter().enumerate() {
+        let mut request = request(user, u32::try_from(number).unwrap());
+        request.headers_mut().insert("x-cost", units.into());
+        send(&service, request).await;
+    }
+    // The second would go on after two seconds, and the third in the window that begins after three.
+    let start = Instant::now();
+    for seconds in [2, 3] {
+        tokio::time::sleep_until(start + seconds * SECOND - SECOND / 10).await;
+        let asked = layer.limiter().check_with([("all", Key::EVERYBODY, 2)]);
+        assert!(now(asked.unwrap()).unwrap().is_allowed());
+    }
+    sleep(6 * SECOND).await;
+    let half = SECOND / 2;
+    assert_eq!(
+        arrivals.log(),
+        [(0, 0 * half), (1, 8 * half), (2, 9 * half)]
+    );
 }
 
 /// Counts how often it is asked.
