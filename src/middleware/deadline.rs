@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
-use http::{Extensions, HeaderMap};
+use http::{Extensions, HeaderMap, HeaderValue};
 use tokio::time;
 
 use super::grpc_timeout::grpc_timeout;
@@ -75,6 +75,6 @@ pub(super) fn deadline(
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
 }

@@ -126,6 +126,23 @@ impl<S: Service<Req>, Req> State<S, Req> {
             held: Some(Box::new(held)),
         }
     }
+
+    /// It is its turn, and the inner service is not ready yet.
+    fn having_waited(
+        place: Option<Box<Question>>,
+        fields: Option<Fields>,
+        gate: Arc<Gate>,
+        held: Option<Box<(S, Req)>>,
+    ) -> Self {
+        Self::Held {
+            turn: None,
+            is_its_turn: true,
+            place,
+            fields,
+            gate,
+            held,
+        }
+    }
 }
 
 impl<S, B, R> Future for ResponseFuture<S, Request<B>>
@@ -150,14 +167,10 @@ where
                     let (inner, request) = held.as_deref_mut().expect(AGAIN);
                     let asked = question.as_deref_mut().expect(AGAIN);
                     match ready!(gate.resume(asked, request, cx)) {
-                        Ruling::Pass(fields) if !*inner_is_ready => State::Held {
-                            turn: None,
-                            is_its_turn: true,
-                            place: question.take(),
-                            fields,
-                            gate: Arc::clone(gate),
-                            held: held.take(),
-                        },
+                        Ruling::Pass(fields) if !*inner_is_ready => {
+                            let (place, held) = (question.take(), held.take());
+                            State::having_waited(place, fields, Arc::clone(gate), held)
+                        }
                         Ruling::Pass(fields) => {
                             let (mut ready_inner, request) = *held.take().expect(AGAIN);
                             let gate = gate.id();

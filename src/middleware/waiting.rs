@@ -102,7 +102,7 @@ impl Waits {
         let of = policies.iter().map(|policy| {
             let patience = policy.patience();
             let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
-            waits.then(|| (patience, policy.algorithm().clone()))
+            waits.then(|| (patience, *policy.algorithm()))
         });
         let of: Vec<_> = of.collect();
         let is_any = of.iter().any(Option::is_some);

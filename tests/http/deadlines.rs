@@ -14,6 +14,10 @@ use crate::exchange::{Answer, everybody, now};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
+fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
 fn patient() -> RateLimitLayer {
     let bucket = TokenBucket::per_second(5).burst(1);
     RateLimitLayer::builder()
@@ -61,8 +65,8 @@ async fn refused_of(requests: Vec<(Request<()>, u32)>) {
 #[tokio::test(start_paused = true)]
 async fn f73_whose_turn_comes_after_its_deadline_is_refused_at_once() {
     refused_of(vec![
-        (until(9, INTERVAL - TICK), 1),
-        (until(9, 3 * INTERVAL - TICK), 3),
+        (until(9, ms(199)), 1),
+        (until(9, ms(599)), 3),
         (until(9, Duration::ZERO), 1),
         (call(9, "199m"), 1),
         (call(9, "399999u"), 2),
@@ -113,7 +117,7 @@ async fn who_goes_at_its_deadline_wakes_the_next() {
     let hurried = send(&service, until(1, INTERVAL)).await;
     send(&service, request(1, 2)).await;
     // Somebody else takes the turn.
-    sleep(INTERVAL - TICK).await;
+    sleep(ms(199)).await;
     let _ = now(layer.limiter().refund(Key::EVERYBODY, 1));
     assert!(
         now(layer.limiter().check(Key::EVERYBODY, 1))
@@ -124,7 +128,7 @@ async fn who_goes_at_its_deadline_wakes_the_next() {
     assert_eq!(start.elapsed(), INTERVAL);
     assert!(told(&refused) > INTERVAL, "one is before it now");
     sleep(INTERVAL).await;
-    let turn = 2 * INTERVAL - TICK;
+    let turn = ms(399);
     assert_eq!(arrivals.log(), [(0, Duration::ZERO), (2, turn)]);
 }
 

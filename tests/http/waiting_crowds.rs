@@ -128,7 +128,7 @@ async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<
         for (index, (_, from)) in went.iter().enumerate() {
             let within = went[index..]
                 .iter()
-                .take_while(|(_, at)| *at - *from < SECOND);
+                .take_while(|(_, at)| *at < *from + SECOND);
             let units = within.map(|(number, _)| {
                 let sent = of_user.iter().find(|(sent, ..)| sent.number == *number);
                 sent.unwrap().0.visit.cost
@@ -136,7 +136,7 @@ async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<
             assert!(units.sum::<u32>() <= most, "too many after {from:?}");
         }
         for (sent, answer, at) in &of_user {
-            let waited = *at - sent.at;
+            let waited = at.saturating_sub(sent.at);
             if log.iter().any(|(number, _)| *number == sent.number) {
                 assert!(answer.status.is_success());
                 continue;
