@@ -131,6 +131,24 @@ impl Outcome {
         }
     }
 
+    /// The same for a request that has to let others go first: denied, with nothing remaining for it,
+    /// for so much longer than those others wait.
+    #[cfg(feature = "http")]
+    fn behind(self, longer: Micros) -> Self {
+        if !self.allowed && self.wait.is_none() {
+            return self;
+        }
+        let wait = self.retry_micros().unwrap_or(Micros::ZERO);
+        let wait = Wait::new(wait.saturating_add(longer).get());
+        Self {
+            allowed: false,
+            remaining: 0,
+            effective_window: self.effective_window.and(wait),
+            wait,
+            ..self
+        }
+    }
+
     /// [`effective_window`](Self::effective_window) in microseconds.
     pub(crate) fn effective_micros(&self) -> Option<Micros> {
         self.effective_window.map(|time| Micros::new(time.get()))
@@ -263,6 +281,24 @@ impl Outcomes {
     pub(crate) fn block(&mut self, policy: usize, left: Micros) {
         for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
             *outcome = outcome.blocked_for(left);
+        }
+    }
+
+    /// The request would have to let others go first, and wait for so much longer.
+    #[cfg(feature = "http")]
+    pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
+        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+            if !outcome.allowed || longer > Micros::ZERO {
+                *outcome = outcome.behind(longer);
+            }
+        }
+    }
+
+    /// This policy would have let the request go on too late, and in time after this wait.
+    #[cfg(feature = "http")]
+    pub(crate) fn deny(&mut self, policy: usize, retry_after: Micros) {
+        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+            *outcome = outcome.denied(Some(retry_after));
         }
     }
 

@@ -173,16 +173,52 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Nobody waits for it.
     #[cfg(feature = "http")]
     pub(crate) fn give_back(&self, charge: &Charge, departure: Micros) {
-        if let Reply::Later(given_back) = self.ledger.give_back(charge, departure)
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(given_back);
+        settle(self.ledger.give_back(charge, departure));
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn peek_charges(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.ledger.peek(charges)
+    }
+
+    /// Gives back what a request was charged that would leave its queue too late, and asks for the
+    /// numbers without it. Nobody waits for what is given back.
+    #[cfg(feature = "http")]
+    pub(crate) fn take_back(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        (queue, departure): (usize, Micros),
+    ) -> Reply<Result<Outcomes, StoreError>> {
+        let mut others = Charges::new();
+        for (charge, (_, outcome)) in charges.iter().zip(outcomes.iter()) {
+            if charge.policy == queue {
+                self.give_back(charge, departure);
+            } else if outcome.is_allowed() && charge.cost > 0 {
+                others.push(*charge);
+            }
         }
+        if !others.is_empty() {
+            settle(self.ledger.refund(&others));
+        }
+        let mut free = Charges::from_slice(charges);
+        free.iter_mut().for_each(|charge| charge.cost = 0);
+        self.ledger.charge(&free)
     }
 
     #[cfg(feature = "http")]
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
+    }
+}
+
+/// Lets a store finish what nobody waits for.
+#[cfg(feature = "http")]
+fn settle(reply: Reply<Result<(), StoreError>>) {
+    if let Reply::Later(settled) = reply
+        && let Ok(runtime) = tokio::runtime::Handle::try_current()
+    {
+        runtime.spawn(settled);
     }
 }
 
