@@ -1,6 +1,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(all(feature = "axum", feature = "quanta", feature = "serde")),
+    not(all(
+        feature = "axum",
+        feature = "quanta",
+        feature = "serde",
+        feature = "tonic"
+    )),
     allow(
         rustdoc::broken_intra_doc_links,
         reason = "the documentation speaks of all features; without them some of its links lead nowhere"
@@ -58,6 +63,7 @@
 //! | `axum` | yes | finds the peer's address and the matched path where axum puts them; turns on `http` |
 //! | `tracing` | yes | logs what a human should mend |
 //! | `http` | by `axum` | the layer, for any server of HTTP |
+//! | `tonic` | no | refuses calls of gRPC as gRPC does, and reads what tonic tells of a connection; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //!

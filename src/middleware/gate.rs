@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Extensions, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 
 use super::OverLimit;
 use super::lists::{Listed, Lists};
@@ -17,7 +17,7 @@ use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
 use crate::observe::StoreHealth;
 use crate::policy::{Http, NoKey, Policy};
-use crate::response::{Answers, Fields, Refusals};
+use crate::response::{Answers, Fields};
 use crate::store::{Charge, Ledger, Reply, Verdict, answered};
 
 /// Asks a limiter about requests, and turns its answers into responses.
@@ -107,17 +107,14 @@ impl Gate {
             Listed::Nowhere => {}
             Listed::Allowed => return Ruling::Pass(None),
             Listed::Denied => {
-                return Ruling::Refuse(Refusals::forbidden(request.extensions_mut()));
+                return Ruling::Refuse(self.answers.forbidden(request));
             }
         }
         let mut charges = Charges::new();
         match self.read(&head, &mut charges) {
             Ok(()) if charges.is_empty() => Ruling::Pass(None),
-            Ok(()) => self.put(&mut charges, request.extensions_mut()),
-            Err((status, missing)) => {
-                let extensions = request.extensions_mut();
-                Ruling::Refuse(Refusals::no_key(status, missing, extensions))
-            }
+            Ok(()) => self.put(&mut charges, request),
+            Err((status, missing)) => Ruling::Refuse(self.answers.no_key(status, missing, request)),
         }
     }
 
@@ -159,7 +156,7 @@ impl Gate {
 
     /// Puts the question to the store. An answer that is there is read where it stands: with room
     /// for eight policies it is large, and moving it would cost as much as deciding.
-    fn put(&self, charges: &mut Charges, request: &mut Extensions) -> Ruling {
+    fn put<B>(&self, charges: &mut Charges, request: &mut Request<B>) -> Ruling {
         let answer = if self.wants_numbers() {
             match self.limiter.charge(charges) {
                 Reply::Now(Ok(ref outcomes))
@@ -199,7 +196,6 @@ impl Gate {
         cx: &mut Context<'_>,
     ) -> Ruling {
         let Question { charges, answer } = &mut *question;
-        let request = request.extensions_mut();
         match answer {
             Coming::Outcomes(answer) => match answer.as_mut().poll(cx) {
                 Poll::Ready(answer) => self.rule(charges, answer, request),
@@ -213,11 +209,11 @@ impl Gate {
     }
 
     /// Rules on the store's answer to these charges.
-    fn rule(
+    fn rule<B>(
         &self,
         charges: &[Charge],
         answer: Result<Outcomes, StoreError>,
-        request: &mut Extensions,
+        request: &mut Request<B>,
     ) -> Ruling {
         match answered(charges, answer) {
             Ok(outcomes) => self.heed(charges, &outcomes, request),
@@ -226,11 +222,11 @@ impl Gate {
     }
 
     /// Rules on the store's verdict about these charges.
-    fn rule_by(
+    fn rule_by<B>(
         &self,
         charges: &[Charge],
         verdict: Result<Verdict, StoreError>,
-        request: &mut Extensions,
+        request: &mut Request<B>,
     ) -> Ruling {
         let denied = match verdict {
             Ok(Verdict::Allowed) => return self.let_pass(),
@@ -243,16 +239,20 @@ impl Gate {
         }
     }
 
-    fn heed(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn heed<B>(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         if !outcomes.is_allowed() {
             return self.refuse(charges, outcomes, request);
         }
         self.store.answered();
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
-            request.insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
+            request
+                .extensions_mut()
+                .insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
         }
         if self.exposes_decision {
-            request.insert(self.limiter.decision(outcomes.clone()));
+            request
+                .extensions_mut()
+                .insert(self.limiter.decision(outcomes.clone()));
         }
         let fields = self.answers.allowed(charges, outcomes);
         match self.turn(charges, outcomes) {
@@ -260,7 +260,7 @@ impl Gate {
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
             Err(NoTimer) => {
                 diagnose(&NO_TIMER);
-                Ruling::Refuse(Refusals::cannot_hold(NO_TIMER, request))
+                Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
         }
     }
@@ -287,15 +287,20 @@ impl Gate {
         Ruling::Pass(None)
     }
 
-    fn refuse(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn refuse<B>(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        request: &mut Request<B>,
+    ) -> Ruling {
         self.store.answered();
         let decision = || self.limiter.decision(outcomes.clone());
         Ruling::Refuse(self.answers.denied(charges, outcomes, decision, request))
     }
 
-    fn fail(&self, error: &StoreError, request: &mut Extensions) -> Ruling {
+    fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {
         self.store.failed(error);
-        Ruling::Refuse(Refusals::store_failed(error.kind(), request))
+        Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }
 }
 

@@ -186,6 +186,8 @@ mod body;
 mod builder;
 mod future;
 mod gate;
+#[cfg(feature = "tonic")]
+mod interceptor;
 mod layer;
 mod lists;
 mod nesting;
@@ -196,6 +198,8 @@ mod turn;
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
 pub use self::future::ResponseFuture;
+#[cfg(feature = "tonic")]
+pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;
