@@ -14,10 +14,7 @@ use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
-    let (reporter, health) = tonic_health::server::health_reporter();
-    reporter
-        .set_service_status("", tonic_health::ServingStatus::Serving)
-        .await;
+    let (_reporter, health) = tonic_health::server::health_reporter();
 
     // One layer around both; what is a call, it sees by the content type of each request.
     let limit = RateLimitLayer::new(key::client_ip(), TokenBucket::per_minute(6).burst(3));

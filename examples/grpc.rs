@@ -9,6 +9,7 @@ use std::error::Error;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
+use tonic::transport::server::TcpConnectInfo;
 use tonic_web::GrpcWebLayer;
 use tower_ratelimit::response::Grpc;
 use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket, key};
@@ -17,10 +18,7 @@ use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket, key};
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
-    let (reporter, health) = tonic_health::server::health_reporter();
-    reporter
-        .set_service_status("", tonic_health::ServingStatus::Serving)
-        .await;
+    let (_reporter, health) = tonic_health::server::health_reporter();
 
     let address = std::env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:50051".into());
     let listener = TcpListener::bind(&address)
@@ -43,8 +41,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn limit() -> Result<RateLimitLayer, ConfigError> {
-    // A client may be told that it is counted by its address: it knows it.
-    let grpc = Grpc::detected().subject(|_, policy| Some(format!("clientip:{policy}")));
+    // What a client is told of itself it knows.
+    let grpc = Grpc::detected().subject(|head, _policy| {
+        let peer = head.extension::<TcpConnectInfo>()?.remote_addr()?;
+        Some(format!("clientip:{}", peer.ip()))
+    });
     RateLimitLayer::builder()
         .policy(Policy::new("peer", TokenBucket::per_second(5).burst(5)).key(key::peer_ip()))
         .grpc(grpc)
