@@ -11,7 +11,7 @@
         reason = "the documentation speaks of all features; without them some of its links lead nowhere"
     )
 )]
-//! Rate limiting for axum and any other Tower service.
+//! Rate limiting for axum, tonic and any other Tower service.
 //!
 //! ```
 //! use axum::{Router, routing::get};
@@ -108,6 +108,6 @@ pub use self::policy::Policy;
 pub use self::quota::Quota;
 pub use self::store::MemoryStore;
 
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(doctest, feature = "axum", feature = "tonic"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -47,7 +47,7 @@ pub(super) enum Certificate<D> {
 pub(super) fn certificate<D>(head: &Head<'_>, read: impl FnOnce(&[u8]) -> D) -> Certificate<D> {
     let chain = head
         .extension::<TlsInfo<TcpStream>>()
-        .map(|info| info.peer_certs());
+        .map(<TlsInfo<TcpStream>>::peer_certs);
     #[cfg(unix)]
     let chain = chain.or_else(|| Some(head.extension::<TlsInfo<UnixStream>>()?.peer_certs()));
     match chain {

@@ -146,6 +146,16 @@
 //! - A [`Limiter`](crate::Limiter) holds nobody: it tells the [`delay`](crate::Decision::delay), and
 //!   whoever asks waits.
 //!
+//! # In a tonic server
+//!
+//! With feature `tonic` the layer stands around a whole server, `Server::builder().layer(limit)`, or around
+//! one service, `.add_service(limit.layer(GreeterServer::new(greeter)))`, whose name passes through. Each
+//! call is counted once when it begins, of whatever kind it is; the messages of a stream are not. What a
+//! refusal looks like stands in [`response`](crate::response#grpc). Of several layers in a server the first
+//! is the outermost: this one before `GrpcWebLayer` answers in gRPC-Web by itself.
+//!
+//! A [`RateLimitInterceptor`] has the same policies for generated code that takes no layer.
+//!
 //! # Where the layer belongs
 //!
 //! Outside everything that costs (parsing, authentication, compression), so that a refusal is

@@ -137,7 +137,6 @@
 //! | why | HTTP | gRPC |
 //! | --- | --- | --- |
 //! | a policy denied it | 429, or as chosen | 8 `RESOURCE_EXHAUSTED` |
-//! | it would be held beyond its `grpc-timeout` | | 8 `RESOURCE_EXHAUSTED` |
 //! | it is on the list of the denied | 403 | 7 `PERMISSION_DENIED` |
 //! | the store failed | 503 | 14 `UNAVAILABLE`, with `RetryInfo` |
 //! | the server does not provide its key, or cannot hold it | 500 | 13 `INTERNAL` |

@@ -2,6 +2,7 @@
 //! clients of it.
 
 use std::convert::Infallible;
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -44,7 +45,7 @@ async fn unary(request: Request<String>) -> Result<Response<String>, Status> {
     }
     if let Some(decision) = extensions.get::<Decision>() {
         let (name, outcome) = decision.binding().unwrap();
-        said.push_str(&format!(", {} left of {name}", outcome.remaining()));
+        write!(said, ", {} left of {name}", outcome.remaining()).unwrap();
     }
     Ok(Response::new(said))
 }
