@@ -1,6 +1,12 @@
 //! A tonic server that ends TLS, and asks clients for certificates.
 
+use std::sync::Arc;
+
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{self, ServerConfig};
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
@@ -27,11 +33,43 @@ impl Authority {
         }
     }
 
-    fn identity(&self, name: &str) -> Identity {
+    fn signed(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
-        let signed = params.signed_by(&key, &self.issuer).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+
+    fn identity(&self, name: &str) -> Identity {
+        let (signed, key) = self.signed(name);
         Identity::from_pem(signed.pem(), key.serialize_pem())
+    }
+
+    /// A server that counts by this key, one call a day, and is given connections of which somebody
+    /// else has ended TLS.
+    async fn server_behind_tls(&self, key: impl Extract) -> Running {
+        let policy = Policy::new("client", FixedWindow::per_day(1)).key(key);
+        let layer = RateLimitLayer::builder().policy(policy).build().unwrap();
+        let (own, key) = self.signed("localhost");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ServerConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.der().clone()], key);
+        let mut tls = tls.unwrap();
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        Running::start(|listener| async move {
+            let incoming = TcpListenerStream::new(listener);
+            let incoming = incoming.then(move |socket| {
+                let acceptor = acceptor.clone();
+                async move { acceptor.accept(socket?).await }
+            });
+            let server = Server::builder().layer(layer).add_service(Echo);
+            server.serve_with_incoming(incoming).await.unwrap();
+        })
+        .await
     }
 
     /// A server that counts by this key, one call a day.
@@ -75,6 +113,15 @@ impl Authority {
 async fn a_peer_behind_tls_is_counted_by_address() {
     let authority = Authority::new();
     let server = authority.server(key::peer_ip()).await;
+    assert_eq!(authority.call(&server, None).await, Ok(()));
+    let again = authority.call(&server, None).await;
+    assert_eq!(again, Err(Code::ResourceExhausted));
+}
+
+#[tokio::test]
+async fn where_somebody_else_ends_tls_the_peer_is_found_too() {
+    let authority = Authority::new();
+    let server = authority.server_behind_tls(key::client_ip()).await;
     assert_eq!(authority.call(&server, None).await, Ok(()));
     let again = authority.call(&server, None).await;
     assert_eq!(again, Err(Code::ResourceExhausted));
