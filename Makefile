@@ -13,7 +13,7 @@ test: ## all tests, those of the documentation too
 model: ## every order in which threads can meet in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --lib --no-default-features loom_
 
-interop: ## curl, urllib3, ky and Chromium against the examples; installs what is missing
+interop: ## curl, urllib3, grpcio, ky and Chromium against the examples; installs what is missing
 	tests/interop/run
 
 lint: ## format and clippy, warnings denied

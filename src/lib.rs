@@ -1,12 +1,17 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(all(feature = "axum", feature = "quanta", feature = "serde")),
+    not(all(
+        feature = "axum",
+        feature = "quanta",
+        feature = "serde",
+        feature = "tonic"
+    )),
     allow(
         rustdoc::broken_intra_doc_links,
         reason = "the documentation speaks of all features; without them some of its links lead nowhere"
     )
 )]
-//! Rate limiting for axum and any other Tower service.
+//! Rate limiting for axum, tonic and any other Tower service.
 //!
 //! ```
 //! use axum::{Router, routing::get};
@@ -58,6 +63,7 @@
 //! | `axum` | yes | finds the peer's address and the matched path where axum puts them; turns on `http` |
 //! | `tracing` | yes | logs what a human should mend |
 //! | `http` | by `axum` | the layer, for any server of HTTP |
+//! | `tonic` | no | refuses calls of gRPC as gRPC does, and reads what tonic tells of a connection; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //!
@@ -104,6 +110,6 @@ pub use self::store::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::store::RedisStore;
 
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(doctest, feature = "axum", feature = "tonic"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

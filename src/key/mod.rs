@@ -32,6 +32,9 @@
 //! | [`query`] | a parameter of the query | the client | the client's choice |
 //! | [`method`] | the method, inventions as one | the client, of ten | is always there |
 //! | [`matched_path`], [`route`] (feature `axum`) | the route's path; with the method | the client, of your routes | the client's choice if no route has matched, the server's fault if the layer is not in a router |
+//! | [`client_certificate`] (feature `tonic`) | the TLS certificate that a tonic server has verified | who signs it | the server's fault, or the client's choice if it is [`optional`](ClientCertificate::optional) |
+//! | [`metadata`] (feature `tonic`) | a key of a call's metadata | the client | the client's choice |
+//! | [`grpc_method`], [`grpc_service`] (feature `tonic`) | the method that is called, and its service | the client | the client's choice |
 //! | [`global`] | nothing: one key for everybody | nobody | is always there |
 //! | [`from_fn`] | what a closure says | as it reads | as the closure says |
 //!
@@ -169,6 +172,8 @@ mod value;
 mod and;
 #[cfg(feature = "http")]
 mod bearer_token;
+#[cfg(feature = "tonic")]
+mod client_certificate;
 #[cfg(feature = "http")]
 mod client_ip;
 #[cfg(feature = "http")]
@@ -183,6 +188,10 @@ mod extract;
 mod from_fn;
 #[cfg(feature = "http")]
 mod global;
+#[cfg(feature = "tonic")]
+mod grpc_method;
+#[cfg(feature = "tonic")]
+mod grpc_service;
 #[cfg(feature = "http")]
 mod hashed;
 #[cfg(feature = "http")]
@@ -195,6 +204,8 @@ mod list;
 mod map;
 #[cfg(feature = "axum")]
 mod matched_path;
+#[cfg(feature = "tonic")]
+mod metadata;
 #[cfg(feature = "http")]
 mod method;
 #[cfg(feature = "http")]
@@ -211,11 +222,15 @@ mod query;
 mod route;
 #[cfg(feature = "http")]
 mod take;
+#[cfg(feature = "tonic")]
+mod tonic;
 
 #[cfg(feature = "http")]
 pub use self::and::And;
 #[cfg(feature = "http")]
 pub use self::bearer_token::{BearerToken, bearer_token};
+#[cfg(feature = "tonic")]
+pub use self::client_certificate::{ClientCertificate, client_certificate};
 #[cfg(feature = "http")]
 pub use self::client_ip::{ClientIp, Forwarding, Proxies, SingleValue, client_ip};
 #[cfg(feature = "http")]
@@ -228,6 +243,12 @@ pub use self::extract::{Extract, Extracted, Missing};
 pub use self::from_fn::{FromFn, from_fn};
 #[cfg(feature = "http")]
 pub use self::global::{Global, global};
+#[cfg(feature = "tonic")]
+pub(crate) use self::grpc_method::Pathless;
+#[cfg(feature = "tonic")]
+pub use self::grpc_method::{GrpcMethod, grpc_method};
+#[cfg(feature = "tonic")]
+pub use self::grpc_service::{GrpcService, grpc_service};
 #[cfg(feature = "http")]
 pub use self::hashed::Hashed;
 #[cfg(feature = "http")]
@@ -239,6 +260,8 @@ pub use self::into_key::IntoKey;
 pub use self::map::Map;
 #[cfg(feature = "axum")]
 pub use self::matched_path::{MatchedPath, matched_path};
+#[cfg(feature = "tonic")]
+pub use self::metadata::{Metadata, metadata};
 #[cfg(feature = "http")]
 pub use self::method::{Method, method};
 pub use self::name::KeyName;

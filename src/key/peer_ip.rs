@@ -16,8 +16,9 @@ use crate::diagnostics::Diagnostic;
 ///
 /// The address is looked for where axum puts it (`ConnectInfo<SocketAddr>`, or
 /// `MockConnectInfo<SocketAddr>` in tests), then as a plain [`SocketAddr`] among the request's
-/// extensions, for servers of your own; [`connect_info`](PeerIp::connect_info) names another
-/// type. If it is not there, the server is not set up to provide it: requests are answered with
+/// extensions, for servers of your own, and with feature `tonic` where a tonic server puts it
+/// (`TcpConnectInfo`, `TlsConnectInfo<TcpConnectInfo>`, `UdsConnectInfo`);
+/// [`connect_info`](PeerIp::connect_info) names another type. If it is not there, the server is not set up to provide it: requests are answered with
 /// `500 Internal Server Error`, and the log says once what to write (`TRL001`).
 pub fn peer_ip() -> PeerIp {
     PeerIp { told: None }
@@ -113,7 +114,13 @@ impl PeerIp {
     pub(super) fn peer(&self, head: &Head<'_>) -> Peer {
         match &self.told {
             Some(told) => (told.by)(head),
-            None => connection(head).map(SocketAddr::ip).into(),
+            None => match connection(head).map(SocketAddr::ip) {
+                Some(address) => Peer::Ip(address),
+                #[cfg(feature = "tonic")]
+                None => super::tonic::peer(head),
+                #[cfg(not(feature = "tonic"))]
+                None => Peer::Unknown,
+            },
         }
     }
 

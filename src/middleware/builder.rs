@@ -9,6 +9,8 @@ use crate::error::ConfigError;
 use crate::key::{Head, Secret};
 use crate::limiter::check_policies;
 use crate::policy::{Http, Policy, warn_of_those_that_never_bind};
+#[cfg(feature = "tonic")]
+use crate::response::Grpc;
 use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
 use crate::store::{MemoryStore, Store};
 
@@ -179,6 +181,13 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// How calls of gRPC are refused; [`Grpc::detected`] unless said.
+    #[cfg(feature = "tonic")]
+    pub fn grpc(mut self, grpc: Grpc) -> Self {
+        self.answers.grpc = grpc;
+        self
+    }
+
     /// Puts the [`Decision`](crate::Decision) into the extensions of each request that goes on,
     /// for handlers to read; off unless said, since it allocates.
     ///
@@ -190,6 +199,31 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 }
 
+#[cfg(feature = "tonic")]
+impl<S> RateLimitLayerBuilder<S> {
+    /// Refuses what an interceptor cannot do.
+    pub(super) fn check_for_interceptor(&self) -> Result<(), ConfigError> {
+        if let Some(path) = self.lists.exempt_paths().first() {
+            let remedy =
+                "leave it out, since an interceptor is not told the path, or build a layer";
+            return Err(ConfigError::quoting("exempt_paths", path, remedy));
+        }
+        match self.policies.iter().find(|policy| policy.shapes()) {
+            None => Ok(()),
+            Some(queue) => {
+                let remedy = "build a layer, since an interceptor cannot hold a call, or give the policy an algorithm that only counts";
+                Err(ConfigError::quoting("leaky queue", queue.name(), remedy))
+            }
+        }
+    }
+
+    /// Takes every request for a call.
+    pub(super) fn all_calls(mut self) -> Self {
+        self.answers.grpc.take_all();
+        self
+    }
+}
+
 impl<S: Store> RateLimitLayerBuilder<S> {
     /// Builds the layer.
     ///
@@ -197,9 +231,14 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     ///
     /// When there is no policy, when a name cannot stand in a header field or is there twice,
     /// when the store cannot hold a policy exactly, when two dialects share a field, when a status
-    /// of refusals is not that of an error, when a soft policy is to wait, when the jitter is not whole seconds, and when an exempt
+    /// of refusals is not that of an error, when a soft policy is to wait, when the jitter is not whole seconds,
+    /// when a message of gRPC is too long, and when an exempt
     /// path cannot be one.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
+        self.build_gate().map(RateLimitLayer::of)
+    }
+
+    pub(super) fn build_gate(self) -> Result<Gate, ConfigError> {
         self.lists.check()?;
         self.policies.iter().try_for_each(Policy::check)?;
         let scopes: Vec<_> = self.policies.iter().map(Policy::<Http>::scope).collect();
@@ -216,6 +255,6 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         if self.exposes_decision {
             gate.expose_decision();
         }
-        Ok(RateLimitLayer::of(gate))
+        Ok(gate)
     }
 }

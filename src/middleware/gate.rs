@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Extensions, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
 
 use super::OverLimit;
@@ -21,7 +21,7 @@ use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
 use crate::observe::StoreHealth;
 use crate::policy::{Http, NoKey, Policy};
-use crate::response::{Answers, Fields, Refusals};
+use crate::response::{Answers, Fields};
 use crate::store::{Charge, Ledger, Reply, Verdict, answered};
 
 /// Asks a limiter about requests, and turns its answers into responses.
@@ -149,7 +149,7 @@ impl Gate {
             Listed::Nowhere => {}
             Listed::Allowed => return Ruling::Pass(None),
             Listed::Denied => {
-                return Ruling::Refuse(Refusals::forbidden(request.extensions_mut()));
+                return Ruling::Refuse(self.answers.forbidden(request));
             }
         }
         let mut asked = Asked::default();
@@ -157,12 +157,9 @@ impl Gate {
             Ok(()) if asked.charges.is_empty() => Ruling::Pass(None),
             Ok(()) => {
                 asked.caller = self.caller(request);
-                self.put(&mut asked, request.extensions_mut())
+                self.put(&mut asked, request)
             }
-            Err((status, missing)) => {
-                let extensions = request.extensions_mut();
-                Ruling::Refuse(Refusals::no_key(status, missing, extensions))
-            }
+            Err((status, missing)) => Ruling::Refuse(self.answers.no_key(status, missing, request)),
         }
     }
 
@@ -216,7 +213,7 @@ impl Gate {
 
     /// Puts the question to the store. An answer that is there is read where it stands: with room
     /// for eight policies it is large, and moving it would cost as much as deciding.
-    fn put(&self, asked: &mut Asked, request: &mut Extensions) -> Ruling {
+    fn put<B>(&self, asked: &mut Asked, request: &mut Request<B>) -> Ruling {
         if let Some(waits) = &self.waits
             && let Some(caller) = asked.caller
             && let Some(waiter) = waits.behind_others(&self.limiter, &asked.charges, caller)
@@ -263,7 +260,6 @@ impl Gate {
         cx: &mut Context<'_>,
     ) -> Poll<Ruling> {
         let Question { asked, answer } = question;
-        let request = request.extensions_mut();
         Poll::Ready(match answer {
             Coming::Outcomes(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));
@@ -293,11 +289,11 @@ impl Gate {
     }
 
     /// Rules on the store's answer to these charges.
-    fn rule(
+    fn rule<B>(
         &self,
         asked: &mut Asked,
         answer: Result<Outcomes, StoreError>,
-        request: &mut Extensions,
+        request: &mut Request<B>,
     ) -> Ruling {
         match answered(&asked.charges, answer) {
             Ok(outcomes) => self.heed(asked, &outcomes, request),
@@ -306,11 +302,11 @@ impl Gate {
     }
 
     /// Rules on the store's verdict about these charges.
-    fn rule_by(
+    fn rule_by<B>(
         &self,
         asked: &mut Asked,
         verdict: Result<Verdict, StoreError>,
-        request: &mut Extensions,
+        request: &mut Request<B>,
     ) -> Ruling {
         let denied = match verdict {
             Ok(Verdict::Allowed) => return self.let_pass(),
@@ -323,16 +319,20 @@ impl Gate {
         }
     }
 
-    fn heed(&self, asked: &mut Asked, outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn heed<B>(&self, asked: &mut Asked, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         if !outcomes.is_allowed() {
             return self.deny(asked, outcomes, request);
         }
         self.store.answered();
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
-            request.insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
+            request
+                .extensions_mut()
+                .insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
         }
         if self.exposes_decision {
-            request.insert(self.limiter.decision(outcomes.clone()));
+            request
+                .extensions_mut()
+                .insert(self.limiter.decision(outcomes.clone()));
         }
         let fields = self.answers.allowed(&asked.charges, outcomes);
         match self.turn(asked, outcomes) {
@@ -344,7 +344,7 @@ impl Gate {
             }
             Err(CannotHold::NoTimer) => {
                 diagnose(&NO_TIMER);
-                Ruling::Refuse(Refusals::cannot_hold(NO_TIMER, request))
+                Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
         }
     }
@@ -379,7 +379,7 @@ impl Gate {
     }
 
     /// Refuses a request that was denied, unless it waits for its turn.
-    fn deny(&self, asked: &mut Asked, outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn deny<B>(&self, asked: &mut Asked, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         if let Some(waits) = &self.waits
             && let Some(caller) = asked.caller
             && let Some(waiter) = waits.denied(&self.limiter, &asked.charges, caller, outcomes)
@@ -395,15 +395,20 @@ impl Gate {
         Ruling::Pass(None)
     }
 
-    fn refuse(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Extensions) -> Ruling {
+    fn refuse<B>(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        request: &mut Request<B>,
+    ) -> Ruling {
         self.store.answered();
         let decision = || self.limiter.decision(outcomes.clone());
         Ruling::Refuse(self.answers.denied(charges, outcomes, decision, request))
     }
 
-    fn fail(&self, error: &StoreError, request: &mut Extensions) -> Ruling {
+    fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {
         self.store.failed(error);
-        Ruling::Refuse(Refusals::store_failed(error.kind(), request))
+        Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }
 }
 

@@ -35,6 +35,11 @@ impl Lists {
         self.exempt_paths.push(path);
     }
 
+    #[cfg(feature = "tonic")]
+    pub(super) fn exempt_paths(&self) -> &[String] {
+        &self.exempt_paths
+    }
+
     /// Refuses a path that no request can have.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let is_path = |path: &str| path.starts_with('/') && !path.contains(['?', '#', '*', '{']);

@@ -187,6 +187,16 @@
 //!   most. Where there is no runtime of tokio's to wake it, a request is refused as if the policy did
 //!   not wait, and the log says so ([`TRL009`](crate::diagnostics)).
 //!
+//! # In a tonic server
+//!
+//! With feature `tonic` the layer stands around a whole server, `Server::builder().layer(limit)`, or around
+//! one service, `.add_service(limit.layer(GreeterServer::new(greeter)))`, whose name passes through. Each
+//! call is counted once when it begins, of whatever kind it is; the messages of a stream are not. What a
+//! refusal looks like stands in [`response`](crate::response#grpc). Of several layers in a server the first
+//! is the outermost: this one before `GrpcWebLayer` answers in gRPC-Web by itself.
+//!
+//! A [`RateLimitInterceptor`] has the same policies for generated code that takes no layer.
+//!
 //! # Where the layer belongs
 //!
 //! Outside everything that costs (parsing, authentication, compression), so that a refusal is
@@ -231,6 +241,8 @@ mod foresight;
 mod future;
 mod gate;
 mod grpc_timeout;
+#[cfg(feature = "tonic")]
+mod interceptor;
 mod layer;
 mod lists;
 mod nesting;
@@ -243,6 +255,8 @@ pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
 pub use self::deadline::Deadline;
 pub use self::future::ResponseFuture;
+#[cfg(feature = "tonic")]
+pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;

@@ -47,6 +47,12 @@ impl<S: Clone> RateLimit<S> {
     }
 }
 
+/// Has the name of the service inside, and so stands in its place in a tonic server.
+#[cfg(feature = "tonic")]
+impl<S: tonic::server::NamedService> tonic::server::NamedService for RateLimit<S> {
+    const NAME: &'static str = S::NAME;
+}
+
 impl<S, B, R> Service<Request<B>> for RateLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,

@@ -1,16 +1,21 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Extensions, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 
 use super::body::RefusalBody;
 use super::dialect::{self, Dialect};
 use super::fields::{Fields, Writers};
+#[cfg(feature = "tonic")]
+use super::grpc::{Grpc, GrpcRefusals};
 use super::jitter;
 use super::refusal::Refusals;
 use crate::decision::{Decision, Outcomes};
-use crate::error::ConfigError;
-use crate::key::Secret;
+use crate::diagnostics::Diagnostic;
+use crate::error::{ConfigError, StoreErrorKind};
+#[cfg(feature = "tonic")]
+use crate::key::Head;
+use crate::key::{Missing, Secret};
 use crate::policy::{Policy, check_status};
 use crate::store::Charge;
 
@@ -23,6 +28,8 @@ pub(crate) struct AnswerOptions {
     pub(crate) refusal_body: RefusalBody,
     pub(crate) retry_jitter: Duration,
     pub(crate) partition_secret: Option<Secret>,
+    #[cfg(feature = "tonic")]
+    pub(crate) grpc: Grpc,
 }
 
 impl Default for AnswerOptions {
@@ -34,6 +41,8 @@ impl Default for AnswerOptions {
             refusal_body: RefusalBody::default(),
             retry_jitter: Duration::ZERO,
             partition_secret: None,
+            #[cfg(feature = "tonic")]
+            grpc: Grpc::default(),
         }
     }
 }
@@ -43,6 +52,8 @@ impl AnswerOptions {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         dialect::check(&self.dialects)?;
         jitter::check(self.retry_jitter)?;
+        #[cfg(feature = "tonic")]
+        self.grpc.check()?;
         check_status("refusal_status", self.refusal_status)
     }
 }
@@ -52,6 +63,8 @@ impl AnswerOptions {
 pub(crate) struct Answers {
     writers: Writers,
     refusals: Refusals,
+    #[cfg(feature = "tonic")]
+    grpc: GrpcRefusals,
 }
 
 impl Answers {
@@ -59,6 +72,8 @@ impl Answers {
     pub(crate) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
         Self {
             writers: Writers::new(&options, policies),
+            #[cfg(feature = "tonic")]
+            grpc: GrpcRefusals::new(&options, policies),
             refusals: Refusals::new(options, policies),
         }
     }
@@ -73,16 +88,71 @@ impl Answers {
         self.writers.allowed(charges, outcomes)
     }
 
-    /// The response to a request that a policy denied; `request` are its extensions, which are
-    /// done with.
-    pub(crate) fn denied(
+    /// The response to a request that a policy denied. The request is done with: its extensions are
+    /// those of the response, or go with it.
+    pub(crate) fn denied<B>(
         &self,
         charges: &[Charge],
         outcomes: &Outcomes,
         decision: impl Fn() -> Decision,
-        request: &mut Extensions,
+        request: &mut Request<B>,
     ) -> Response<Bytes> {
         let fields = |most| self.writers.denied(charges, outcomes, most);
+        #[cfg(feature = "tonic")]
+        if let Some(content_type) = self.grpc.content_type(request.headers()) {
+            let head = Head::of(request);
+            let grpc = &self.grpc;
+            return grpc.denied(content_type, fields, outcomes, decision(), &head);
+        }
+        let request = request.extensions_mut();
         self.refusals.denied(fields, outcomes, decision, request)
+    }
+
+    pub(crate) fn no_key<B>(
+        &self,
+        status: StatusCode,
+        missing: Missing,
+        request: &mut Request<B>,
+    ) -> Response<Bytes> {
+        let response = Refusals::no_key(status, missing, request.extensions_mut());
+        self.translated(response, request)
+    }
+
+    pub(crate) fn forbidden<B>(&self, request: &mut Request<B>) -> Response<Bytes> {
+        let response = Refusals::forbidden(request.extensions_mut());
+        self.translated(response, request)
+    }
+
+    pub(crate) fn cannot_hold<B>(
+        &self,
+        diagnostic: Diagnostic,
+        request: &mut Request<B>,
+    ) -> Response<Bytes> {
+        let response = Refusals::cannot_hold(diagnostic, request.extensions_mut());
+        self.translated(response, request)
+    }
+
+    pub(crate) fn store_failed<B>(
+        &self,
+        kind: StoreErrorKind,
+        request: &mut Request<B>,
+    ) -> Response<Bytes> {
+        let response = Refusals::store_failed(kind, request.extensions_mut());
+        self.translated(response, request)
+    }
+
+    /// The response in the language of the request.
+    #[cfg(feature = "tonic")]
+    fn translated<B>(&self, response: Response<Bytes>, request: &Request<B>) -> Response<Bytes> {
+        match self.grpc.content_type(request.headers()) {
+            None => response,
+            Some(content_type) => GrpcRefusals::translated(content_type, response),
+        }
+    }
+
+    #[cfg(not(feature = "tonic"))]
+    #[expect(clippy::unused_self, reason = "without gRPC there is one language")]
+    fn translated<B>(&self, response: Response<Bytes>, _: &Request<B>) -> Response<Bytes> {
+        response
     }
 }

@@ -181,6 +181,17 @@ impl Fields {
     }
 }
 
+#[cfg(feature = "tonic")]
+impl Fields {
+    /// Adds the fields to those of a refusal.
+    pub(super) fn add_to_refusal(self, headers: &mut HeaderMap) {
+        match self {
+            Self::Draft11(lists) => lists.add_to(headers),
+            Self::Several(several) => several.add_to(headers),
+        }
+    }
+}
+
 impl Several {
     pub(super) fn add_to(self, headers: &mut HeaderMap) {
         if let Some(lists) = self.lists {

@@ -15,7 +15,7 @@ pub(super) struct Jitter {
 }
 
 impl Jitter {
-    /// Up to so many seconds.
+    /// Up to this number.
     pub(super) fn up_to(most: u64) -> Self {
         Self {
             most,
@@ -24,8 +24,8 @@ impl Jitter {
         }
     }
 
-    /// A number of seconds, any from 0 to the most as likely as any other.
-    pub(super) fn seconds(&self) -> u64 {
+    /// A number, any from 0 to the most as likely as any other.
+    pub(super) fn number(&self) -> u64 {
         let refusal = self.refusals.fetch_add(1, Ordering::Relaxed);
         let hash = self.state.hash_one(refusal);
         let below = u128::from(self.most) + 1;
@@ -58,11 +58,11 @@ mod tests {
     }
 
     #[test]
-    fn each_second_up_to_the_most_is_as_likely_as_any_other() {
+    fn each_number_up_to_the_most_is_as_likely_as_any_other() {
         let jitter = seeded(9);
         let mut counts = [0_u32; 10];
         for _ in 0..10_000 {
-            counts[usize::try_from(jitter.seconds()).unwrap()] += 1;
+            counts[usize::try_from(jitter.number()).unwrap()] += 1;
         }
         // A thousand each; more than 150 off would be five standard deviations.
         assert!(
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn the_least_and_the_largest_are_in_range() {
-        assert_eq!(seeded(0).seconds(), 0);
+        assert_eq!(seeded(0).number(), 0);
         let largest = seeded(u64::MAX);
-        assert_ne!(largest.seconds(), largest.seconds());
+        assert_ne!(largest.number(), largest.number());
     }
 }

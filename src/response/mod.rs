@@ -105,6 +105,54 @@
 //! `RateLimit` or `RateLimit-Policy` in the syntax of an older draft gets no line of draft 11 behind
 //! it, and no policies of ours are told beside such a `RateLimit`. A `Retry-After` of the inner service is never touched.
 //!
+//! # gRPC
+//!
+//! With feature `tonic`, a request whose content type is that of gRPC or gRPC-Web is a call, and is
+//! refused as one, whatever its neighbours on the same port speak: with 200, all of it in the header
+//! section, and no body ("trailers-only").
+//!
+//! ```text
+//! HTTP/2 200
+//! content-type: application/grpc
+//! grpc-status: 8
+//! grpc-message: rate%20limit%20exceeded
+//! grpc-status-details-bin: CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaNgoodHlwZS5nb29nbGVhcGlz…
+//! retry-after: 1
+//! ratelimit-policy: "burst";q=10;w=1
+//! ratelimit: "burst";r=0;t=1
+//! cache-control: no-store
+//! ```
+//!
+//! The details are a `google.rpc.RetryInfo`, with the wait to the microsecond (and the jitter of
+//! `Retry-After`, if there is any), and a `google.rpc.QuotaFailure` with a violation for each policy
+//! that denied: `burst: 10 requests per 1 s`, and its name alone in a layer that is
+//! [`without_fields`](crate::middleware::RateLimitLayerBuilder::without_fields). Where no wait can help
+//! there is no `RetryInfo`. Message, subject and `grpc-retry-pushback-ms` are set by [`Grpc`], which can
+//! force or switch off the detection as well.
+//!
+//! The fields are those of HTTP, in any dialect; a client finds them in the metadata of the status, and
+//! of a call that went on in the metadata of its response. A body has no place in a refusal:
+//! [`RefusalBody`], custom ones too, and the status of refusals are for HTTP alone.
+//!
+//! | why | HTTP | gRPC |
+//! | --- | --- | --- |
+//! | a policy denied it | 429, or as chosen | 8 `RESOURCE_EXHAUSTED` |
+//! | it is on the list of the denied | 403 | 7 `PERMISSION_DENIED` |
+//! | the store failed | 503 | 14 `UNAVAILABLE`, with `RetryInfo` |
+//! | the server does not provide its key, or cannot hold it | 500 | 13 `INTERNAL` |
+//! | it has no key, and its policy refuses such | 401 | 16 `UNAUTHENTICATED` |
+//! | | 403 | 7 `PERMISSION_DENIED` |
+//! | | 404 | 5 `NOT_FOUND` |
+//! | | 409 | 10 `ABORTED` |
+//! | | 412, 428 | 9 `FAILED_PRECONDITION` |
+//! | | 429 | 8 `RESOURCE_EXHAUSTED` |
+//! | | 499 | 1 `CANCELLED` |
+//! | | 400 and all other 4xx | 3 `INVALID_ARGUMENT` |
+//! | | 501 | 12 `UNIMPLEMENTED` |
+//! | | 502, 503 | 14 `UNAVAILABLE` |
+//! | | 504 | 4 `DEADLINE_EXCEEDED` |
+//! | | all other 5xx | 13 `INTERNAL` |
+//!
 //! # Caches and browsers
 //!
 //! A shared cache that keeps a response would tell one client's numbers to others. No refusal may
@@ -122,6 +170,8 @@ mod dialect;
 mod draft11;
 mod fields;
 mod form;
+#[cfg(feature = "tonic")]
+mod grpc;
 mod jitter;
 mod names;
 mod partition;
@@ -131,9 +181,12 @@ mod set;
 
 pub use self::body::{CustomBody, RefusalBody};
 pub use self::dialect::{Dialect, Reset};
+#[cfg(feature = "tonic")]
+pub use self::grpc::Grpc;
 pub use self::names::EXPOSED_FIELDS;
+#[cfg(feature = "tonic")]
+pub use self::names::EXPOSED_GRPC_FIELDS;
 pub use self::refusal::Refusal;
 
 pub(crate) use self::answers::{AnswerOptions, Answers};
 pub(crate) use self::fields::Fields;
-pub(crate) use self::refusal::Refusals;

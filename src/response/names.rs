@@ -35,6 +35,23 @@ pub const EXPOSED_FIELDS: [HeaderName; 14] = [
     HeaderName::from_static("x-rate-limit-reset"),
 ];
 
+/// Every field of a refused call of gRPC-Web that [`EXPOSED_FIELDS`] does not have.
+///
+/// ```
+/// use tower_http::cors::CorsLayer;
+/// use tower_ratelimit::response::{EXPOSED_FIELDS, EXPOSED_GRPC_FIELDS};
+///
+/// let exposed: Vec<_> = EXPOSED_FIELDS.into_iter().chain(EXPOSED_GRPC_FIELDS).collect();
+/// let cors = CorsLayer::permissive().expose_headers(exposed);
+/// ```
+#[cfg(feature = "tonic")]
+pub const EXPOSED_GRPC_FIELDS: [HeaderName; 4] = [
+    HeaderName::from_static("grpc-status"),
+    HeaderName::from_static("grpc-message"),
+    HeaderName::from_static("grpc-status-details-bin"),
+    HeaderName::from_static("grpc-retry-pushback-ms"),
+];
+
 pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 

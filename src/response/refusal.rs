@@ -21,6 +21,9 @@ use crate::policy::Policy;
 
 /// Why a request was refused; found in the extensions of the response.
 ///
+/// The statuses are those of HTTP; what a call of gRPC gets stands in the
+/// [module](crate::response#grpc).
+///
 /// ```
 /// use axum::{Router, body::Body, http::Request, routing::get};
 /// use tower::ServiceExt;
@@ -61,14 +64,14 @@ pub enum Refusal {
 
 /// A delta of seconds above this means "for ever" to some who read it (RFC 9110, section 5.6.7,
 /// and the 31 bits that implementations give it).
-const LONGEST_RETRY: Micros = Micros::from_secs(2_147_483_647);
+pub(super) const LONGEST_RETRY: Micros = Micros::from_secs(2_147_483_647);
 
 /// What a client is told to wait when our own store has failed.
 const RETRY_OF_STORE: HeaderValue = HeaderValue::from_static("5");
 
 /// Writes the responses of refused requests.
 #[derive(Debug)]
-pub(crate) struct Refusals {
+pub(super) struct Refusals {
     status: StatusCode,
     bodies: Bodies,
     jitter: Option<Jitter>,
@@ -136,13 +139,13 @@ impl Refusals {
         match &self.jitter {
             None => seconds,
             Some(jitter) => {
-                let later = seconds.saturating_add(jitter.seconds());
+                let later = seconds.saturating_add(jitter.number());
                 later.min(LONGEST_RETRY.ceil_secs())
             }
         }
     }
 
-    pub(crate) fn no_key(
+    pub(super) fn no_key(
         status: StatusCode,
         missing: Missing,
         request: &mut Extensions,
@@ -152,20 +155,20 @@ impl Refusals {
         refuse(status, PLAIN.filled([]), body, reason, request)
     }
 
-    pub(crate) fn forbidden(request: &mut Extensions) -> Response<Bytes> {
+    pub(super) fn forbidden(request: &mut Extensions) -> Response<Bytes> {
         let status = StatusCode::FORBIDDEN;
         let body = problem::without_detail(status);
         refuse(status, PLAIN.filled([]), body, Refusal::Forbidden, request)
     }
 
-    pub(crate) fn cannot_hold(diagnostic: Diagnostic, request: &mut Extensions) -> Response<Bytes> {
+    pub(super) fn cannot_hold(diagnostic: Diagnostic, request: &mut Extensions) -> Response<Bytes> {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         let body = problem::without_detail(status);
         let reason = Refusal::CannotHold(diagnostic);
         refuse(status, PLAIN.filled([]), body, reason, request)
     }
 
-    pub(crate) fn store_failed(kind: StoreErrorKind, request: &mut Extensions) -> Response<Bytes> {
+    pub(super) fn store_failed(kind: StoreErrorKind, request: &mut Extensions) -> Response<Bytes> {
         refuse(
             StatusCode::SERVICE_UNAVAILABLE,
             TO_RETRY.filled([RETRY_OF_STORE]),

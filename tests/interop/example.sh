@@ -14,11 +14,12 @@ stop() {
     server=
 }
 
-# The port is chosen by the system and told by the example; `url` is set to its address.
+# The port is chosen by the system and told by the example; `url` is set to its address. `features` are
+# those that it needs.
 start() { # example, NAME=value…
     local example=$1
     shift
-    cargo build --quiet --example "$example"
+    cargo build --quiet --features "${features:-default}" --example "$example"
     # Before the example is there to write it, since it is read at once.
     : >"$work/log"
     env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >>"$work/log" 2>&1 &

@@ -1,0 +1,104 @@
+use super::combinators::{combinators, hashed, map};
+use super::take::Take;
+use super::tonic::{Certificate, certificate};
+use super::{Extract, Head, IntoKey, Key, Missing};
+use crate::diagnostics::Diagnostic;
+
+/// The TLS certificate of the client, whole, as a tonic server has verified it.
+///
+/// A client proves that it has the certificate's key, and the authority that signed it says who may
+/// have one: nobody chooses this key. Another certificate of the same subject is another key, as
+/// after a renewal; to count by subject, read it from the certificate by
+/// [`map`](ClientCertificate::map), which is given its encoding (DER).
+///
+/// If there is none, the server is not set up to ask for one: calls are refused with `INTERNAL`, and
+/// the log says so once (`TRL020`). Where clients may leave it out (`client_auth_optional`), say so by
+/// [`optional`](ClientCertificate::optional).
+///
+/// It is looked for where tonic puts it (`TlsConnectInfo` of `TcpConnectInfo` or of
+/// `UdsConnectInfo`). Longer input than a [`Key`] holds becomes a digest, which takes some microseconds.
+///
+/// ```
+/// use tower_ratelimit::{Policy, TokenBucket, key};
+///
+/// let policy = Policy::new("machine", TokenBucket::per_second(50)).key(key::client_certificate());
+/// ```
+pub fn client_certificate() -> ClientCertificate {
+    ClientCertificate { is_optional: false }
+}
+
+/// The extractor that [`client_certificate`] returns.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientCertificate {
+    is_optional: bool,
+}
+
+impl ClientCertificate {
+    /// Takes a connection without a certificate for one whose client has left it out. All of these
+    /// share one quota, or another key is theirs by `or`:
+    ///
+    /// ```
+    /// use tower_ratelimit::{Policy, TokenBucket, key};
+    ///
+    /// let machine = key::client_certificate().optional();
+    /// let policy = Policy::new("caller", TokenBucket::per_second(5)).key(machine.or(key::client_ip()));
+    /// ```
+    ///
+    /// That the server does not ask for certificates is then not noticed.
+    pub fn optional(self) -> Self {
+        Self { is_optional: true }
+    }
+
+    fn read<D>(self, head: &Head<'_>, read: impl FnOnce(&[u8]) -> D) -> Result<D, Missing> {
+        match certificate(head, read) {
+            Certificate::Shown(read) => Ok(read),
+            Certificate::NotShown | Certificate::NoTls if self.is_optional => {
+                Err(Missing::ByClient)
+            }
+            Certificate::NotShown => Err(Missing::ByServer(NOT_SHOWN)),
+            Certificate::NoTls => Err(Missing::ByServer(NO_TLS)),
+        }
+    }
+}
+
+const NO_TLS: Diagnostic = not_there(
+    "connection without TLS",
+    "let tonic end TLS and ask for certificates: `ServerTlsConfig::new().identity(own).client_ca_root(theirs)`",
+);
+
+const NOT_SHOWN: Diagnostic = not_there(
+    "client certificate",
+    "ask for certificates by `ServerTlsConfig::client_ca_root(..)`, or say that some clients have none: `key::client_certificate().optional()`",
+);
+
+const fn not_there(subject: &'static str, remedy: &'static str) -> Diagnostic {
+    let problem = "a connection has no certificate of its client, so clients cannot be told apart";
+    Diagnostic::new("TRL020", subject, problem, remedy)
+}
+
+impl Take for ClientCertificate {
+    /// A copy, since what tonic tells of a connection cannot be borrowed.
+    type Out<'a> = Vec<u8>;
+
+    fn take(&self, head: &Head<'_>) -> Result<Vec<u8>, Missing> {
+        self.read(head, <[u8]>::to_vec)
+    }
+
+    fn reads(&self) -> Option<String> {
+        self.identity()
+    }
+}
+
+impl Extract for ClientCertificate {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self.read(head, |certificate| certificate.into_key())
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+combinators!(ClientCertificate);
+hashed!(ClientCertificate);
+map!(ClientCertificate, Vec<u8>);

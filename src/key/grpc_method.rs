@@ -1,0 +1,78 @@
+use super::combinators::{combinators, hashed, map};
+use super::take::Take;
+use super::{Extract, Head, IntoKey, Key, Missing};
+use crate::diagnostics::Diagnostic;
+
+/// The method of gRPC that is called, with its service: `package.Service/Method`.
+///
+/// A client chooses it, and nothing here knows which methods there are: each name that a client
+/// invents is another key, with a fresh quota. So it belongs into a condition
+/// (`.when(key::grpc_method().one_of(["shop.Orders/Export"]))`), or beside a policy on the address.
+///
+/// Requests whose path is not that of a call share one quota. An
+/// [interceptor](crate::middleware::RateLimitInterceptor) is not told the path: there calls are
+/// refused with `INTERNAL`, and the log says so once (`TRL021`).
+///
+/// ```
+/// use tower_ratelimit::{Policy, TokenBucket, key};
+///
+/// let exports = Policy::new("exports", TokenBucket::per_minute(2))
+///     .key(key::client_ip())
+///     .when(key::grpc_method().one_of(["shop.Orders/Export"]));
+/// ```
+pub fn grpc_method() -> GrpcMethod {
+    GrpcMethod(())
+}
+
+/// The extractor that [`grpc_method`] returns.
+#[derive(Clone, Copy, Debug)]
+pub struct GrpcMethod(());
+
+/// Among the extensions of a request whose path is not known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pathless;
+
+const PATHLESS: Diagnostic = Diagnostic::new(
+    "TRL021",
+    "interceptor",
+    "an interceptor is not told which method is called, so methods cannot be told apart",
+    "put a layer in its place: `Server::builder().layer(limit)`, or around the one service",
+);
+
+/// A call, as `service/method`, and its service alone, by the path of its request (gRPC over HTTP/2, `Path`).
+pub(super) fn call<'a>(head: &Head<'a>) -> Result<(&'a str, &'a str), Missing> {
+    if head.extension::<Pathless>().is_some() {
+        return Err(Missing::ByServer(PATHLESS));
+    }
+    let call = head.path().strip_prefix('/').and_then(|call| {
+        let (service, method) = call.rsplit_once('/')?;
+        (!service.is_empty() && !method.is_empty()).then_some((call, service))
+    });
+    call.ok_or(Missing::ByClient)
+}
+
+impl Take for GrpcMethod {
+    type Out<'a> = &'a str;
+
+    fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
+        call(head).map(|(call, _)| call)
+    }
+
+    fn reads(&self) -> Option<String> {
+        self.identity()
+    }
+}
+
+impl Extract for GrpcMethod {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Ok(self.take(head)?.into_key())
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+combinators!(GrpcMethod);
+hashed!(GrpcMethod);
+map!(GrpcMethod, &str);

@@ -1,0 +1,108 @@
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use http::header::{HeaderName, InvalidHeaderName};
+
+use super::combinators::{combinators, hashed, map};
+use super::take::Take;
+use super::{Extract, Head, Key, Missing};
+use crate::error::{ConfigError, or_panic};
+
+/// The value of a key of a call's metadata; the first one if there are several.
+///
+/// Of a key that ends in `-bin` it is the bytes for which the base64 stands: with padding or without,
+/// they are the same. Of any other key it is the text, as of a [`header`](super::header()).
+///
+/// A client chooses what it sends: a policy on unverified metadata alone is a bypass, because each
+/// fresh value has a fresh quota. Clients that do not send the key share one quota, and so do those
+/// whose base64 is none.
+///
+/// # Panics
+///
+/// When `name` is not a valid key of metadata. This is meant for a literal, at start-up;
+/// [`Metadata::try_new`] returns an error.
+///
+/// ```
+/// use tower_ratelimit::{Policy, TokenBucket, key};
+///
+/// let policy = Policy::new("tenant", TokenBucket::per_second(50)).key(key::metadata("tenant-bin"));
+/// ```
+#[track_caller]
+pub fn metadata(name: &str) -> Metadata {
+    or_panic(Metadata::try_new(name))
+}
+
+/// The extractor that [`metadata`] returns.
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    name: HeaderName,
+}
+
+/// Both forms have to be accepted (gRPC over HTTP/2, `Binary-Header`).
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+impl Metadata {
+    /// The value of a key of a call's metadata; see [`metadata`].
+    ///
+    /// # Errors
+    ///
+    /// When `name` is not a valid key of metadata.
+    pub fn try_new(name: &str) -> Result<Self, ConfigError> {
+        let name = name.parse().map_err(|_: InvalidHeaderName| {
+            ConfigError::quoting("metadata", name, "give a key such as tenant or tenant-bin")
+        })?;
+        Ok(Self { name })
+    }
+
+    fn is_binary(&self) -> bool {
+        self.name.as_str().ends_with("-bin")
+    }
+}
+
+impl Take for Metadata {
+    /// Bytes, of which those of text are borrowed.
+    type Out<'a> = Cow<'a, [u8]>;
+
+    fn take<'a>(&self, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Missing> {
+        let value = head.headers().get(&self.name).ok_or(Missing::ByClient)?;
+        let value = value.as_bytes();
+        if !self.is_binary() {
+            return Ok(Cow::Borrowed(value));
+        }
+        // Several values may come in one line.
+        let mut values = value.split(|byte| *byte == b',');
+        let first = values.next().unwrap_or_default().trim_ascii();
+        let decoded = BASE64.decode(first).map_err(|_| Missing::ByClient)?;
+        Ok(Cow::Owned(decoded))
+    }
+
+    fn reads(&self) -> Option<String> {
+        self.identity()
+    }
+}
+
+impl Extract for Metadata {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        let value = self.take(head)?;
+        Ok(if self.is_binary() {
+            Key::bytes(&value)
+        } else {
+            Key::text_or_bytes(&value)
+        })
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+combinators!(Metadata);
+hashed!(Metadata);
+map!(Metadata, Cow<'_, [u8]>);

@@ -1,0 +1,101 @@
+use std::fmt;
+use std::sync::Arc;
+
+use http::{Method, Request};
+use tonic::metadata::MetadataMap;
+use tonic::service::Interceptor;
+use tonic::{Code, Status};
+
+use super::RateLimitLayerBuilder;
+use super::gate::{Gate, Ruling};
+use crate::error::ConfigError;
+use crate::key::Pathless;
+use crate::store::MemoryStore;
+
+/// The policies of a layer as a tonic [`Interceptor`], for generated code that takes one:
+/// `GreeterServer::with_interceptor(greeter, limit)`.
+///
+/// Built by [`RateLimitLayerBuilder::build_interceptor`]. An interceptor is a function of a call's
+/// metadata and extensions that answers at once, and so this one can do less than a layer, which is
+/// to be preferred where there is a choice:
+///
+/// - The store is in this process: another could not answer at once. An interceptor and a layer over
+///   clones of one [`MemoryStore`] share the budget of policies that have the same name and algorithm.
+/// - It holds nobody: a [`LeakyQueue`](crate::LeakyQueue) is refused when it is built.
+/// - It sees neither path nor version. Exempt paths are refused when it is built;
+///   [`grpc_method`](crate::key::grpc_method) and [`grpc_service`](crate::key::grpc_service) read
+///   nothing (`TRL021`), and to a closure the path is `/`.
+/// - A call that goes on tells its client no limits, since the response is not seen. A refusal does,
+///   as that of a layer; its content type is always `application/grpc`.
+/// - It cannot tell who is refused to a layer outside: there is no
+///   [`Refusal`](crate::response::Refusal) in the response.
+///
+/// ```
+/// use tonic::service::Interceptor;
+/// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+///
+/// let tenant = Policy::new("tenant", FixedWindow::per_day(1)).key(key::metadata("x-tenant"));
+/// let mut limit = RateLimitLayer::builder().policy(tenant).build_interceptor()?;
+///
+/// assert!(limit.call(tonic::Request::new(())).is_ok());
+/// let status = limit.call(tonic::Request::new(())).unwrap_err();
+/// assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct RateLimitInterceptor {
+    gate: Arc<Gate>,
+}
+
+impl RateLimitLayerBuilder<MemoryStore> {
+    /// Builds a [`RateLimitInterceptor`] in place of a layer.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build), and when a policy holds requests or paths are exempt, since an
+    /// interceptor can do neither.
+    pub fn build_interceptor(self) -> Result<RateLimitInterceptor, ConfigError> {
+        self.check_for_interceptor()?;
+        let gate = self.all_calls().build_gate()?;
+        Ok(RateLimitInterceptor {
+            gate: Arc::new(gate),
+        })
+    }
+}
+
+impl Interceptor for RateLimitInterceptor {
+    fn call(&mut self, request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+        let (metadata, extensions, ()) = request.into_parts();
+        let mut request = Request::new(());
+        *request.method_mut() = Method::POST;
+        *request.headers_mut() = metadata.into_headers();
+        *request.extensions_mut() = extensions;
+        request.extensions_mut().insert(Pathless);
+        match self.gate.ask(&mut request) {
+            Ruling::Pass(_) => {
+                let (mut head, ()) = request.into_parts();
+                head.extensions.remove::<Pathless>();
+                let metadata = MetadataMap::from_headers(head.headers);
+                Ok(tonic::Request::from_parts(metadata, head.extensions, ()))
+            }
+            Ruling::Refuse(mut response) => {
+                let status = response.extensions_mut().remove::<Status>();
+                // An answer to a call has its status among its extensions.
+                Err(status.unwrap_or_else(unanswered))
+            }
+            // Neither comes from a store in this process without a queue.
+            Ruling::Hold(..) | Ruling::Wait(_) => Err(unanswered()),
+        }
+    }
+}
+
+fn unanswered() -> Status {
+    Status::new(Code::Unavailable, "the rate limiter is unavailable")
+}
+
+impl fmt::Debug for RateLimitInterceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitInterceptor")
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+
+/// A call of gRPC itself.
+pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// A suffix of more bytes than this is not repeated: nobody makes our answers long.
+const LONGEST_SUFFIX: usize = 32;
+
+/// The content type of an answer to this request, if it is a call: of the three that gRPC and
+/// gRPC-Web have, the one that it has, with its own suffix (`+proto`) and without parameters.
+pub(super) fn of_answer_to(request: &HeaderMap) -> Option<HeaderValue> {
+    let sent = request.get(CONTENT_TYPE)?.as_bytes();
+    let mut parts = sent.split(|byte| *byte == b';');
+    let media_type = parts.next()?.trim_ascii();
+    let plus = media_type.iter().position(|byte| *byte == b'+');
+    let (family, suffix) = match plus.and_then(|plus| media_type.split_at_checked(plus)) {
+        Some((family, suffix)) => (family, suffix),
+        None => (media_type, [].as_slice()),
+    };
+    let known = [
+        "application/grpc",
+        "application/grpc-web",
+        "application/grpc-web-text",
+    ];
+    let mut known = known.into_iter();
+    let family = known.find(|known| family.eq_ignore_ascii_case(known.as_bytes()))?;
+    let suffix = if may_be_repeated(suffix) { suffix } else { &[] };
+    Some(match (family, suffix) {
+        ("application/grpc", []) => GRPC,
+        (family, []) => HeaderValue::from_static(family),
+        (family, suffix) => HeaderValue::from_bytes(&[family.as_bytes(), suffix].concat())
+            .unwrap_or_else(|_| HeaderValue::from_static(family)),
+    })
+}
+
+/// Whether this is a plus sign and the name of a message format.
+fn may_be_repeated(suffix: &[u8]) -> bool {
+    let is_of_a_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(byte);
+    (2..=LONGEST_SUFFIX).contains(&suffix.len()) && suffix.iter().all(is_of_a_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(sent: &[u8]) -> Option<HeaderValue> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_bytes(sent).unwrap());
+        of_answer_to(&headers)
+    }
+
+    #[test]
+    fn a_call_is_answered_in_its_own_content_type() {
+        for (sent, expected) in [
+            ("application/grpc", "application/grpc"),
+            ("application/grpc+proto", "application/grpc+proto"),
+            ("application/grpc+json", "application/grpc+json"),
+            ("application/grpc;charset=utf-8", "application/grpc"),
+            ("application/grpc+proto; x=\"+\"", "application/grpc+proto"),
+            ("APPLICATION/GRPC", "application/grpc"),
+            ("application/grpc-web", "application/grpc-web"),
+            ("application/grpc-web+proto", "application/grpc-web+proto"),
+            ("application/grpc-web-text", "application/grpc-web-text"),
+            (
+                "Application/gRPC-Web-Text+proto ; a=b",
+                "application/grpc-web-text+proto",
+            ),
+        ] {
+            assert_eq!(answered(sent.as_bytes()).unwrap(), expected, "{sent}");
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_a_call_is_none() {
+        assert_eq!(of_answer_to(&HeaderMap::new()), None);
+        for sent in [
+            "",
+            ";",
+            "+",
+            "application/json",
+            "application/grpcx",
+            "application/grpc-websocket",
+            "application/grpc-web-textual",
+            "application/ grpc",
+            "text/plain; application/grpc",
+            "application/json+grpc",
+        ] {
+            assert_eq!(answered(sent.as_bytes()), None, "{sent}");
+        }
+    }
+
+    #[test]
+    fn nothing_hostile_is_repeated() {
+        let long = format!("application/grpc+{}", "p".repeat(5_000));
+        for sent in [
+            long.as_bytes(),
+            b"application/grpc+\xff\xfe",
+            b"application/grpc+",
+            b"application/grpc+pro to",
+            b"application/grpc+<script>",
+        ] {
+            assert_eq!(answered(sent).unwrap(), "application/grpc", "{sent:?}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+use std::sync::Arc;
+
+use tonic_types::ErrorDetails;
+
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::key::Head;
+use crate::policy::Policy;
+
+/// Who is over a policy's limit, as the user wants it told.
+pub(super) type Subject = dyn Fn(&Head<'_>, &str) -> Option<String> + Send + Sync;
+
+/// Writes the details of a refusal by a policy: `google.rpc.RetryInfo` and
+/// `google.rpc.QuotaFailure`.
+pub(super) struct Details {
+    subject: Option<Arc<Subject>>,
+    /// None if the policies that denied are not to be told.
+    policies: Vec<Told>,
+}
+
+struct Told {
+    name: String,
+    /// `burst: 10 requests per 1 s`, or the name alone where limits are not told.
+    description: String,
+}
+
+/// Clients may take no more than 8 KiB of a trailers-only response (gRPC over HTTP/2), and a third
+/// is added to this by base64.
+const LONGEST_VIOLATIONS: usize = 3 * 1024;
+
+/// What a user tells of a subject is cut here.
+const LONGEST_SUBJECT: usize = 256;
+
+impl Details {
+    /// `tells` says whether limits are told.
+    pub(super) fn new(subject: Option<Arc<Subject>>, policies: &[Policy], tells: bool) -> Self {
+        let told = policies.iter().map(|policy| Told {
+            name: policy.name().to_owned(),
+            description: if tells {
+                format!("{}: {}", policy.name(), limit(policy.algorithm()))
+            } else {
+                policy.name().to_owned()
+            },
+        });
+        Self {
+            subject,
+            policies: told.collect(),
+        }
+    }
+
+    /// Of a request that has to wait for so long, or for ever.
+    pub(super) fn write(
+        &self,
+        wait: Option<Micros>,
+        outcomes: &Outcomes,
+        head: &Head<'_>,
+    ) -> ErrorDetails {
+        let mut details = ErrorDetails::new();
+        if let Some(wait) = wait {
+            details.set_retry_info(Some(wait.to_duration()));
+        }
+        let mut room = LONGEST_VIOLATIONS;
+        let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
+        for told in denied.filter_map(|(policy, _)| self.policies.get(policy)) {
+            let subject = self.subject(told, head);
+            let Some(left) = room.checked_sub(subject.len() + told.description.len()) else {
+                break;
+            };
+            room = left;
+            details.add_quota_failure_violation(subject, &told.description);
+        }
+        details
+    }
+
+    fn subject(&self, told: &Told, head: &Head<'_>) -> String {
+        let subject = self.subject.as_ref();
+        let mut subject = subject
+            .and_then(|subject| subject(head, &told.name))
+            .unwrap_or_default();
+        if let Some((end, _)) = subject
+            .char_indices()
+            .find(|(at, c)| at + c.len_utf8() > LONGEST_SUBJECT)
+        {
+            subject.truncate(end);
+        }
+        subject
+    }
+}
+
+/// `10 requests per 1 s`.
+fn limit(algorithm: &Algorithm) -> String {
+    let limit = algorithm.limit().unwrap_or(0);
+    let Some(period) = algorithm.period() else {
+        return format!("{limit} requests");
+    };
+    if period.subsec_nanos() == 0 {
+        format!("{limit} requests per {} s", period.as_secs())
+    } else {
+        format!(
+            "{limit} requests per {} ms",
+            period.as_micros().div_ceil(1_000)
+        )
+    }
+}

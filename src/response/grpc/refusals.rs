@@ -1,0 +1,175 @@
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::details::Details;
+use super::options::Calls;
+use super::{Grpc, code, content_type};
+use crate::clock::Micros;
+use crate::decision::{Decision, Outcomes};
+use crate::key::Head;
+use crate::policy::Policy;
+use crate::response::answers::AnswerOptions;
+use crate::response::fields::Fields;
+use crate::response::jitter::Jitter;
+use crate::response::refusal::{LONGEST_RETRY, Refusal};
+
+/// Writes the answers to calls that are refused: all of it stands in the header section, which is
+/// the trailers too, and there is no body.
+pub(in crate::response) struct GrpcRefusals {
+    calls: Calls,
+    message: String,
+    details: Details,
+    /// Of the wait, in seconds.
+    jitter: Option<Jitter>,
+    /// Of the pushback alone, in milliseconds.
+    pushback: Option<Jitter>,
+}
+
+static PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// A larger number would be none, and forbid a retry (gRFC A6).
+const LONGEST_PUSHBACK: u64 = 2_147_483_647;
+
+impl GrpcRefusals {
+    /// Options that were checked.
+    pub(in crate::response) fn new(options: &AnswerOptions, policies: &[Policy]) -> Self {
+        let Grpc {
+            calls,
+            message,
+            names_policies,
+            subject,
+            pushback,
+        } = options.grpc.clone();
+        let most = options.retry_jitter.as_secs();
+        let tells = !options.dialects.is_empty();
+        let policies = if names_policies { policies } else { &[] };
+        Self {
+            calls,
+            message,
+            details: Details::new(subject, policies, tells),
+            jitter: (most > 0).then(|| Jitter::up_to(most)),
+            pushback: pushback.map(|most| Jitter::up_to(millis(most))),
+        }
+    }
+
+    /// The content type of the answer, if this request is a call.
+    pub(in crate::response) fn content_type(&self, request: &HeaderMap) -> Option<HeaderValue> {
+        match self.calls {
+            Calls::None => None,
+            Calls::Detected => content_type::of_answer_to(request),
+            Calls::All => Some(content_type::of_answer_to(request).unwrap_or(content_type::GRPC)),
+        }
+    }
+
+    /// The answer to a call that policies denied. `fields` are those that tell no time above the one
+    /// they are given.
+    pub(in crate::response) fn denied(
+        &self,
+        content_type: HeaderValue,
+        fields: impl FnOnce(Micros) -> Option<Fields>,
+        outcomes: &Outcomes,
+        decision: Decision,
+        head: &Head<'_>,
+    ) -> Response<Bytes> {
+        let wait = outcomes.retry_after().map(|wait| self.later(wait));
+        let details = self.details.write(wait, outcomes, head);
+        let mut metadata = HeaderMap::new();
+        if let Some(fields) = fields(LONGEST_RETRY) {
+            fields.add_to_refusal(&mut metadata);
+        }
+        self.tell_wait(wait, &mut metadata);
+        let (code, message) = (Code::ResourceExhausted, self.message.as_str());
+        let mut response = answer(content_type, (code, message), details, metadata);
+        response.extensions_mut().insert(Refusal::Denied(decision));
+        response
+    }
+
+    /// The answer to a call that was refused for another reason, made of the one of HTTP.
+    pub(in crate::response) fn translated(
+        content_type: HeaderValue,
+        response: Response<Bytes>,
+    ) -> Response<Bytes> {
+        let (mut head, _) = response.into_parts();
+        let refusal = head.extensions.remove::<Refusal>();
+        let message = match refusal {
+            Some(Refusal::StoreFailed(_)) => "the rate limiter is unavailable",
+            _ => head.status.canonical_reason().unwrap_or("Refused"),
+        };
+        let mut details = ErrorDetails::new();
+        let wait = head.headers.get(RETRY_AFTER);
+        if let Some(Ok(wait)) = wait.and_then(|wait| wait.to_str().ok()).map(str::parse) {
+            details.set_retry_info(Some(Duration::from_secs(wait)));
+        }
+        let code = code::of_status(head.status);
+        let mut response = answer(content_type, (code, message), details, head.headers);
+        if let Some(refusal) = refusal {
+            response.extensions_mut().insert(refusal);
+        }
+        response
+    }
+
+    /// A wait, with its jitter.
+    fn later(&self, wait: Micros) -> Micros {
+        let jitter = self.jitter.as_ref().map_or(0, Jitter::number);
+        let longest = LONGEST_RETRY.max(wait);
+        wait.saturating_add(Micros::new(jitter.saturating_mul(1_000_000)))
+            .min(longest)
+    }
+
+    fn tell_wait(&self, wait: Option<Micros>, metadata: &mut HeaderMap) {
+        if let Some(wait) = wait {
+            let seconds = wait.min(LONGEST_RETRY).ceil_secs().max(1);
+            metadata.insert(RETRY_AFTER, seconds.into());
+        }
+        if let Some(jitter) = &self.pushback {
+            let pushback = match wait {
+                None => HeaderValue::from_static("-1"),
+                Some(wait) => {
+                    let millis = wait.get().div_ceil(1_000).saturating_add(jitter.number());
+                    millis.min(LONGEST_PUSHBACK).into()
+                }
+            };
+            metadata.insert(PUSHBACK.clone(), pushback);
+        }
+    }
+}
+
+fn answer(
+    content_type: HeaderValue,
+    (code, message): (Code, &str),
+    details: ErrorDetails,
+    mut metadata: HeaderMap,
+) -> Response<Bytes> {
+    metadata.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    metadata.remove(CONTENT_TYPE);
+    let metadata = MetadataMap::from_headers(metadata);
+    let has_details = details.retry_info().is_some() || details.quota_failure().is_some();
+    let status = if has_details {
+        Status::with_error_details_and_metadata(code, message, details, metadata)
+    } else {
+        Status::with_metadata(code, message, metadata)
+    };
+    let mut response = status.into_http();
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Debug for GrpcRefusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrpcRefusals")
+            .field("calls", &self.calls)
+            .field("message", &self.message)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,16 @@
+//! The layer as a tonic server sees it, and its answers as clients of gRPC do: real servers and
+//! clients over loopback.
+
+mod codes;
+mod details;
+mod echo;
+mod hostile;
+mod interceptor;
+mod keys;
+mod kinds;
+mod one_port;
+mod options;
+mod tls;
+#[cfg(unix)]
+mod unix_socket;
+mod wire;

@@ -1,0 +1,111 @@
+//! The frames of a refusal.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic_web::GrpcWebLayer;
+use tower_ratelimit::{FixedWindow, RateLimitLayer};
+
+use crate::echo::{BOTH_STREAM, Echo, Running, UNARY, everybody};
+
+fn nothing() -> RateLimitLayer {
+    let nothing = everybody("calls", FixedWindow::per_day(0));
+    RateLimitLayer::builder().policy(nothing).build().unwrap()
+}
+
+/// The header section of the response to a call whose client has more to say, and whether it ends
+/// the stream.
+async fn open_call(
+    server: &Running,
+    path: &str,
+    content_type: &str,
+) -> (StatusCode, HeaderMap, bool) {
+    let socket = TcpStream::connect(server.address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    poll_fn(|cx| client.poll_ready(cx)).await.unwrap();
+    let request = Request::post(format!("http://{}{path}", server.address))
+        .header("content-type", content_type)
+        .header("te", "trailers")
+        .body(())
+        .unwrap();
+    let (response, mut sent) = client.send_request(request, false).unwrap();
+    sent.send_data(Bytes::from_static(b"\0\0\0\0\x03\x0a\x01a"), false)
+        .unwrap();
+    let (head, body) = response.await.unwrap().into_parts();
+    (head.status, head.headers, body.is_end_stream())
+}
+
+#[tokio::test]
+async fn f71_a_refused_call_is_one_header_section_that_ends_the_stream() {
+    let server = Running::echo(nothing()).await;
+    for path in [UNARY, BOTH_STREAM] {
+        for content_type in ["application/grpc", "application/grpc+proto"] {
+            let (status, headers, ends) = open_call(&server, path, content_type).await;
+            assert!(ends, "{path}");
+            assert_eq!(status, StatusCode::OK);
+            assert_eq!(headers["content-type"], content_type);
+            assert_eq!(headers["grpc-status"], "8");
+            assert!(!headers.contains_key("content-length"));
+            for name in headers.keys() {
+                assert_eq!(headers.get_all(name).iter().count(), 1, "{name}");
+            }
+        }
+    }
+}
+
+/// Sends a request of HTTP/1.1, and returns the lines of the answer.
+async fn http1(server: &Running, content_type: &str) -> Vec<String> {
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let request = format!(
+        "POST {UNARY} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\
+         content-type: {content_type}\r\naccept: {content_type}\r\ncontent-length: 8\r\n\r\n\0\0\0\0\x03\x0a\x01a"
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    answer.split("\r\n").map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_refused_call_of_grpc_web_is_one_over_http1_too() {
+    // Outside of `GrpcWebLayer`, whose work the layer then does, and inside.
+    for is_outside in [true, false] {
+        let server = Running::start(move |listener| async move {
+            let incoming = TcpListenerStream::new(listener);
+            let server = Server::builder().accept_http1(true);
+            if is_outside {
+                let mut server = server.layer(nothing()).layer(GrpcWebLayer::new());
+                let server = server.add_service(Echo);
+                server.serve_with_incoming(incoming).await.unwrap();
+            } else {
+                let mut server = server.layer(GrpcWebLayer::new()).layer(nothing());
+                let server = server.add_service(Echo);
+                server.serve_with_incoming(incoming).await.unwrap();
+            }
+        })
+        .await;
+        for content_type in [
+            "application/grpc-web+proto",
+            "application/grpc-web-text+proto",
+        ] {
+            let answer = http1(&server, content_type).await;
+            assert_eq!(answer[0], "HTTP/1.1 200 OK", "{is_outside}");
+            let has = |line: &str| answer.iter().any(|has| has == line);
+            assert!(has("grpc-status: 8"), "{answer:?}");
+            assert!(has(&format!("content-type: {content_type}")), "{answer:?}");
+            assert!(has("grpc-message: rate%20limit%20exceeded"), "{answer:?}");
+            assert!(
+                answer
+                    .iter()
+                    .any(|line| line.starts_with("grpc-status-details-bin: CAgS"))
+            );
+        }
+    }
+}
