@@ -38,7 +38,8 @@
 //! - [`key`]: who is counted, behind proxies too
 //! - [`policy`]: costs, conditions, soft limits, and requests without a key
 //! - [`response`]: what clients are told
-//! - [`limiter`]: the same without HTTP
+//! - [`service`]: the same for services that are not of HTTP
+//! - [`limiter`]: the same without a service
 //! - [`clock`]: testing with a clock that stands still
 //! - [`store`]: where state lives
 //! - [`diagnostics`]: what the log says, and what mends it
@@ -61,7 +62,8 @@
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //!
-//! Without any, there is the [`Limiter`] with its algorithms and its store.
+//! Without any, there is the [`Limiter`] with its algorithms and its store, and the
+//! [`LimitLayer`] for services of any kind.
 
 pub mod algorithm;
 pub mod clock;
@@ -72,6 +74,7 @@ pub mod key;
 pub mod limiter;
 pub mod policy;
 pub mod quota;
+pub mod service;
 pub mod store;
 
 #[cfg(feature = "http")]
@@ -100,6 +103,7 @@ pub use self::limiter::Limiter;
 pub use self::middleware::{RateLimit, RateLimitLayer};
 pub use self::policy::Policy;
 pub use self::quota::Quota;
+pub use self::service::LimitLayer;
 pub use self::store::MemoryStore;
 
 #[cfg(all(doctest, feature = "axum"))]
