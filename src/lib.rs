@@ -77,6 +77,8 @@ pub mod quota;
 pub mod service;
 pub mod store;
 
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "http")]
 pub mod middleware;
 #[cfg(feature = "http")]
