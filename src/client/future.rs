@@ -1,4 +1,3 @@
-use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,12 +8,10 @@ use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
-use super::Held;
 use super::lines::{Asked, Call, Place};
+use super::standing::Back;
 use super::told::Told;
-
-/// As tower's own layers box errors.
-pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+use super::{HeedError, Held};
 
 pin_project! {
     /// The response of a [`Heed`](super::Heed) service.
@@ -85,9 +82,8 @@ impl<S: Service<Req>, Req> HeedFuture<S, Req> {
 impl<S, B, R> Future for HeedFuture<S, Request<B>>
 where
     S: Service<Request<B>, Response = Response<R>>,
-    S::Error: Into<BoxError>,
 {
-    type Output = Result<Response<R>, BoxError>;
+    type Output = Result<Response<R>, HeedError<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         const AGAIN: &str = "polled after it was ready";
@@ -112,9 +108,12 @@ where
                 StateProj::Going { call, held } => {
                     let (inner, _) = held.as_deref_mut().expect(AGAIN);
                     if let Err(error) = ready!(inner.poll_ready(cx)) {
-                        // Not when the future is dropped, which may be late.
+                        // Now, and not when the future is dropped, which may be late.
+                        if let Some(call) = call.take() {
+                            call.back(Back::Failed);
+                        }
                         state.set(State::Refused { held: None });
-                        return Poll::Ready(Err(error.into()));
+                        return Poll::Ready(Err(HeedError::Inner(error)));
                     }
                     let (mut inner, request) = *held.take().expect(AGAIN);
                     State::Calling {
@@ -123,16 +122,17 @@ where
                     }
                 }
                 StateProj::Calling { future, call } => {
-                    let answer = ready!(future.poll(cx)).map_err(Into::into);
-                    if let Some(call) = call.take()
-                        && let Ok(response) = &answer
-                    {
-                        call.answered(Told::by(response, SystemTime::now()));
+                    let answer = ready!(future.poll(cx)).map_err(HeedError::Inner);
+                    if let Some(call) = call.take() {
+                        call.back(match &answer {
+                            Ok(response) => Back::Answered(Told::by(response, SystemTime::now())),
+                            Err(_) => Back::Failed,
+                        });
                     }
                     return Poll::Ready(answer);
                 }
                 StateProj::Refused { held } => {
-                    return Poll::Ready(Err(held.take().expect(AGAIN).into()));
+                    return Poll::Ready(Err(HeedError::Held(held.take().expect(AGAIN))));
                 }
             };
             state.set(next);

@@ -1,10 +1,9 @@
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 /// Why a call was not sent: it would have had to wait for longer, or behind more others, than was
 /// allowed. Its server has not seen it.
-///
-/// It is the error of a [`Heed`](super::Heed) service, boxed: `error.downcast_ref::<Held>()`.
 #[derive(Clone, Debug)]
 pub struct Held {
     retry_after: Duration,
@@ -53,9 +52,60 @@ impl fmt::Display for Held {
         let wait = self.retry_after;
         write!(
             f,
-            "not sent, to keep to a limit that its server has told: {reason} ({wait:?})"
+            "held, to keep to a limit that its server has told: {reason} ({wait:?})"
         )
     }
 }
 
-impl std::error::Error for Held {}
+impl Error for Held {}
+
+/// What can be wrong with a call of a [`Heed`](super::Heed) service.
+///
+/// It is an error if the inner one is. Where that is boxed already, [`into_boxed`](Self::into_boxed)
+/// makes a boxed one of both.
+#[derive(Clone, Debug)]
+pub enum HeedError<E> {
+    /// It was not sent.
+    Held(Held),
+    /// The inner service has failed.
+    Inner(E),
+}
+
+impl<E> HeedError<E> {
+    /// Why it was not sent, if it was not.
+    pub fn held(&self) -> Option<&Held> {
+        match self {
+            Self::Held(held) => Some(held),
+            Self::Inner(_) => None,
+        }
+    }
+
+    /// The one that there is, boxed.
+    pub fn into_boxed(self) -> Box<dyn Error + Send + Sync>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        match self {
+            Self::Held(held) => held.into(),
+            Self::Inner(error) => error.into(),
+        }
+    }
+}
+
+impl<E> fmt::Display for HeedError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(_) => f.write_str("the call was not sent"),
+            Self::Inner(_) => f.write_str("the call has failed"),
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for HeedError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Held(held) => Some(held),
+            Self::Inner(error) => Some(error),
+        }
+    }
+}

@@ -12,8 +12,8 @@ pub(super) struct Line {
     pub(super) standing: Standing,
     waiting: BTreeMap<u64, Waiter>,
     joined: u64,
-    /// Since when the first may go and has not.
-    due_since: Option<Instant>,
+    /// When the first may go, or could have gone.
+    due: Option<Instant>,
     /// Where it stands in the table among those that are at rest.
     pub(super) rests: Option<(Instant, u64)>,
 }
@@ -45,7 +45,7 @@ impl Line {
             standing: Standing::new(),
             waiting: BTreeMap::new(),
             joined: 0,
-            due_since: None,
+            due: None,
             rests: None,
         }
     }
@@ -67,7 +67,7 @@ impl Line {
     }
 
     pub(super) fn send(&mut self, now: Instant) -> Sent {
-        self.due_since = None;
+        self.due = None;
         self.standing.send(now)
     }
 
@@ -99,7 +99,8 @@ impl Line {
                     return Turn::Go(self.send(now));
                 }
                 May::Go => {
-                    let due = *self.due_since.get_or_insert(now);
+                    let due = self.due.map_or(now, |due| due.min(now));
+                    self.due = Some(due);
                     if is_second && due + PACE <= now {
                         if let Some(first) = first.and_then(|first| self.waiting.get_mut(&first)) {
                             first.is_passed = true;
@@ -111,9 +112,7 @@ impl Line {
                 May::NotBefore(at) => (Some(at), at),
                 May::NotBeforeAnswer(at) => (None, at),
             };
-            if may_go_at > now {
-                self.due_since = None;
-            }
+            self.due = Some(may_go_at);
             let again_at = match (is_first, is_second) {
                 (true, _) => Some(may_go_at),
                 (_, true) => Some(may_go_at + PACE),

@@ -9,8 +9,7 @@ use tokio::time::Instant;
 
 use super::held::{Held, Reason};
 use super::line::{Line, Turn, Woken};
-use super::standing::{May, Sent};
-use super::told::Told;
+use super::standing::{Back, May, Sent};
 use crate::key::Key;
 
 /// The lines of all keys. Clones of a layer and of its services share them.
@@ -45,13 +44,13 @@ pub(super) enum Entry {
     Refuse(Held),
 }
 
-/// A call on its way; dropping it says that it was not answered.
+/// A call on its way; dropping it says that nobody waits for its answer.
 pub(super) struct Call {
     lines: Arc<Lines>,
     key: Key,
     sent: Sent,
     longest_hold: Duration,
-    told: Option<Told>,
+    back: Back,
 }
 
 /// What a call that waits is told.
@@ -83,7 +82,7 @@ impl Lines {
             key,
             sent,
             longest_hold: bounds.longest_hold,
-            told: None,
+            back: Back::Lost,
         };
         let entry = match line.may(now) {
             May::Go => Entry::Go(Some(call(line.send(now)))),
@@ -165,9 +164,9 @@ fn wake(woken: Woken) {
 }
 
 impl Call {
-    /// It was answered with this.
-    pub(super) fn answered(mut self, told: Told) {
-        self.told = Some(told);
+    /// It has come back with this.
+    pub(super) fn back(mut self, with: Back) {
+        self.back = with;
     }
 }
 
@@ -177,7 +176,7 @@ impl Drop for Call {
         let mut table = self.lines.lock();
         if let Some(line) = table.lines.get_mut(&self.key) {
             let standing = &mut line.standing;
-            standing.back(self.sent, self.told, self.longest_hold, now);
+            standing.back(self.sent, self.back, self.longest_hold, now);
         }
         let woken = table.settle_and_wake(self.key, now);
         drop(table);
@@ -204,7 +203,7 @@ impl Place {
                     key: self.key,
                     sent,
                     longest_hold: self.longest_hold,
-                    told: None,
+                    back: Back::Lost,
                 }));
             }
             Turn::Wait {

@@ -11,7 +11,7 @@ mod standing;
 mod told;
 
 pub use self::future::HeedFuture;
-pub use self::held::{Held, Reason};
+pub use self::held::{HeedError, Held, Reason};
 pub use self::host::host;
 pub use self::layer::HeedLayer;
 pub use self::service::Heed;

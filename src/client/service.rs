@@ -6,15 +6,12 @@ use http::{Request, Response};
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::HeedFuture;
-use super::future::BoxError;
 use super::lines::{Bounds, Entry, Lines};
+use super::{HeedError, HeedFuture};
 use crate::diagnostics::diagnose;
 use crate::key::{Extract, Head, Missing};
 
 /// The service that a [`HeedLayer`](super::HeedLayer) makes of another.
-///
-/// Its error is that of the inner service, boxed, or [`Held`](super::Held).
 #[derive(Clone)]
 pub struct Heed<S> {
     inner: S,
@@ -60,14 +57,13 @@ impl<S: Clone> Heed<S> {
 impl<S, B, R> Service<Request<B>> for Heed<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
-    S::Error: Into<BoxError>,
 {
     type Response = Response<R>;
-    type Error = BoxError;
+    type Error = HeedError<S::Error>;
     type Future = HeedFuture<S, Request<B>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(HeedError::Inner)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {

@@ -44,10 +44,10 @@ enum Allowance {
 }
 
 /// What was learnt since there was no call on its way.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct SinceRest {
     fewest: Option<u64>,
-    /// Calls that were not answered, and that the server may have counted all the same.
+    /// Calls whose answers nobody waited for, and that the server may have counted all the same.
     lost: u64,
 }
 
@@ -59,6 +59,16 @@ pub(super) enum May {
     NotBefore(Instant),
     /// Not before an answer, or this moment at the latest.
     NotBeforeAnswer(Instant),
+}
+
+/// How a call has come back.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Back {
+    Answered(Told),
+    /// With an error of the client's.
+    Failed,
+    /// Whoever called did not wait for the answer.
+    Lost,
 }
 
 /// A call that was sent: its number, and how many others were on their way.
@@ -91,7 +101,8 @@ impl Standing {
             Allowance::Remaining(calls) => calls > 0,
             Allowance::Unknown => false,
         };
-        if is_known || self.in_flight == 0 {
+        // What was lost may have been the last that was allowed.
+        if is_known || (self.in_flight == 0 && self.since_rest.lost == 0) {
             return May::Go;
         }
         match self.last_sent.map(|sent| sent + PACE) {
@@ -124,16 +135,28 @@ impl Standing {
         sent
     }
 
-    /// A call has come back with this, or without an answer.
-    pub(super) fn back(&mut self, call: Sent, told: Option<Told>, longest: Duration, now: Instant) {
+    /// A call has come back.
+    pub(super) fn back(&mut self, call: Sent, with: Back, longest: Duration, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        match told {
-            Some(told) => self.heed(call, told, longest, now),
-            None => self.since_rest.lost += 1,
+        match with {
+            Back::Answered(told) => self.heed(call, told, longest, now),
+            Back::Failed => self.fail(now),
+            Back::Lost => self.since_rest.lost += 1,
         }
         if self.in_flight == 0 {
             self.rest(now);
         }
+    }
+
+    /// A server that cannot be reached is no reason to queue for it: each failure lets two go.
+    fn fail(&mut self, now: Instant) {
+        let is_held = self.held_until(now).is_some();
+        self.allowance = match self.allowance {
+            Allowance::Unknown => Allowance::InFlight(2),
+            Allowance::Remaining(0) if !is_held => Allowance::InFlight(2),
+            Allowance::InFlight(most) if !is_held => Allowance::InFlight(most.saturating_add(1)),
+            known => known,
+        };
     }
 
     fn heed(&mut self, call: Sent, told: Told, longest: Duration, now: Instant) {
@@ -194,12 +217,15 @@ impl Standing {
 
     /// Nothing is on its way: what the last one left is there, and it was told as the fewest.
     fn rest(&mut self, now: Instant) {
-        let SinceRest { fewest, lost } = std::mem::take(&mut self.since_rest);
+        let SinceRest { fewest, lost } = self.since_rest;
         if let Some(fewest) = fewest
             && self.held_until(now).is_none()
             && let Allowance::Remaining(calls) = &mut self.allowance
         {
             *calls = fewest.saturating_sub(lost).max(*calls);
+            if *calls > 0 {
+                self.since_rest = SinceRest::default();
+            }
         }
     }
 }
