@@ -1,6 +1,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(all(feature = "axum", feature = "quanta", feature = "serde")),
+    not(all(
+        feature = "axum",
+        feature = "client",
+        feature = "quanta",
+        feature = "serde"
+    )),
     allow(
         rustdoc::broken_intra_doc_links,
         reason = "the documentation speaks of all features; without them some of its links lead nowhere"
@@ -39,6 +44,7 @@
 //! - [`policy`]: costs, conditions, soft limits, and requests without a key
 //! - [`response`]: what clients are told
 //! - [`service`]: the same for services that are not of HTTP
+//! - [`client`]: the outgoing side, a client that heeds the limits that it is told
 //! - [`limiter`]: the same without a service
 //! - [`clock`]: testing with a clock that stands still
 //! - [`store`]: where state lives
@@ -59,6 +65,7 @@
 //! | `axum` | yes | finds the peer's address and the matched path where axum puts them; turns on `http` |
 //! | `tracing` | yes | logs what a human should mend |
 //! | `http` | by `axum` | the layer, for any server of HTTP |
+//! | `client` | no | a layer around clients, which learns the limits of servers |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //!
@@ -108,6 +115,6 @@ pub use self::quota::Quota;
 pub use self::service::LimitLayer;
 pub use self::store::MemoryStore;
 
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(doctest, feature = "axum", feature = "client"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
