@@ -188,7 +188,7 @@ async fn who_waits_takes_nothing_of_the_inner_service() {
 fn without_a_timer_nobody_is_held_and_nothing_panics() {
     let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(5));
     let refuse = |refused: Refused| Err::<(), BoxError>(refused.into());
-    let limit = LimitLayer::new(limiter(queue), |_: &()| 0_u8, refuse);
+    let limit = LimitLayer::new(limiter(queue), |(): &()| 0_u8, refuse);
     let service = limit.layer(service_fn(async |()| Ok(())));
     let ask = || polled(service.clone().oneshot(())).poll();
     assert!(matches!(ask(), Poll::Ready(Ok(()))));
@@ -258,7 +258,7 @@ async fn an_answer_that_comes_later_is_heeded_as_one_that_is_there() {
 async fn a_store_that_cannot_decide_is_told_apart_from_a_limit() {
     let limiter = Limiter::builder().policy(hourly(1)).store(LaterStore(None));
     let refuse = |refused: Refused| Err::<(), BoxError>(refused.into());
-    let limit = LimitLayer::new(limiter.build().unwrap(), |_: &()| 0_u8, refuse);
+    let limit = LimitLayer::new(limiter.build().unwrap(), |(): &()| 0_u8, refuse);
     let service = limit.layer(service_fn(async |()| Ok(())));
     let error = service.oneshot(()).await.unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(Refused::Store(_))));

@@ -8,10 +8,9 @@ use tower_service::Service;
 
 use super::Refused;
 use super::layer::Rules;
-use super::turn::Turn;
+use super::turn::{NoTimer, Turn};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
-use crate::limiter::Charges;
 use crate::store::{Charge, answered};
 
 type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
@@ -40,7 +39,7 @@ pub(super) fn rule<Q, T, E>(
         Ok(outcomes) => match Turn::of(charges, &outcomes, &rules.limiter) {
             Ok(None) => return Ruling::Pass,
             Ok(Some(turn)) => return Ruling::Hold(turn),
-            Err(refused) => refused,
+            Err(NoTimer) => Refused::NoTimer,
         },
     };
     Ruling::Refuse(rules.refuse(refused))
@@ -68,7 +67,8 @@ pin_project! {
     {
         Asking {
             answer: Answer,
-            charges: Charges,
+            // Not inline, since most futures never wait and all would be as large as this.
+            charges: Vec<Charge>,
             rules: Arc<Rules<Q, S::Response, S::Error>>,
             held: Option<Box<(S, Q)>>,
         },
@@ -90,7 +90,7 @@ pin_project! {
 impl<S: Service<Q>, Q> LimitFuture<S, Q> {
     pub(super) fn asking(
         answer: Answer,
-        charges: Charges,
+        charges: &[Charge],
         rules: Arc<Rules<Q, S::Response, S::Error>>,
         ready_inner: S,
         request: Q,
@@ -99,7 +99,7 @@ impl<S: Service<Q>, Q> LimitFuture<S, Q> {
         Self {
             state: State::Asking {
                 answer,
-                charges,
+                charges: charges.to_vec(),
                 rules,
                 held,
             },

@@ -22,10 +22,13 @@ pub struct LimitLayer<Q, T, E> {
     rules: Rules<Q, T, E>,
 }
 
+/// A closure that reads something of a request.
+type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
+
 pub(super) struct Rules<Q, T, E> {
     pub(super) limiter: Limiter<dyn Ledger>,
-    key: Arc<dyn Fn(&Q) -> Key + Send + Sync>,
-    cost: Option<Arc<dyn Fn(&Q) -> u32 + Send + Sync>>,
+    key: Reader<Q, Key>,
+    cost: Option<Reader<Q, u32>>,
     refuse: Arc<dyn Fn(Refused) -> Result<T, E> + Send + Sync>,
 }
 

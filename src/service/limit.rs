@@ -75,7 +75,7 @@ where
                 let not_ready_inner = self.inner.clone();
                 let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
                 let rules = Arc::clone(&self.rules);
-                return LimitFuture::asking(answer, charges, rules, ready_inner, request);
+                return LimitFuture::asking(answer, &charges, rules, ready_inner, request);
             }
         };
         match ruling {

@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
-use super::Refused;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::limiter::Limiter;
@@ -21,6 +20,9 @@ pub(super) struct Turn {
     limiter: Limiter<dyn Ledger>,
 }
 
+/// There is nothing that would wake a request when it is due.
+pub(super) struct NoTimer;
+
 /// A time that the platform cannot hold is as good as this.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
@@ -30,7 +32,7 @@ impl Turn {
         charges: &[Charge],
         outcomes: &Outcomes,
         limiter: &Limiter<dyn Ledger>,
-    ) -> Result<Option<Self>, Refused> {
+    ) -> Result<Option<Self>, NoTimer> {
         let delay = outcomes.delay();
         if delay == Micros::ZERO {
             return Ok(None);
@@ -41,7 +43,7 @@ impl Turn {
             limiter: limiter.clone(),
             timer: match Handle::try_current() {
                 Ok(_) => Box::pin(sleep(delay.to_duration().min(FOR_EVER))),
-                Err(_) => return Err(Refused::NoTimer),
+                Err(_) => return Err(NoTimer),
             },
         };
         let held = outcomes

@@ -30,7 +30,7 @@ async fn three_seconds_of_load_meet_no_more_than_one_refusal_for_each_limit_reac
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    let server = tokio::spawn(async { axum::serve(listener, app).await });
+    let serving = tokio::spawn(async { axum::serve(listener, app).await });
 
     let seen = Arc::new(Seen::default());
     let count = Arc::clone(&seen);
@@ -54,7 +54,7 @@ async fn three_seconds_of_load_meet_no_more_than_one_refusal_for_each_limit_reac
         });
     }
     calls.join_all().await;
-    server.abort();
+    serving.abort();
     let [served, refused, reached] = seen.numbers();
     assert!(served >= 10, "{served}");
     assert!(refused <= reached, "{refused} of {reached}");

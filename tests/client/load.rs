@@ -62,10 +62,10 @@ impl Seen {
 const WAY: u64 = 40;
 
 /// The same numbers each time, up to `most`.
-fn noise(seed: &AtomicU64, most: u64) -> Duration {
-    let next = |seed: u64| seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-    let seed = seed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |seed| Some(next(seed)));
-    Duration::from_millis((seed.unwrap() >> 33) % (most + 1))
+fn noise(dice: &AtomicU64, most: u64) -> Duration {
+    let next = |dice: u64| dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    let dice = dice.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |dice| Some(next(dice)));
+    Duration::from_millis((dice.unwrap() >> 33) % (most + 1))
 }
 
 /// So many callers against a server with this limit, whose handler takes up to so many milliseconds;
@@ -75,11 +75,11 @@ async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64;
     let layer = limit.store(MemoryStore::new().clock(clock.clone()));
     let layer = layer.build().unwrap();
     let seen = Arc::new(Seen::default());
-    let seed = Arc::new(AtomicU64::new(7));
+    let dice = Arc::new(AtomicU64::new(7));
     let handle = {
-        let seed = Arc::clone(&seed);
+        let dice = Arc::clone(&dice);
         service_fn(move |_: Request<Empty<Bytes>>| {
-            let time = noise(&seed, handler);
+            let time = noise(&dice, handler);
             async move {
                 sleep(time).await;
                 Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new()))
@@ -90,7 +90,7 @@ async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64;
     let server = {
         let seen = Arc::clone(&seen);
         service_fn(move |request: Request<Empty<Bytes>>| {
-            let [there, back] = [(); 2].map(|()| noise(&seed, WAY));
+            let [there, back] = [(); 2].map(|()| noise(&dice, WAY));
             let (limited, seen, clock) = (limited.clone(), Arc::clone(&seen), clock.clone());
             async move {
                 sleep(there).await;
@@ -158,7 +158,7 @@ async fn no_algorithm_refuses_more_than_one_for_each_time_that_its_limit_is_reac
             Dialect::XRateLimit(Reset::EpochSeconds),
             Dialect::XRateLimit(Reset::DeltaSeconds),
         ] {
-            let layer = limit(algorithm.clone(), dialect);
+            let layer = limit(algorithm, dialect);
             let [served, refused, reached] = load(layer, 50, 0).await;
             println!("{algorithm} {dialect:?}: {served} {refused} {reached}");
             assert!(
