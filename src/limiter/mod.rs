@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 pub use self::inspection::Inspection;
 
 use crate::algorithm::Algorithm;
-#[cfg(feature = "http")]
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
@@ -116,7 +115,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    fn charges(&self, key: Key, cost: u32) -> Charges {
+    pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
         let mut charges = Charges::new();
         for &(policy, is_soft) in &self.policies.limited {
             charges.push(Charge {
@@ -171,7 +170,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Gives back the last place in a queue, whose request was to leave then and has gone away.
     /// Nobody waits for it.
-    #[cfg(feature = "http")]
     pub(crate) fn give_back(&self, charge: &Charge, departure: Micros) {
         settle(self.ledger.give_back(charge, departure));
     }
@@ -206,7 +204,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.charge(&free)
     }
 
-    #[cfg(feature = "http")]
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -252,6 +249,13 @@ impl<L: Ledger> Limiter<L> {
             policies: self.policies,
             ledger: self.ledger,
         }
+    }
+}
+
+/// [`Limiter::erased`].
+impl<L: Ledger> From<Limiter<L>> for Limiter<dyn Ledger> {
+    fn from(limiter: Limiter<L>) -> Self {
+        limiter.erased()
     }
 }
 
