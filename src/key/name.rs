@@ -112,8 +112,15 @@ impl KeyName {
         self.write_str("t:")?;
         for &byte in text {
             match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => self.append(&[byte]),
-                b'.' | b'_' | b':' | b'/' | b'@' | b'-' => self.append(&[byte]),
+                b'A'..=b'Z'
+                | b'a'..=b'z'
+                | b'0'..=b'9'
+                | b'.'
+                | b'_'
+                | b':'
+                | b'/'
+                | b'@'
+                | b'-' => self.append(&[byte]),
                 _ => self.append(&[b'%', hex(byte >> 4), hex(byte & 15)]),
             }?;
         }

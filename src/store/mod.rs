@@ -16,6 +16,8 @@ use std::fmt;
 
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 pub use self::reply::Reply;
+#[cfg(feature = "testing")]
+pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::answered;

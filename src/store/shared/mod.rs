@@ -8,6 +8,8 @@ mod rule;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "testing")]
+pub(crate) use self::change::Meanwhile;
 pub use self::change::{Change, Changed, Write};
 pub use self::ledger::SharedLedger;
 
@@ -103,6 +105,16 @@ pub trait Items: fmt::Debug + Send + Sync + 'static {
     /// [`Unsupported`](crate::error::StoreErrorKind::Unsupported) error.
     fn at_once(&self) -> usize {
         usize::MAX
+    }
+}
+
+impl<I: Items + ?Sized> Items for Arc<I> {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        (**self).update(change)
+    }
+
+    fn at_once(&self) -> usize {
+        (**self).at_once()
     }
 }
 
