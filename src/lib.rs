@@ -60,6 +60,7 @@
 //! | `http` | by `axum` | the layer, for any server of HTTP |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `testing` | no | tells whether a [store of your own](store::Items) is right: see `testing` |
 //!
 //! Without any, there is the [`Limiter`] with its algorithms and its store.
 
@@ -80,6 +81,8 @@ pub mod middleware;
 mod observe;
 #[cfg(feature = "http")]
 pub mod response;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
@@ -100,7 +103,7 @@ pub use self::limiter::Limiter;
 pub use self::middleware::{RateLimit, RateLimitLayer};
 pub use self::policy::Policy;
 pub use self::quota::Quota;
-pub use self::store::MemoryStore;
+pub use self::store::{MemoryStore, SharedStore};
 
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]

@@ -19,6 +19,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("limiter", 5, &[]),
     ("response", 6, &[]),
     ("middleware", 7, &[]),
+    ("testing", 7, &[]),
 ];
 
 #[test]
