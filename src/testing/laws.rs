@@ -20,7 +20,7 @@ const HOUR: Micros = Micros::from_secs(3_600);
 
 /// Every algorithm, and numbers at both ends.
 fn algorithms() -> Vec<Algorithm> {
-    let mut all: Vec<Algorithm> = vec![
+    vec![
         FixedWindow::per_day(5).into(),
         AnchoredWindow::per_day(5).into(),
         SlidingLog::per_day(5).into(),
@@ -34,9 +34,7 @@ fn algorithms() -> Vec<Algorithm> {
         FixedWindow::per_day(0).into(),
         FixedWindow::per_day(u32::MAX).into(),
         Gcra::per_day(999_983).into(),
-    ];
-    all.dedup();
-    all
+    ]
 }
 
 pub(super) const DECIDES: &str = "every algorithm decides as its step does";

@@ -73,7 +73,8 @@ use crate::policy::{Policy, check_names};
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
 ///   binary collation.
 /// - **A value** has 9 bytes, and 20 and up to 24 more for each policy of the key; a sliding log has 16 more
-///   for each moment that it remembers, and sliding slots 8 for each slot.
+///   for each moment that it remembers, and sliding slots 8 for each slot. Of one that is too long for the
+///   place, writing fails; cut short, it is damaged.
 /// - **Expiry** saves room and decides nothing: an item that has outlived its time to live is read as the
 ///   new one that it is. One that is forgotten before counts as new, and lets more through.
 /// - **Damage**: bytes that no store of this version writes are a
