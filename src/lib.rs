@@ -70,6 +70,7 @@
 //! | `client` | no | a layer around clients, which learns the limits of servers |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `testing` | no | tells whether a [store of your own](store::Items) is right: see `testing` |
 //!
 //! Without any, there is the [`Limiter`] with its algorithms and its store, and the
 //! [`LimitLayer`] for services of any kind.
@@ -94,6 +95,8 @@ pub mod middleware;
 mod observe;
 #[cfg(feature = "http")]
 pub mod response;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
@@ -115,9 +118,9 @@ pub use self::middleware::{RateLimit, RateLimitLayer};
 pub use self::policy::Policy;
 pub use self::quota::Quota;
 pub use self::service::LimitLayer;
-pub use self::store::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::store::RedisStore;
+pub use self::store::{MemoryStore, SharedStore};
 
 #[cfg(all(doctest, feature = "axum", feature = "client", feature = "tonic"))]
 #[doc = include_str!("../README.md")]

@@ -21,6 +21,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("middleware", 7, &[]),
     ("service", 7, &[]),
     ("client", 7, &[]),
+    ("testing", 7, &[]),
 ];
 
 #[test]

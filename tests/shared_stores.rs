@@ -11,7 +11,9 @@ use tower_ratelimit::key::{IntoKey, Key, Secret};
 use tower_ratelimit::store::{
     Change, Changed, Charge, Items, Ledger, Reply, SharedLedger, SharedStore, Store,
 };
-use tower_ratelimit::{FixedWindow, Limiter, ManualClock, Micros, Policy, StoreError, TokenBucket};
+use tower_ratelimit::{
+    FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, Policy, StoreError, TokenBucket,
+};
 
 use support::items::Map;
 
@@ -285,4 +287,40 @@ async fn law_5_the_time_to_live_is_the_reset_rounded_up() {
     assert_eq!(passed(&one).await, 334_000);
     let both = limiter(vec![bucket, window]);
     assert_eq!(passed(&both).await, 60_000_000 - 334_000);
+}
+
+/// A request that goes away gives its turn back, if it was the last.
+#[tokio::test]
+async fn a_turn_in_a_queue_is_given_back() {
+    let map = map();
+    let queue = Policy::new("queue", LeakyQueue::per_second(1).places(2));
+    let ledger = SharedStore::new(map.clone()).open(&[queue]).unwrap();
+    let charge = Charge::new(0, "ann".into_key(), 1);
+    let delay = async || {
+        let told = ledger.charge(&[charge]).wait().await.unwrap();
+        told.iter().next().unwrap().1.delay()
+    };
+    let second = Duration::from_secs(1);
+    assert_eq!([delay().await, delay().await], [Duration::ZERO, second]);
+    let departure = Micros::new(map.clock.now().get() + 1_000_000);
+    ledger.give_back(&charge, departure).wait().await.unwrap();
+    assert_eq!([delay().await, delay().await], [second, 2 * second]);
+    // Somebody is behind it.
+    ledger.give_back(&charge, departure).wait().await.unwrap();
+    assert!(!ledger.charge(&[charge]).wait().await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_nothing() {
+    let map = map();
+    let ledger = SharedStore::new(map.clone()).open(&[daily(5)]).unwrap();
+    let key = "ann".into_key();
+    let charges = [Charge::new(0, key, 1), Charge::new(7, key, 1)];
+    let error = ledger.charge(&charges).wait().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
+    assert!(map.items().is_empty());
+    let error = SharedStore::new(map)
+        .open(&[daily(1), daily(2)])
+        .unwrap_err();
+    assert_eq!(error.field(), "name");
 }

@@ -20,6 +20,8 @@ pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
+#[cfg(feature = "testing")]
+pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::answered;

@@ -18,7 +18,13 @@ pub struct Change {
     pub(super) names: Vec<String>,
     pub(super) parts: SmallVec<[Part; 8]>,
     pub(super) verb: Verb,
+    #[cfg(feature = "testing")]
+    pub(super) meanwhile: Option<Meanwhile>,
 }
+
+/// Done whenever the items have been read; it is told which of them are there.
+#[cfg(feature = "testing")]
+pub(crate) type Meanwhile = std::sync::Arc<dyn Fn(&[bool]) + Send + Sync>;
 
 /// One policy's part of a change.
 #[derive(Clone, Debug)]
@@ -80,6 +86,16 @@ struct Block {
 }
 
 impl Change {
+    pub(super) fn new(names: Vec<String>, parts: SmallVec<[Part; 8]>, verb: Verb) -> Self {
+        Self {
+            names,
+            parts,
+            verb,
+            #[cfg(feature = "testing")]
+            meanwhile: None,
+        }
+    }
+
     /// The names of the items that it reads, in ascending order, none twice.
     ///
     /// A name has at most 128 characters, letters and digits of ASCII and `.`, `_`, `:`, `/`, `@`, `-`,
@@ -95,6 +111,8 @@ impl Change {
     /// `now` is the time of the whole store if it has one, so that all nodes agree; else that of this
     /// process.
     pub fn apply<V: AsRef<[u8]>>(&self, now: Micros, found: &[Option<V>]) -> Changed {
+        #[cfg(feature = "testing")]
+        self.do_meanwhile(found);
         let mut before: SmallVec<[Option<Item>; 2]> = SmallVec::new();
         for (place, name) in self.names.iter().enumerate() {
             let value = found.get(place).and_then(Option::as_ref);
@@ -127,6 +145,20 @@ impl Change {
                 .collect(),
             answer: Ok(outcomes),
         }
+    }
+
+    #[cfg(feature = "testing")]
+    fn do_meanwhile<V>(&self, found: &[Option<V>]) {
+        if let Some(meanwhile) = &self.meanwhile {
+            let are_there: Vec<_> = found.iter().map(Option::is_some).collect();
+            meanwhile(&are_there);
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn meanwhile(mut self, meanwhile: Meanwhile) -> Self {
+        self.meanwhile = Some(meanwhile);
+        self
     }
 
     fn decide(&self, items: &mut [Item], now: Micros, outcomes: &mut Outcomes) {

@@ -92,26 +92,23 @@ impl<I: Items> SharedLedger<I> {
                 is_soft: charge.is_soft,
             });
         }
-        Ok(Change { names, parts, verb })
+        Ok(Change::new(names, parts, verb))
     }
 }
 
 impl Change {
     /// The same, as a change for each item.
     fn one_by_one(self) -> impl Iterator<Item = Self> {
-        let Self { names, parts, verb } = self;
+        let Self {
+            names, parts, verb, ..
+        } = self;
         names.into_iter().enumerate().map(move |(item, name)| {
             let parts = parts.iter().filter(|part| part.item == item);
-            Self {
-                names: vec![name],
-                parts: parts
-                    .map(|part| Part {
-                        item: 0,
-                        ..part.clone()
-                    })
-                    .collect(),
-                verb,
-            }
+            let parts = parts.map(|part| Part {
+                item: 0,
+                ..part.clone()
+            });
+            Self::new(vec![name], parts.collect(), verb)
         })
     }
 }
@@ -177,5 +174,49 @@ impl<I: fmt::Debug> fmt::Debug for SharedLedger<I> {
         f.debug_struct("SharedLedger")
             .field("items", &self.items)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, Gcra, SlidingSlots};
+
+    fn tags(name: &str, algorithm: impl Into<Algorithm>) -> (u64, u64) {
+        let Tags { state, block } = Tags::of(&Policy::new(name, algorithm));
+        (state, block)
+    }
+
+    /// Nodes of different versions share a store.
+    #[test]
+    fn tags_stay_the_same_from_version_to_version() {
+        let by_hand = |text: &str| {
+            let digest: [u8; 32] = Sha256::digest(text).into();
+            digest[..8]
+                .iter()
+                .fold(0, |tag, byte| tag << 8 | u64::from(*byte))
+        };
+        let window = FixedWindow::per_minute(5);
+        let state = by_hand("state fixed-window 60000000 0 a b");
+        assert_eq!(tags("a b", window), (state, by_hand("block a b")));
+    }
+
+    #[test]
+    fn a_state_is_the_names_and_the_periods_and_a_block_the_names_alone() {
+        let window = FixedWindow::per_minute(5);
+        let (state, block) = tags("a", window);
+        assert_eq!(tags("a", FixedWindow::per_minute(6)), (state, block));
+        assert_ne!(state, block);
+        for other in [
+            Algorithm::from(FixedWindow::per_hour(5)),
+            Gcra::per_minute(5).into(),
+            SlidingSlots::per_minute(5).into(),
+        ] {
+            let (others, same) = tags("a", other);
+            assert_ne!(others, state);
+            assert_eq!(same, block);
+        }
+        let (others, another) = tags("b", window);
+        assert!(others != state && another != block);
     }
 }

@@ -8,6 +8,8 @@ mod rule;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "testing")]
+pub(crate) use self::change::Meanwhile;
 pub use self::change::{Change, Changed, Write};
 pub use self::ledger::SharedLedger;
 
@@ -71,7 +73,8 @@ use crate::policy::{Policy, check_names};
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
 ///   binary collation.
 /// - **A value** has 9 bytes, and 20 and up to 24 more for each policy of the key; a sliding log has 16 more
-///   for each moment that it remembers, and sliding slots 8 for each slot.
+///   for each moment that it remembers, and sliding slots 8 for each slot. Of one that is too long for the
+///   place, writing fails; cut short, it is damaged.
 /// - **Expiry** saves room and decides nothing: an item that has outlived its time to live is read as the
 ///   new one that it is. One that is forgotten before counts as new, and lets more through.
 /// - **Damage**: bytes that no store of this version writes are a
@@ -103,6 +106,16 @@ pub trait Items: fmt::Debug + Send + Sync + 'static {
     /// [`Unsupported`](crate::error::StoreErrorKind::Unsupported) error.
     fn at_once(&self) -> usize {
         usize::MAX
+    }
+}
+
+impl<I: Items + ?Sized> Items for Arc<I> {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        (**self).update(change)
+    }
+
+    fn at_once(&self) -> usize {
+        (**self).at_once()
     }
 }
 
