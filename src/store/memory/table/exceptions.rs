@@ -53,10 +53,16 @@ impl Exceptions {
     }
 
     /// Where this key stands, if it is one of them.
+    #[inline]
     pub(super) fn find(&self, fingerprint: u64) -> Option<usize> {
         if !self.are_any() {
             return None;
         }
+        self.look_up(fingerprint)
+    }
+
+    #[cold]
+    fn look_up(&self, fingerprint: u64) -> Option<usize> {
         self.read().by_fingerprint.get(&fingerprint).copied()
     }
 
@@ -179,6 +185,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Looks at a key if it is one of these.
+    #[inline]
     pub(in crate::store::memory) fn glance_beside(&self, ask: Ask) -> Option<Glance> {
         let place = self.exceptions.find(ask.fingerprint)?;
         let exception = self.exceptions.at(place);
