@@ -30,21 +30,14 @@ macro_rules! mount {
                 crate::mount::tests! { stepping_back, crate::support::driver::Memory:
                     blocks::law_8_no_wait_is_longer_than_the_block
                 }
-                crate::mount::tests_of_another_limit! {
-                    steadily_with_another:
-                    overriding::an_overridden_key_goes_by_its_own_limit
-                    overriding::law_8_the_limit_of_a_key_is_a_change_of_quota
-                }
-                crate::mount::tests_of_another_limit! {
-                    changing:
-                    overriding::law_8_no_wait_is_longer_than_the_longest_of_both
-                }
+                crate::mount::laws_of_another_limit!(crate::support::driver::Memory);
             }
 
             #[cfg(all(feature = "redis", feature = "testing"))]
             mod redis {
                 crate::mount::laws!(crate::redis::Redis);
                 crate::mount::laws_of_a_store!(crate::redis::Redis);
+                crate::mount::laws_of_another_limit!(crate::redis::Redis);
                 crate::mount::tests! { stepping_back, crate::redis::Redis:
                     blocks::law_8_no_wait_is_longer_than_the_block
                 }
@@ -135,14 +128,34 @@ macro_rules! laws_of_a_store {
 }
 pub(crate) use laws_of_a_store;
 
+/// Mounts the laws about a limit of a key's own.
+macro_rules! laws_of_another_limit {
+    ($driver:ty) => {
+        crate::mount::tests_of_another_limit! { steadily_with_another, $driver:
+            overriding::an_overridden_key_goes_by_its_own_limit
+            overriding::law_8_the_limit_of_a_key_is_a_change_of_quota
+        }
+        crate::mount::tests_of_another_limit! { changing, $driver:
+            overriding::law_8_no_wait_is_longer_than_the_longest_of_both
+        }
+    };
+}
+pub(crate) use laws_of_another_limit;
+
 /// Mounts laws about two subjects that differ in their limit.
 macro_rules! tests_of_another_limit {
-    ($cases:ident: $($room:ident::$law:ident)+) => {$(
+    ($cases:ident, $driver:ty: $($room:ident::$law:ident)+) => {$(
         #[test]
         fn $law() {
-            crate::property::check(super::SEEDS, crate::case::$cases(), &|(case, another)| {
+            use crate::support::driver::Driver;
+
+            let (price, cases) = (<$driver>::PRICE, crate::case::$cases());
+            crate::property::check_at(super::SEEDS, price, cases, &|(case, another)| {
                 let subjects = [&case.numbers, another].map(super::subject);
-                crate::$room::$law(&subjects, case)
+                if !subjects.iter().all(|subject| <$driver>::takes(&subject.algorithm)) {
+                    return Ok(());
+                }
+                crate::$room::$law::<$driver>(&subjects, case)
             });
         }
     )+};

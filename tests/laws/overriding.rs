@@ -6,14 +6,14 @@ use tower_ratelimit::Algorithm;
 use crate::case::{Asked, Case};
 use crate::laws::{Holds, remaining_is_tight};
 use crate::subject::Subject;
-use crate::support::driver::{Driver, Memory, Step, micros};
+use crate::support::driver::{Driver, Overriding, Step, micros};
 
 /// Whose limit it is, and when it ends.
 type Own = Option<u64>;
 
 /// Changes the limit, or ends that, before every third request.
-fn now_and_then(
-    driver: &mut Memory,
+fn now_and_then<D: Overriding>(
+    driver: &mut D,
     own: &mut Own,
     number: u32,
     at: u64,
@@ -71,12 +71,12 @@ impl Reference {
 }
 
 /// All verbs, as the pure step has them.
-pub(crate) fn an_overridden_key_goes_by_its_own_limit(
+pub(crate) fn an_overridden_key_goes_by_its_own_limit<D: Overriding>(
     subjects: &[Subject; 2],
     case: &Case,
 ) -> Holds {
     let limits = [subjects[0].algorithm, subjects[1].algorithm];
-    let mut driver = Memory::new(limits[0]);
+    let mut driver = D::new(limits[0]);
     let mut reference = Reference::new(limits);
     let mut own = None;
     let mut walk = case.walk();
@@ -114,7 +114,7 @@ pub(crate) fn an_overridden_key_goes_by_its_own_limit(
 
 /// The model with its limit swapped: all but the rate of a bucket, a part of a request of which is
 /// not the same part of another's.
-pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota(
+pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota<D: Overriding>(
     subjects: &[Subject; 2],
     case: &Case,
 ) -> Holds {
@@ -125,7 +125,7 @@ pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota(
     if is_bucket {
         return Ok(());
     }
-    let mut driver = Memory::new(limits[0]);
+    let mut driver = D::new(limits[0]);
     let mut model = subjects[0].model();
     let (mut own, mut is_own) = (None, false);
     let mut walk = case.walk();
@@ -153,14 +153,14 @@ pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota(
 
 /// However the clock steps, and whenever a limit changes: laws 2 and 3 hold under that of the
 /// moment, and nobody waits for longer than the longest wait of either.
-pub(crate) fn law_8_no_wait_is_longer_than_the_longest_of_both(
+pub(crate) fn law_8_no_wait_is_longer_than_the_longest_of_both<D: Overriding>(
     subjects: &[Subject; 2],
     case: &Case,
 ) -> Holds {
     let limits = [subjects[0].algorithm, subjects[1].algorithm];
     let longest = limits.map(|limit| limit.longest_wait().map_or(0, micros));
     let longest = longest[0].max(longest[1]);
-    let mut driver = Memory::new(limits[0]);
+    let mut driver = D::new(limits[0]);
     let mut own = None;
     let mut walk = case.walk();
     for number in 0.. {

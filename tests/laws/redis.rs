@@ -12,7 +12,7 @@ use tower_ratelimit::{Algorithm, Limiter, ManualClock, Micros, Policy, RedisStor
 use crate::case::Case;
 use crate::laws::Holds;
 use crate::subject::Subject;
-use crate::support::driver::{Blocking, Driver, Seen};
+use crate::support::driver::{Blocking, Driver, Overriding, Seen};
 use crate::support::redis::Server;
 
 thread_local! {
@@ -153,6 +153,23 @@ impl Driver for Redis {
         };
         let (): () = Self::command("COPY", &[&self.name(), &fork.name()]);
         fork
+    }
+}
+
+impl Overriding for Redis {
+    fn override_limit(&mut self, at: u64, limit: Algorithm, length: u64) {
+        let length = Duration::from_micros(length);
+        self.ask(at, |limiter| {
+            let overridden = limiter.override_limit("0", self.key, limit, length);
+            overridden.expect("it differs in its limit alone")
+        });
+    }
+
+    fn end_override(&mut self, at: u64) {
+        self.ask(at, |limiter| {
+            let ended = limiter.end_override("0", self.key);
+            ended.expect("there is such a policy")
+        });
     }
 }
 

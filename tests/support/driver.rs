@@ -155,13 +155,20 @@ impl Blocking for Memory {
     }
 }
 
-impl Memory {
+/// A driver that can give the key a limit of its own.
+pub(crate) trait Overriding: Driver {
     /// Lets the key have another limit for so many microseconds.
-    pub(crate) fn override_limit(&mut self, at: u64, limit: Algorithm, length: u64) {
+    fn override_limit(&mut self, at: u64, limit: Algorithm, length: u64);
+
+    fn end_override(&mut self, at: u64);
+}
+
+impl Overriding for Memory {
+    fn override_limit(&mut self, at: u64, limit: Algorithm, length: u64) {
         self.0.live(at, Verb::Override(limit, length));
     }
 
-    pub(crate) fn end_override(&mut self, at: u64) {
+    fn end_override(&mut self, at: u64) {
         self.0.live(at, Verb::EndOverride);
     }
 }

@@ -1,5 +1,5 @@
 -- The rule of `step.rs`, function by function. A log is long, so it is read where it lies, by bisection,
--- and changed at its ends: a list of the block, what had been admitted in all before the first entry, and then for
+-- and changed at its ends: a list of the marks, what had been admitted in all before the first entry, and then for
 -- each entry its time and what had been admitted in all with it.
 --
 -- Kept is how much of the list counts, from after `first` to `last`, and what comes behind it: `tail`.
@@ -15,7 +15,7 @@ function sliding_log.load(key)
   kept.before = tonumber(head[2])
   kept.last = redis.call('LLEN', key) / 2 - 1
   kept.stored = kept.last
-  return kept, head[1] ~= '' and block_of(head[1]) or nil, ''
+  return kept, head[1] ~= '' and marks_of(head[1]) or nil, ''
 end
 
 -- The time of an entry, and the total with it.
@@ -133,9 +133,9 @@ function sliding_log.reset_after(kept, now, _, period)
   return math.max(at + period - now, 0)
 end
 
-function sliding_log.save(kept, key, block, ttl)
+function sliding_log.save(kept, key, marks, ttl)
   if not kept.stored then
-    redis.call('RPUSH', key, block, kept.before)
+    redis.call('RPUSH', key, marks, kept.before)
   else
     if kept.last < kept.stored then
       redis.call('LTRIM', key, 0, 1 + 2 * kept.last)
@@ -143,9 +143,9 @@ function sliding_log.save(kept, key, block, ttl)
     if kept.first > 0 then
       local before = sliding_log.total(kept, kept.first)
       redis.call('LTRIM', key, 2 + 2 * kept.first, -1)
-      redis.call('LPUSH', key, before, block)
+      redis.call('LPUSH', key, before, marks)
     else
-      redis.call('LSET', key, 0, block)
+      redis.call('LSET', key, 0, marks)
     end
   end
   if kept.tail then

@@ -1,14 +1,21 @@
 -- Changes what is kept of keys, whatever they ask for. KEYS: their states. ARGV: the time, or nothing; the
--- verb; then for each key its rule, how much, a moment, and four numbers of the rule, the limit first.
+-- verb; then for each key its rule, how much, a moment, and four numbers of the rule, the limit first; and
+-- last, for a key that gets a limit of its own, the four numbers of that.
 local now, shortest = moment(ARGV[1])
 local verb = ARGV[2]
 
 for index = 1, #KEYS do
   local at = 7 * index - 4
   local key, rule, amount, departure = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
-  local limit, a, b, c = ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0
-  local kept, block, found = (rule.load or load)(key)
-  kept = found and rule.moved_back(kept, now, limit, a, b, c) or kept
+  local policys = {ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
+  local limit, a, b, c = unpack(policys)
+  local kept, marks, found = (rule.load or load)(key)
+  marks = marks or {}
+  if found then
+    local _
+    kept, _, _, limit, a, b, c = heed(rule, kept, marks, now, false, limit, a, b, c)
+    kept = rule.moved_back(kept, now, limit, a, b, c) or kept
+  end
   local changes = true
   if verb == 'refund' then
     rule.refund(kept, now, amount, limit, a, b, c)
@@ -20,16 +27,27 @@ for index = 1, #KEYS do
     end
   elseif verb == 'give back' and rule.give_back then
     rule.give_back(kept, now, amount, departure, limit, a, b, c)
-  elseif verb == 'block' and not (block and left({block[1], block[2]}, now) >= amount) then
-    block = {now, now + amount}
+  elseif verb == 'block' and not (marks.block and left(marks.block, now) >= amount) then
+    marks.block = {now, now + amount}
   elseif verb == 'unblock' then
-    block = nil
+    marks.block = nil
+  elseif verb == 'override' then
+    kept = under_another(rule, kept, now, limit, a, b, c)
+    local last = #ARGV
+    limit, a, b, c = ARGV[last - 3] + 0, ARGV[last - 2] + 0, ARGV[last - 1] + 0, ARGV[last] + 0
+    kept = under_another(rule, kept, now, limit, a, b, c)
+    marks.own = {now, now + amount, limit, a, b, c, policys = policys}
+  elseif verb == 'end override' and marks.own then
+    kept = under_another(rule, kept, now, limit, a, b, c)
+    limit, a, b, c = unpack(policys)
+    kept = under_another(rule, kept, now, limit, a, b, c)
+    marks.own = nil
   elseif verb == 'reset' then
     redis.call('DEL', key)
     kept, found = (rule.load or load)(key), nil
   end
-  if changes and (found or block) then
-    save(rule, key, kept, not rule.save and told(kept), block, now, shortest, limit, a, b, c)
+  if changes and (found or marks.block or marks.own) then
+    save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, limit, a, b, c)
   end
 end
 return now

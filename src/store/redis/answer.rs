@@ -24,6 +24,8 @@ struct Told {
     fits: bool,
     /// How long the key is blocked yet.
     blocked: Micros,
+    /// The numbers of the limit that the key has of its own.
+    own: Option<[u64; 4]>,
     state: State,
 }
 
@@ -53,11 +55,13 @@ impl Answer {
             };
             let mut each = SmallVec::new();
             for (&charge, [fits, blocked, state]) in charges.iter().zip(told) {
+                let (own, state) = state_of(state)?;
                 each.push(Told {
                     charge,
                     fits: number(fits)? == 1,
                     blocked: Micros::new(number(blocked)?),
-                    state: words(state)?,
+                    own,
+                    state,
                 });
             }
             let at = Micros::new(number(at)?);
@@ -104,7 +108,16 @@ impl Answer {
                 continue;
             };
             let state = told.state.clone();
-            let outcome = counted.algorithm.outcome(state, at, cost, told.fits);
+            let own = told
+                .own
+                .and_then(|numbers| counted.algorithm.with_numbers(numbers));
+            let outcome = match own {
+                None => counted.algorithm.outcome(state, at, cost, told.fits),
+                Some(own) => {
+                    let outcome = own.outcome(state, at, cost, told.fits);
+                    outcome.overridden(own.period())
+                }
+            };
             let blocked = told.blocked.saturating_sub(later);
             outcomes.push(
                 policy,
@@ -126,18 +139,29 @@ fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// Words in decimal, with spaces between them.
-fn words(value: &Value) -> Option<State> {
+/// The numbers of a limit of its own, if there are any, and the state: words in decimal.
+fn state_of(value: &Value) -> Option<(Option<[u64; 4]>, State)> {
     let Value::BulkString(text) = value else {
         return None;
     };
-    let mut words: SmallVec<[u64; 16]> = SmallVec::new();
-    for word in str::from_utf8(text).ok()?.split_ascii_whitespace() {
-        words.push(word.parse().ok()?);
-    }
-    Some(if words.iter().all(|word| *word == 0) {
+    let text = str::from_utf8(text).ok()?;
+    let (own, text) = match text.strip_prefix('=') {
+        None => (None, text),
+        Some(marked) => {
+            let (own, text) = marked.split_once(';')?;
+            (Some(<[u64; 4]>::try_from(&*words(own)?).ok()?), text)
+        }
+    };
+    let words = words(text)?;
+    let state = if words.iter().all(|word| *word == 0) {
         State::NEW
     } else {
         State::from_words(&words)
-    })
+    };
+    Some((own, state))
+}
+
+fn words(text: &str) -> Option<SmallVec<[u64; 16]>> {
+    let words = text.split_ascii_whitespace();
+    words.map(|word| word.parse().ok()).collect()
 }

@@ -14,7 +14,7 @@ use crate::algorithm::{Algorithm, Lua};
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
 use crate::store::{Charge, Ledger, Reply};
 
@@ -58,6 +58,9 @@ enum Amendment {
     Block(Micros),
     Unblock,
     GiveBack(Micros),
+    /// The numbers, and for how long.
+    Override([u64; 4], Micros),
+    EndOverride,
 }
 
 pub(super) type Charges = SmallVec<[Charge; 4]>;
@@ -146,15 +149,24 @@ impl Opened {
             Amendment::Block(_) => "block",
             Amendment::Unblock => "unblock",
             Amendment::GiveBack(_) => "give back",
+            Amendment::Override(..) => "override",
+            Amendment::EndOverride => "end override",
         });
         let mut names = Names::default();
         for charge in charges {
             let (amount, moment) = match amendment {
-                Amendment::Block(length) => (length.min(Micros::LONGEST).get(), 0),
+                Amendment::Block(length) | Amendment::Override(_, length) => {
+                    (length.min(Micros::LONGEST).get(), 0)
+                }
                 Amendment::GiveBack(departure) => (charge.cost.into(), departure.get()),
                 _ => (charge.cost.into(), 0),
             };
             self.put(&mut call, &mut names, charge, amount, moment);
+        }
+        if let Amendment::Override(numbers, _) = amendment {
+            for number in numbers {
+                call.argument(number);
+            }
         }
         let answer = self.amend.run(&self.link, &call).await;
         answer.map(drop).map_err(failure)
@@ -301,6 +313,24 @@ impl Ledger for RedisLedger {
 
     fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.change(charges, Amendment::Unblock)
+    }
+
+    fn override_limit(
+        &self,
+        charge: &Charge,
+        limit: &Algorithm,
+        length: Micros,
+    ) -> Reply<Result<(), StoreError>> {
+        match limit.lua() {
+            Some(Lua { numbers, .. }) => {
+                self.change(&[*charge], Amendment::Override(numbers, length))
+            }
+            None => Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported))),
+        }
+    }
+
+    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.change(charges, Amendment::EndOverride)
     }
 
     fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {

@@ -1,13 +1,26 @@
--- A state is text: its words, and before them, if the key is blocked, `!` and two moments: from and until
--- when.
+-- A state is text: its words. Before them and a `;` stand marks: `!` with from and until when the key is
+-- blocked; `=` with from and until when it has a limit of its own, and the four numbers of that.
 
--- From and until when the key is blocked, of what stands behind the `!`.
-local function block_of(text)
-  local from, till = string.match(text, '(%d+) (%d+)')
-  return {from + 0, till + 0}
+-- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}}.
+local function marks_of(text)
+  local marks = {}
+  for mark, numbers in string.gmatch(text, '([!=])([%d ]+)') do
+    local read = {}
+    for number in string.gmatch(numbers, '%d+') do
+      read[#read + 1] = number + 0
+    end
+    marks[mark == '!' and 'block' or 'own'] = read
+  end
+  return marks
 end
 
--- What is kept, the block, and the words as text; no text, if there is no state.
+local function text_of(marks)
+  local block, own = marks.block, marks.own
+  return (block and string.format('!%d %d', unpack(block)) or '')
+    .. (own and string.format('=%d %d %d %d %d %d', unpack(own)) or '')
+end
+
+-- What is kept, the marks, and the words as text; no text, if there is no state.
 local function load(key)
   local text = redis.call('GET', key)
   if not text then
@@ -17,7 +30,7 @@ local function load(key)
   if first then
     return {first + 0, second + 0, third + 0}, nil, text
   end
-  local block, rest = string.match(text, '^!(%d+ %d+) (.*)$')
+  local marks, rest = string.match(text, '^([!=][^;]*);(.*)$')
   local words = {}
   for word in string.gmatch(rest or text, '%d+') do
     words[#words + 1] = word + 0
@@ -25,7 +38,7 @@ local function load(key)
   if #words < 3 or string.find(rest or text, '[^%d ]') then
     error('no state is under the key ' .. key)
   end
-  return words, block and block_of(block), rest or text
+  return words, marks and marks_of(marks), rest or text
 end
 
 -- The words as text.
@@ -50,21 +63,58 @@ local function moment(said)
   return time[1] * 1000000 + time[2], 1
 end
 
--- How long the key is blocked yet, and whether the block has to be written anew: it has ended, or is from the
--- future and is moved back as a whole.
-local function left(block, now)
-  local back = math.max(block[1] - now, 0)
-  block[1], block[2] = block[1] - back, block[2] - back
-  return math.max(block[2] - now, 0), back > 0 or block[2] <= now
+-- How long this lasts yet, which is from one moment to another, and by how much it is from the future.
+local function left(mark, now)
+  local back = math.max(mark[1] - now, 0)
+  return math.max(mark[2] - back - now, 0), back
 end
 
--- Keeps a state until it is as good as new, and until its key is not blocked any more.
-local function save(rule, key, kept, text, block, now, shortest, limit, a, b, c)
+-- What is kept, as another limit of the rule sees what was left under this one at a moment.
+local function under_another(rule, kept, at, limit, a, b, c)
+  kept = rule.moved_back(kept, at, limit, a, b, c) or kept
+  rule.refund(kept, at, 0, limit, a, b, c)
+  return kept
+end
+
+-- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
+-- as a whole. Returns what is kept, how long the key is blocked yet, whether anything has changed, and the
+-- numbers to go by.
+local function heed(rule, kept, marks, now, moves, limit, a, b, c)
+  local blocked, changed = 0, false
+  for name, mark in pairs({block = marks.block, own = marks.own}) do
+    local lasts, back = left(mark, now)
+    if moves then
+      mark[1], mark[2] = mark[1] - back, mark[2] - back
+    end
+    changed = changed or back > 0 or lasts == 0
+    if name == 'block' then
+      blocked = lasts
+    elseif lasts == 0 then
+      -- Until its end it was another limit that was counted against.
+      kept = under_another(rule, kept, mark[2], mark[3], mark[4], mark[5], mark[6])
+      kept = under_another(rule, kept, mark[2], limit, a, b, c)
+    end
+    if lasts == 0 then
+      marks[name] = nil
+    end
+  end
+  local own = marks.own
+  if own then
+    own.policys = {limit, a, b, c}
+    limit, a, b, c = own[3], own[4], own[5], own[6]
+  end
+  return kept, blocked, changed, limit, a, b, c
+end
+
+-- Keeps a state until it is as good as new, and for as long as it has marks.
+local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   local lasts = rule.reset_after(kept, now, limit, a, b, c)
-  if block and block[2] <= now then
-    block = nil
-  elseif block then
-    lasts = math.max(lasts, block[2] - now)
+  if marks and marks.block then
+    lasts = math.max(lasts, marks.block[2] - now)
+  end
+  if marks and marks.own then
+    -- It may last longer under the policy's own limit, which counts from then on.
+    lasts = math.max(lasts, marks.own[2] - now + rule.reset_after(kept, now, unpack(marks.own.policys)))
   end
   if lasts <= 0 then
     redis.call('DEL', key)
@@ -72,13 +122,13 @@ local function save(rule, key, kept, text, block, now, shortest, limit, a, b, c)
   end
   -- What lasts for centuries may as well be forgotten after 285 years.
   local ttl = math.max(math.ceil(math.min(lasts, 9007199254740991) / 1000), shortest)
-  block = block and string.format('!%d %d', block[1], block[2])
+  local mark = marks and text_of(marks) or ''
   if rule.save then
-    rule.save(kept, key, block or '', ttl)
+    rule.save(kept, key, mark, ttl)
     return
   end
-  if block then
-    text = block .. ' ' .. text
+  if mark ~= '' then
+    text = mark .. ';' .. text
   end
   redis.call('SET', key, text, 'PX', ttl)
 end
