@@ -1,14 +1,17 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test model interop lint docs bench bench-quick bench-once instructions instructions-accept
+.PHONY: run test servers model interop lint docs bench bench-quick bench-once instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
 run: ## a rate limited service on 127.0.0.1:3000
 	cargo run --example quickstart
 
-test: ## all tests, those of the documentation too
+test: servers ## all tests, those of the documentation too
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features
+
+servers: ## redis-server and memcached, which tests start; installs what is missing
+	tests/servers/install
 
 model: ## every order in which threads can meet in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --lib --no-default-features loom_

@@ -1,7 +1,7 @@
 //! The outcome of asking.
 
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -25,11 +25,16 @@ pub struct Outcome {
     blocked: bool,
     limit: u32,
     remaining: u32,
+    /// Of a key with a limit of its own, the time for which that is meant, in seconds rounded up;
+    /// [`NO_WINDOW`] if nothing is ever to be had.
+    own_window: Option<NonZeroU32>,
     reset_after: Micros,
     effective_window: Option<Wait>,
     /// Of a request that was denied, until it passes; of one that is allowed, until it goes on.
     wait: Option<Wait>,
 }
+
+const NO_WINDOW: NonZeroU32 = NonZeroU32::MAX;
 
 /// A time that is not zero, so that an `Option` of it is no larger: an [`Outcome`] is copied on
 /// each decision.
@@ -44,6 +49,7 @@ impl Outcome {
             blocked: false,
             limit,
             remaining,
+            own_window: None,
             reset_after,
             effective_window: None,
             wait: None,
@@ -73,6 +79,29 @@ impl Outcome {
         }
     }
 
+    /// The same under a limit that the key has of its own, and that is meant for this time.
+    ///
+    /// A [store](crate::store::Ledger::override_limit) that overrides limits tells it so.
+    pub fn overridden(self, window: Option<Duration>) -> Self {
+        let window = window.map_or(NO_WINDOW, |window| {
+            let seconds = Micros::from(window).ceil_secs();
+            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX - 1);
+            NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)
+        });
+        Self {
+            own_window: Some(window),
+            ..self
+        }
+    }
+
+    /// The limit of a key that has one of its own, and for how many seconds it is meant.
+    #[cfg(feature = "http")]
+    pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
+        let window = self.own_window?;
+        let seconds = Some(window.get()).filter(|_| window != NO_WINDOW);
+        Some((self.limit, seconds))
+    }
+
     pub(crate) fn counted_together(self) -> Self {
         Self {
             counted_together: true,
@@ -98,6 +127,24 @@ impl Outcome {
                 .effective_window
                 .and_then(|_| at_least(next_unit.unwrap_or(left))),
             wait: at_least(self.retry_micros().unwrap_or(left)),
+            ..self
+        }
+    }
+
+    /// The same for a request that has to let others go first: denied, with nothing remaining for it,
+    /// for so much longer than those others wait.
+    #[cfg(feature = "http")]
+    fn behind(self, longer: Micros) -> Self {
+        if !self.allowed && self.wait.is_none() {
+            return self;
+        }
+        let wait = self.retry_micros().unwrap_or(Micros::ZERO);
+        let wait = Wait::new(wait.saturating_add(longer).get());
+        Self {
+            allowed: false,
+            remaining: 0,
+            effective_window: self.effective_window.and(wait),
+            wait,
             ..self
         }
     }
@@ -146,6 +193,12 @@ impl Outcome {
     /// together with every other newcomer: the numbers are those of all of them.
     pub fn is_overflow(&self) -> bool {
         self.counted_together
+    }
+
+    /// Whether the limit is another than the policy's: that which the key
+    /// [was given for a while](crate::Limiter::override_limit_now).
+    pub fn is_overridden(&self) -> bool {
+        self.own_window.is_some()
     }
 
     /// The most that can be admitted at one instant: a window's limit, a bucket's capacity.
@@ -228,6 +281,24 @@ impl Outcomes {
     pub(crate) fn block(&mut self, policy: usize, left: Micros) {
         for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
             *outcome = outcome.blocked_for(left);
+        }
+    }
+
+    /// The request would have to let others go first, and wait for so much longer.
+    #[cfg(feature = "http")]
+    pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
+        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+            if !outcome.allowed || longer > Micros::ZERO {
+                *outcome = outcome.behind(longer);
+            }
+        }
+    }
+
+    /// This policy would have let the request go on too late, and in time after this wait.
+    #[cfg(feature = "http")]
+    pub(crate) fn deny(&mut self, policy: usize, retry_after: Micros) {
+        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+            *outcome = outcome.denied(Some(retry_after));
         }
     }
 

@@ -118,6 +118,8 @@ pub enum StoreErrorKind {
     Misconfigured,
     /// The store does not know how to do what it was asked. Asking again does not help.
     Unsupported,
+    /// There is no room for what should be kept. Asking again later can help.
+    Full,
 }
 
 impl StoreError {
@@ -142,7 +144,10 @@ impl StoreError {
 
     /// Whether the same question can succeed later.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Unavailable)
+        matches!(
+            self.kind,
+            StoreErrorKind::Unavailable | StoreErrorKind::Full
+        )
     }
 }
 
@@ -154,6 +159,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Unsupported => {
                 "the rate limiter's store does not know how to do what it was asked"
             }
+            StoreErrorKind::Full => "the rate limiter's store has no room for it",
         })
     }
 }

@@ -2,6 +2,7 @@
 #![cfg_attr(
     not(all(
         feature = "axum",
+        feature = "client",
         feature = "quanta",
         feature = "serde",
         feature = "tonic"
@@ -43,7 +44,9 @@
 //! - [`key`]: who is counted, behind proxies too
 //! - [`policy`]: costs, conditions, soft limits, and requests without a key
 //! - [`response`]: what clients are told
-//! - [`limiter`]: the same without HTTP
+//! - [`service`]: the same for services that are not of HTTP
+//! - [`client`]: the outgoing side, a client that heeds the limits that it is told
+//! - [`limiter`]: the same without a service
 //! - [`clock`]: testing with a clock that stands still
 //! - [`store`]: where state lives
 //! - [`diagnostics`]: what the log says, and what mends it
@@ -64,10 +67,13 @@
 //! | `tracing` | yes | logs what a human should mend |
 //! | `http` | by `axum` | the layer, for any server of HTTP |
 //! | `tonic` | no | refuses calls of gRPC as gRPC does, and reads what tonic tells of a connection; turns on `http` |
+//! | `client` | no | a layer around clients, which learns the limits of servers |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `testing` | no | tells whether a [store of your own](store::Items) is right: see `testing` |
 //!
-//! Without any, there is the [`Limiter`] with its algorithms and its store.
+//! Without any, there is the [`Limiter`] with its algorithms and its store, and the
+//! [`LimitLayer`] for services of any kind.
 
 pub mod algorithm;
 pub mod clock;
@@ -78,14 +84,19 @@ pub mod key;
 pub mod limiter;
 pub mod policy;
 pub mod quota;
+pub mod service;
 pub mod store;
 
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "http")]
 pub mod middleware;
 #[cfg(feature = "http")]
 mod observe;
 #[cfg(feature = "http")]
 pub mod response;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
@@ -106,8 +117,11 @@ pub use self::limiter::Limiter;
 pub use self::middleware::{RateLimit, RateLimitLayer};
 pub use self::policy::Policy;
 pub use self::quota::Quota;
-pub use self::store::MemoryStore;
+pub use self::service::LimitLayer;
+#[cfg(feature = "redis")]
+pub use self::store::RedisStore;
+pub use self::store::{MemoryStore, SharedStore};
 
-#[cfg(all(doctest, feature = "axum", feature = "tonic"))]
+#[cfg(all(doctest, feature = "axum", feature = "client", feature = "tonic"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

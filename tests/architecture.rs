@@ -19,6 +19,9 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("limiter", 5, &[]),
     ("response", 6, &[]),
     ("middleware", 7, &[]),
+    ("service", 7, &[]),
+    ("client", 7, &[]),
+    ("testing", 7, &[]),
 ];
 
 #[test]

@@ -107,7 +107,8 @@ proptest! {
                 let (_, again) = algorithm.step(after.clone(), Micros::new(now), cost);
                 prop_assert_eq!(&again, &after, "{:?} of {:?}", after, before);
             }
-            state = after;
+            let settled = algorithm.settle(after, Micros::new(now), cost);
+            state = algorithm.refund(settled, Micros::new(now), cost / 2);
         }
     }
 }

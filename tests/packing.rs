@@ -56,6 +56,8 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     key: usize,
+    /// Whether it is charged after the fact too.
+    settles: bool,
     /// In thousandths of the limit, or as it is.
     cost: Result<u32, u32>,
     gap: u64,
@@ -72,7 +74,12 @@ fn ask() -> impl Strategy<Value = Ask> {
         1 => (0_u32..4).prop_map(Err),
         2 => prop::sample::select(vec![1, 333, 500, 999, 1_000, 1_001]).prop_map(Ok),
     ];
-    (0..KEYS, cost, gap).prop_map(|(key, cost, gap)| Ask { key, cost, gap })
+    (0..KEYS, 0..4_u8, cost, gap).prop_map(|(key, settles, cost, gap)| Ask {
+        key,
+        settles: settles == 0,
+        cost,
+        gap,
+    })
 }
 
 /// More than there are pages, so that some share one: a packed debt is told as of the latest
@@ -115,7 +122,7 @@ proptest! {
         let limiter = limiter(&clock, [("policy", algorithm)]);
         let mut steps = vec![Step::new(algorithm); KEYS];
         let limit = u64::from(algorithm.limit().unwrap());
-        for Ask { key, cost, gap } in asks {
+        for Ask { key, settles, cost, gap } in asks {
             now += gap;
             clock.set_micros(Micros::new(now));
             let cost = match cost {
@@ -123,6 +130,10 @@ proptest! {
                 Err(cost) => Ok(cost),
             };
             let cost = cost.unwrap_or(u32::MAX);
+            if settles {
+                limiter.settle_now(key as u64, cost);
+                steps[key].settle(now, cost);
+            }
             let decision = limiter.check_now(key as u64, cost);
             let (_, outcome) = decision.binding().expect("a policy was asked");
             prop_assert_eq!(Seen::from(outcome), steps[key].decide(now, cost), "{} at {}", cost, now);

@@ -23,6 +23,8 @@ mod fixed_window;
 mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
+#[cfg(feature = "redis")]
+mod lua;
 #[cfg(feature = "serde")]
 mod serde;
 mod sliding_log;
@@ -48,11 +50,15 @@ pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
 
-pub(crate) use self::step::{Fixed, Step};
+#[cfg(feature = "redis")]
+pub(crate) use self::lua::Lua;
+pub(crate) use self::step::{Fixed, Step, read, refund};
 
 use self::unlimited::Unlimited;
 use crate::clock::Micros;
 use crate::decision::Outcome;
+#[cfg(feature = "redis")]
+use crate::quota::show_period;
 
 /// Any algorithm, chosen while the program runs.
 ///
@@ -160,7 +166,8 @@ impl Algorithm {
     ///
     /// Returns what is to be told and the state to keep. A denial leaves the state as it was,
     /// except that a state which no request could have left by `now` (it is from the future, or
-    /// owes more than the capacity) is first replaced by the nearest one that could.
+    /// owes more than the capacity, and not after [`settle`](Self::settle)) is first replaced by the
+    /// nearest one that could.
     /// A cost of 0 asks without charging; a store does not write what comes back from it.
     ///
     /// ```
@@ -196,6 +203,26 @@ impl Algorithm {
         self.with_rule(Decide(state, now, cost))
     }
 
+    /// What is told of a request, once its charge is in the state, or has been dropped.
+    #[cfg(feature = "redis")]
+    pub(crate) fn outcome(&self, state: State, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        struct Tell(State, Micros, u32, bool);
+
+        impl WithRule for Tell {
+            type Result = Outcome;
+
+            fn fixed(self, rule: impl Fixed) -> Outcome {
+                step::outcome(&rule, self.0, self.1, (self.2, self.3))
+            }
+
+            fn long(self, rule: impl Step<Kept = State>) -> Outcome {
+                step::outcome(&rule, self.0, self.1, (self.2, self.3))
+            }
+        }
+
+        self.with_rule(Tell(state, now, cost, allowed))
+    }
+
     /// Gives back so much of what was charged last, and at most what is used: the counts of windows
     /// and of slots that still count, the newest first; the newest entries of a log; the debt of a
     /// bucket. Returns the state to keep.
@@ -228,14 +255,68 @@ impl Algorithm {
         self.with_rule(Refund(state, now, units))
     }
 
+    /// Charges so much after the fact, whether there is room for it or not, and returns the state to
+    /// keep: for a request that was let in at an estimate and took more. A window, slots and a log
+    /// count all of it (up to 2^32 − 1 in all), and a bucket owes up to twice its capacity. A later
+    /// request is denied until there is room for it again.
+    ///
+    /// 0 units change nothing, and neither do any under a limit of 0 or none. A bucket may have to be
+    /// waited for up to twice as long as its [longest wait](Self::longest_wait) then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::algorithm::State;
+    /// use tower_ratelimit::{Algorithm, Micros, TokenBucket};
+    ///
+    /// let algorithm = Algorithm::from(TokenBucket::per_second(1).burst(10));
+    /// let now = Micros::new(15_000_000);
+    /// let (_, estimated) = algorithm.step(State::NEW, now, 4);
+    /// let state = algorithm.settle(estimated, now, 9);
+    /// let (outcome, _) = algorithm.step(state, now, 1);
+    /// assert_eq!(outcome.retry_after(), Some(Duration::from_secs(4)));
+    /// ```
+    pub fn settle(&self, state: State, now: Micros, units: u32) -> State {
+        struct Settle(State, Micros, u32);
+
+        impl WithRule for Settle {
+            type Result = State;
+
+            fn fixed(self, rule: impl Fixed) -> State {
+                step::settle(&rule, self.0, self.1, self.2)
+            }
+
+            fn long(self, rule: impl Step<Kept = State>) -> State {
+                step::settle(&rule, self.0, self.1, self.2)
+            }
+        }
+
+        self.with_rule(Settle(state, now, units))
+    }
+
     /// Whether a state that the other has left says the same here: kind, period and slots are the
     /// same, and the limit (a bucket's capacity, a queue's places) may be another.
     pub(crate) fn differs_in_its_limit_alone(&self, other: &Self) -> bool {
         self.frame() == other.frame()
     }
 
-    /// All of it but its limit.
-    fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
+    /// The same as text, without spaces: what a state means nothing without.
+    #[cfg(feature = "redis")]
+    pub(crate) fn frame_text(&self) -> String {
+        let (name, period, slots) = self.frame();
+        let mut text = name.to_owned();
+        if let Some(period) = period {
+            text.push('/');
+            text.push_str(&show_period(Micros::from(period)));
+        }
+        if let Some(slots) = slots {
+            text.push('/');
+            text.push_str(&slots.to_string());
+        }
+        text
+    }
+
+    /// All of it but its limit: its name, its period and its slots.
+    pub(crate) fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
         let (quota, slots) = match self {
             Self::FixedWindow(window) => (window.quota(), None),
             Self::AnchoredWindow(window) => (window.quota(), None),

@@ -3,7 +3,7 @@ use smallvec::SmallVec;
 /// What is kept of one key under one policy: words that only the algorithm reads.
 ///
 /// No words at all is a key that was never seen. Up to three are kept in place; only a sliding
-/// log and sliding slots need more. Every word that an algorithm writes before the year 2255 is
+/// log, sliding slots and a bucket that owes more than its capacity need more. Every word that an algorithm writes before the year 2255 is
 /// below 2^53, so that languages whose numbers are doubles hold it exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State(SmallVec<[u64; 3]>);

@@ -11,8 +11,10 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// What is kept of one key; by default, of a key that was never seen.
     type Kept: Clone + Default;
 
-    /// What a state says.
-    fn read(&self, state: State) -> Self::Kept;
+    /// What a state says, as far as it says anything here: a debt above the capacity, which only a
+    /// charge after the fact under this very rule can leave, is cut to it as of `now` if another has
+    /// left it.
+    fn read(&self, state: State, now: Micros) -> Self::Kept;
 
     /// The state that says this.
     fn write(&self, kept: Self::Kept) -> State;
@@ -28,7 +30,8 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     fn longest_wait(&self) -> Micros;
 
     /// If no request at or before `now` could have left this, the nearest that one could:
-    /// times are no later than `now`, and a debt is no more than the capacity.
+    /// times are no later than `now`, and a debt is no more than the capacity, which a charge after
+    /// the fact may double.
     fn moved_back(&self, kept: &Self::Kept, now: Micros) -> Option<Self::Kept>;
 
     /// Whether a request of this cost is allowed.
@@ -36,6 +39,10 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
 
     /// Charges a request that is allowed.
     fn charge(&self, kept: &mut Self::Kept, now: Micros, cost: u32);
+
+    /// Charges so much whether there is room for it or not: all of it as far as a window can count,
+    /// which is to [`MOST_COUNTED`]; and to a bucket until it owes twice its capacity.
+    fn settle(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
     /// Gives back so much of what was charged last, as far as it still counts.
     fn refund(&self, kept: &mut Self::Kept, now: Micros, units: u32);
@@ -129,15 +136,29 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
     /// told.
     fn unpack(&self, word: u64, latest: Micros) -> Self::Kept;
 
+    /// As much of this as one word holds: of a count, twice the limit at least.
+    fn fitted(&self, kept: Self::Kept) -> Self::Kept {
+        kept
+    }
+
     /// Whether one word holds this, which another limit may have left, as of now.
     fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
         self.words(self.unpack(self.pack(kept), now)) == self.words(kept)
     }
 }
 
-/// How many bits hold every number up to this one.
-pub(super) const fn bits(most: u32) -> u32 {
-    u32::BITS - most.leading_zeros()
+/// The most that a window, all slots or a log can count, however much is charged after the fact.
+pub(super) const MOST_COUNTED: u64 = u32::MAX as u64;
+
+/// How much of these units a window counts that has counted so much.
+pub(super) fn countable(units: u32, counted: u64) -> u64 {
+    u64::from(units).min(MOST_COUNTED.saturating_sub(counted))
+}
+
+/// How many bits a count takes in a word: enough for twice this limit, as much as is used after
+/// most charges after the fact.
+pub(super) const fn bits_of_count(limit: u32) -> u32 {
+    u32::BITS + 1 - limit.leading_zeros()
 }
 
 /// The largest number in a word of which so many bits are taken.
@@ -146,21 +167,42 @@ pub(super) fn largest_beside(taken: u32) -> u64 {
 }
 
 /// Gives back; see [`Algorithm::refund`](super::Algorithm::refund).
-pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
-    let mut kept = rule.read(state);
-    if let Some(possible) = rule.moved_back(&kept, now) {
-        kept = possible;
-    }
+pub(crate) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
+    let mut kept = read(rule, state, now);
     rule.refund(&mut kept, now, units);
     rule.write(kept)
 }
 
+/// Tells of a request; see [`Algorithm::outcome`](super::Algorithm::outcome).
+#[cfg(feature = "redis")]
+pub(super) fn outcome<S: Step>(
+    rule: &S,
+    state: State,
+    now: Micros,
+    (cost, allowed): (u32, bool),
+) -> Outcome {
+    rule.outcome(&read(rule, state, now), now, cost, allowed)
+}
+
+/// Charges after the fact; see [`Algorithm::settle`](super::Algorithm::settle).
+pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
+    if units == 0 || rule.limit() == 0 {
+        return state;
+    }
+    let mut kept = read(rule, state, now);
+    rule.settle(&mut kept, now, units);
+    rule.write(kept)
+}
+
+/// What a state says, or the nearest to it that is possible.
+pub(crate) fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Kept {
+    let kept = rule.read(state, now);
+    rule.moved_back(&kept, now).unwrap_or(kept)
+}
+
 /// Decides on one request; see [`Algorithm::step`](super::Algorithm::step).
 pub(super) fn step<S: Step>(rule: &S, state: State, now: Micros, cost: u32) -> (Outcome, State) {
-    let mut kept = rule.read(state);
-    if let Some(possible) = rule.moved_back(&kept, now) {
-        kept = possible;
-    }
+    let mut kept = read(rule, state, now);
     let allowed = rule.allows(&kept, now, cost);
     if allowed && cost > 0 {
         rule.charge(&mut kept, now, cost);

@@ -9,7 +9,7 @@ pub(super) struct Unlimited;
 impl Step for Unlimited {
     type Kept = State;
 
-    fn read(&self, state: State) -> State {
+    fn read(&self, state: State, _: Micros) -> State {
         state
     }
 
@@ -38,6 +38,8 @@ impl Step for Unlimited {
     }
 
     fn charge(&self, _: &mut State, _: Micros, _: u32) {}
+
+    fn settle(&self, _: &mut State, _: Micros, _: u32) {}
 
     fn refund(&self, _: &mut State, _: Micros, _: u32) {}
 

@@ -1,4 +1,5 @@
 use super::State;
+use super::step::{bits_of_count, countable};
 
 /// A window that counts: which one it is, and what it has admitted.
 #[derive(Clone, Copy, Default)]
@@ -27,15 +28,24 @@ impl Window {
     }
 
     /// Both numbers in one word, the count in its lowest bits.
-    pub(super) fn pack(self, bits_of_count: u32) -> u64 {
-        self.begun << bits_of_count | self.used
+    pub(super) fn pack(self, limit: u32) -> u64 {
+        self.begun << bits_of_count(limit) | self.used
     }
 
-    pub(super) fn unpack(word: u64, bits_of_count: u32) -> Self {
-        let begun = word >> bits_of_count;
+    pub(super) fn unpack(word: u64, limit: u32) -> Self {
+        let bits = bits_of_count(limit);
+        let begun = word >> bits;
         Self {
             begun,
-            used: word ^ (begun << bits_of_count),
+            used: word ^ (begun << bits),
+        }
+    }
+
+    /// With a count that can be packed.
+    pub(super) fn fitted(self, limit: u32) -> Self {
+        Self {
+            used: self.used.min((1 << bits_of_count(limit)) - 1),
+            ..self
         }
     }
 
@@ -51,6 +61,13 @@ impl Window {
     pub(super) fn charged(self, cost: u32) -> Self {
         Self {
             used: self.used + u64::from(cost),
+            ..self
+        }
+    }
+
+    pub(super) fn settled(self, units: u32) -> Self {
+        Self {
+            used: self.used.saturating_add(countable(units, self.used)),
             ..self
         }
     }

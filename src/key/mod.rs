@@ -164,6 +164,7 @@
 //! ```
 
 mod into_key;
+mod name;
 mod secret;
 mod value;
 
@@ -263,6 +264,7 @@ pub use self::matched_path::{MatchedPath, matched_path};
 pub use self::metadata::{Metadata, metadata};
 #[cfg(feature = "http")]
 pub use self::method::{Method, method};
+pub use self::name::KeyName;
 #[cfg(feature = "http")]
 pub use self::or::Or;
 #[cfg(feature = "http")]

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
 
+use super::KeyName;
+
 /// Who is being counted: up to 46 bytes and what kind of thing they are.
 ///
 /// Longer input becomes its SHA-256 digest, so that no client makes a key large. Keys of
@@ -21,13 +23,13 @@ pub struct Key([u64; WORDS]);
 /// each decision.
 const WORDS: usize = 6;
 const WORD: usize = size_of::<u64>();
-const HEAD: usize = 2;
+pub(super) const HEAD: usize = 2;
 const CAPACITY: usize = WORDS * WORD - HEAD;
 
 /// The numbers go into keyed hashes, which nodes share: a new kind comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+pub(super) enum Kind {
     Nobody,
     Bytes,
     Text,
@@ -67,6 +69,10 @@ impl Kind {
         Self::DigestOfFirst,
         Self::DigestOfSecond,
     ];
+
+    pub(super) fn numbered(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
 }
 
 impl Key {
@@ -79,6 +85,14 @@ impl Key {
     ///
     /// No value that a client sends is this key.
     pub const EVERYBODY: Self = Self([Kind::Everybody as u64, 0, 0, 0, 0, 0]);
+
+    /// What it is called in a store that several processes share.
+    ///
+    /// It shows the key, so take care where it goes. A secret shows its hash only, and that is the same
+    /// in all processes if they were given the same [`Secret`](super::Secret).
+    pub fn name(&self) -> KeyName {
+        self.with_bytes(KeyName::of)
+    }
 
     pub(super) fn text(text: &str) -> Self {
         Self::of(Kind::Text, Kind::DigestOfText, text.as_bytes())
@@ -204,8 +218,7 @@ impl Key {
     }
 
     fn kind(&self) -> Kind {
-        let kind = usize::from(self.0[0].to_le_bytes()[0]);
-        Kind::ALL.get(kind).copied().unwrap_or(Kind::Nobody)
+        Kind::numbered(self.0[0].to_le_bytes()[0]).unwrap_or(Kind::Nobody)
     }
 
     fn len(&self) -> usize {
@@ -272,7 +285,7 @@ impl fmt::Debug for Key {
     }
 }
 
-fn number(bytes: &[u8]) -> u128 {
+pub(super) fn number(bytes: &[u8]) -> u128 {
     bytes
         .iter()
         .fold(0, |number, byte| (number << 8) | u128::from(*byte))

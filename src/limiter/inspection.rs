@@ -93,6 +93,9 @@ fn describe(told: &Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "{used} of {limit} used, {remaining} remain. Whole again in {whole}."
         )?,
     }
+    if told.is_overridden() {
+        f.write_str(" That limit is its own for a while.")?;
+    }
     if told.is_soft() {
         f.write_str(" It is soft: what is over the limit goes on, marked.")?;
     }

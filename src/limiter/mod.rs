@@ -1,6 +1,7 @@
 //! Policies and a store, put together into something that decides.
 
 mod inspection;
+mod overriding;
 mod verbs;
 
 use std::fmt;
@@ -10,7 +11,7 @@ use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
 
-#[cfg(feature = "http")]
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
@@ -45,6 +46,7 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
 
 struct Policies {
     names: Arc<[String]>,
+    algorithms: Box<[Algorithm]>,
     /// The policies that have a limit, and whether they are soft; the others are never asked.
     limited: Vec<(usize, bool)>,
     /// The policy that is asked if it is the only one, and denies what is over its limit.
@@ -113,7 +115,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    fn charges(&self, key: Key, cost: u32) -> Charges {
+    pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
         let mut charges = Charges::new();
         for &(policy, is_soft) in &self.policies.limited {
             charges.push(Charge {
@@ -168,18 +170,52 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Gives back the last place in a queue, whose request was to leave then and has gone away.
     /// Nobody waits for it.
-    #[cfg(feature = "http")]
     pub(crate) fn give_back(&self, charge: &Charge, departure: Micros) {
-        if let Reply::Later(given_back) = self.ledger.give_back(charge, departure)
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(given_back);
-        }
+        settle(self.ledger.give_back(charge, departure));
     }
 
     #[cfg(feature = "http")]
+    pub(crate) fn peek_charges(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.ledger.peek(charges)
+    }
+
+    /// Gives back what a request was charged that would leave its queue too late, and asks for the
+    /// numbers without it. Nobody waits for what is given back.
+    #[cfg(feature = "http")]
+    pub(crate) fn take_back(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        (queue, departure): (usize, Micros),
+    ) -> Reply<Result<Outcomes, StoreError>> {
+        let mut others = Charges::new();
+        for (charge, (_, outcome)) in charges.iter().zip(outcomes.iter()) {
+            if charge.policy == queue {
+                self.give_back(charge, departure);
+            } else if outcome.is_allowed() && charge.cost > 0 {
+                others.push(*charge);
+            }
+        }
+        if !others.is_empty() {
+            settle(self.ledger.refund(&others));
+        }
+        let mut free = Charges::from_slice(charges);
+        free.iter_mut().for_each(|charge| charge.cost = 0);
+        self.ledger.charge(&free)
+    }
+
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
+    }
+}
+
+/// Lets a store finish what nobody waits for.
+#[cfg(feature = "http")]
+fn settle(reply: Reply<Result<(), StoreError>>) {
+    if let Reply::Later(settled) = reply
+        && let Ok(runtime) = tokio::runtime::Handle::try_current()
+    {
+        runtime.spawn(settled);
     }
 }
 
@@ -199,6 +235,7 @@ impl<L: Ledger> Limiter<L> {
         Self {
             policies: Arc::new(Policies {
                 names: names.collect(),
+                algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
             }),
@@ -212,6 +249,13 @@ impl<L: Ledger> Limiter<L> {
             policies: self.policies,
             ledger: self.ledger,
         }
+    }
+}
+
+/// [`Limiter::erased`].
+impl<L: Ledger> From<Limiter<L>> for Limiter<dyn Ledger> {
+    fn from(limiter: Limiter<L>) -> Self {
+        limiter.erased()
     }
 }
 

@@ -120,6 +120,37 @@ impl Limiter {
         self.ledger.refund_now(&self.charges(key.into_key(), units));
     }
 
+    /// Charges this key so much more under every policy, after the fact: for work that was let in
+    /// at an estimate and took more. All of it counts, whether there is room for it or not: nothing
+    /// is denied now, and what comes next is, until there is room again.
+    ///
+    /// A window counts what is above its limit too (up to 2^32 − 1 in all), until it ends. A bucket
+    /// owes up to twice its capacity, and what would be more is forgiven. A
+    /// [`LeakyQueue`](crate::LeakyQueue) lets those who come later leave later. A key that is blocked
+    /// is charged, and so is one under a [soft](crate::Policy::soft) policy; 0 units change nothing.
+    /// Where it took less than the estimate, [`refund_now`](Self::refund_now) the rest.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::{Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("tokens", TokenBucket::per_second(100).burst(1_000)))
+    ///     .store(MemoryStore::new().clock(ManualClock::new()))
+    ///     .build()?;
+    ///
+    /// // A prompt of 300, and an answer of 900 that nobody could know of.
+    /// assert!(limiter.check_now("ann", 300).is_allowed());
+    /// limiter.settle_now("ann", 900);
+    ///
+    /// let denied = limiter.check_now("ann", 300);
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(5)));
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn settle_now(&self, key: impl IntoKey, units: u32) {
+        self.ledger.settle_now(&self.charges(key.into_key(), units));
+    }
+
     /// Makes this key as good as new under every policy.
     pub fn reset_now(&self, key: impl IntoKey) {
         self.ledger.reset_now(&self.charges(key.into_key(), 0));
@@ -328,6 +359,21 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         units: u32,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         let reply = self.ledger.refund(&self.charges(key.into_key(), units));
+        reply.wait()
+    }
+
+    /// Charges this key so much more under every policy, after the fact; as
+    /// [`settle_now`](Limiter::settle_now), in any store.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it was charged.
+    pub fn settle(
+        &self,
+        key: impl IntoKey,
+        units: u32,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let reply = self.ledger.settle(&self.charges(key.into_key(), units));
         reply.wait()
     }
 

@@ -23,6 +23,7 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     lists: Lists,
     answers: AnswerOptions,
     exposes_decision: bool,
+    wait_places: u32,
 }
 
 impl RateLimitLayerBuilder {
@@ -33,6 +34,7 @@ impl RateLimitLayerBuilder {
             lists: Lists::default(),
             answers: AnswerOptions::default(),
             exposes_decision: false,
+            wait_places: 10_000,
         }
     }
 }
@@ -59,6 +61,7 @@ impl<S> RateLimitLayerBuilder<S> {
             lists: self.lists,
             answers: self.answers,
             exposes_decision: self.exposes_decision,
+            wait_places: self.wait_places,
         }
     }
 
@@ -168,6 +171,16 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// How many requests may wait for their turn at the same time, of all keys and under all policies
+    /// that [let them](Policy::wait_up_to); 10,000 unless said. Whoever comes when they do is refused
+    /// at once, as if no policy waited. Those that a [`LeakyQueue`](crate::LeakyQueue) holds are not counted.
+    ///
+    /// It bounds the memory that they take: a request and a timer each.
+    pub fn wait_places(mut self, places: u32) -> Self {
+        self.wait_places = places;
+        self
+    }
+
     /// How calls of gRPC are refused; [`Grpc::detected`] unless said.
     #[cfg(feature = "tonic")]
     pub fn grpc(mut self, grpc: Grpc) -> Self {
@@ -218,7 +231,8 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     ///
     /// When there is no policy, when a name cannot stand in a header field or is there twice,
     /// when the store cannot hold a policy exactly, when two dialects share a field, when a status
-    /// of refusals is not that of an error, when the jitter is not whole seconds, when a message of gRPC is too long, and when an exempt
+    /// of refusals is not that of an error, when a soft policy is to wait, when the jitter is not whole seconds,
+    /// when a message of gRPC is too long, and when an exempt
     /// path cannot be one.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         self.build_gate().map(RateLimitLayer::of)
@@ -237,6 +251,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let answers = Answers::new(self.answers, &policies);
         let mut gate = Gate::new(&policies, readers, ledger, answers);
         gate.look_up_in(self.lists);
+        gate.bound_those_who_wait(self.wait_places);
         if self.exposes_decision {
             gate.expose_decision();
         }

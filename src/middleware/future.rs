@@ -19,7 +19,8 @@ pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
     ///
     /// Dropping it drops the request, or the call to the inner service. What was charged stays
-    /// charged, but for the last place in a [`LeakyQueue`](crate::LeakyQueue), which is given back.
+    /// charged, but for the last place in a [`LeakyQueue`](crate::LeakyQueue), which is given back. One
+    /// that waits for its turn is charged nothing yet, and leaves its line at once.
     pub struct ResponseFuture<S, Req>
     where
         S: Service<Req>,
@@ -40,10 +41,13 @@ pin_project! {
             question: Option<Box<Question>>,
             gate: Arc<Gate>,
             held: Option<Box<(S, Req)>>,
+            inner_is_ready: bool,
         },
         Held {
             turn: Option<Box<Turn>>,
             is_its_turn: bool,
+            // Of a request that has waited: its place before those who still do.
+            place: Option<Box<Question>>,
             fields: Option<Fields>,
             gate: Arc<Gate>,
             held: Option<Box<(S, Req)>>,
@@ -96,14 +100,16 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
     pub(super) fn waiting(
         question: Box<Question>,
         gate: Arc<Gate>,
-        ready_inner: S,
+        inner: S,
+        inner_is_ready: bool,
         request: Req,
     ) -> Self {
         Self {
             state: State::Waiting {
                 question: Some(question),
                 gate,
-                held: Some(Box::new((ready_inner, request))),
+                held: Some(Box::new((inner, request))),
+                inner_is_ready,
             },
         }
     }
@@ -114,9 +120,27 @@ impl<S: Service<Req>, Req> State<S, Req> {
         Self::Held {
             turn: Some(Box::new(turn)),
             is_its_turn: false,
+            place: None,
             fields,
             gate,
             held: Some(Box::new(held)),
+        }
+    }
+
+    /// It is its turn, and the inner service is not ready yet.
+    fn having_waited(
+        place: Option<Box<Question>>,
+        fields: Option<Fields>,
+        gate: Arc<Gate>,
+        held: Option<Box<(S, Req)>>,
+    ) -> Self {
+        Self::Held {
+            turn: None,
+            is_its_turn: true,
+            place,
+            fields,
+            gate,
+            held,
         }
     }
 }
@@ -138,9 +162,15 @@ where
                     question,
                     gate,
                     held,
+                    inner_is_ready,
                 } => {
-                    let (_, request) = held.as_deref_mut().expect(AGAIN);
-                    match gate.resume(question.take().expect(AGAIN), request, cx) {
+                    let (inner, request) = held.as_deref_mut().expect(AGAIN);
+                    let asked = question.as_deref_mut().expect(AGAIN);
+                    match ready!(gate.resume(asked, request, cx)) {
+                        Ruling::Pass(fields) if !*inner_is_ready => {
+                            let (place, held) = (question.take(), held.take());
+                            State::having_waited(place, fields, Arc::clone(gate), held)
+                        }
                         Ruling::Pass(fields) => {
                             let (mut ready_inner, request) = *held.take().expect(AGAIN);
                             let gate = gate.id();
@@ -156,19 +186,25 @@ where
                             response: Some(response),
                         },
                         Ruling::Hold(turn, fields) => {
-                            let (ready_inner, request) = *held.take().expect(AGAIN);
-                            let not_ready = ready_inner.clone();
+                            let (inner, request) = *held.take().expect(AGAIN);
+                            let not_ready = inner.clone();
                             State::held(turn, fields, Arc::clone(gate), (not_ready, request))
                         }
                         Ruling::Wait(unanswered) => {
+                            if unanswered.waits_its_turn() {
+                                // What it was ready for goes to others meanwhile.
+                                *inner = inner.clone();
+                                *inner_is_ready = false;
+                            }
                             *question = Some(unanswered);
-                            return Poll::Pending;
+                            continue;
                         }
                     }
                 }
                 StateProj::Held {
                     turn,
                     is_its_turn,
+                    place,
                     fields,
                     gate,
                     held,
@@ -178,14 +214,19 @@ where
                         *is_its_turn = true;
                     }
                     let (inner, _) = held.as_deref_mut().expect(AGAIN);
-                    ready!(inner.poll_ready(cx))?;
+                    let readiness = inner.poll_ready(cx);
+                    if readiness.is_pending() {
+                        // Those who wait for a limit do not wait for the inner service.
+                        drop(place.take());
+                    }
+                    ready!(readiness)?;
                     let (mut inner, request) = *held.take().expect(AGAIN);
                     let gate = gate.id();
                     let _within = Within::enter(gate);
                     let future = inner.call(request);
                     let fields = fields.take();
                     // Those behind it go on once it has gone.
-                    drop(turn.take());
+                    drop((turn.take(), place.take()));
                     State::Calling {
                         future,
                         fields,

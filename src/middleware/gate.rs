@@ -1,15 +1,19 @@
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use tokio::time::Instant;
 
 use super::OverLimit;
+use super::deadline::deadline;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::turn::{Lines, NO_TIMER, NoTimer, Turn};
+use super::waiting::{Caller, Waiter, Waits};
+use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
@@ -33,6 +37,7 @@ pub(super) struct Gate {
     is_soft: bool,
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
+    waits: Option<Arc<Waits>>,
     exposes_decision: bool,
     life: Life,
 }
@@ -45,19 +50,48 @@ pub(super) enum Ruling {
     Refuse(Response<Bytes>),
     /// It goes on when it is its turn.
     Hold(Turn, Option<Fields>),
-    /// The store has not answered yet.
+    /// The store has not answered yet, or not as it will.
     Wait(Box<Question>),
 }
 
 /// A question to the store that it has not answered yet.
 pub(super) struct Question {
-    charges: Charges,
+    asked: Asked,
     answer: Coming,
+}
+
+/// What a request is charged.
+#[derive(Default)]
+struct Asked {
+    charges: Charges,
+    /// Who waits for it, if that can matter.
+    caller: Option<Caller>,
 }
 
 enum Coming {
     Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
     Verdict(Pin<Box<dyn Future<Output = Result<Verdict, StoreError>> + Send>>),
+    /// It was denied, and waits for its turn.
+    Turn(Box<Waiter>),
+    /// It was not to leave its queue in time. The numbers without it, and the wait after which it
+    /// would be.
+    Late(
+        Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
+        Micros,
+    ),
+}
+
+/// Why a request that was allowed cannot be held until its turn.
+enum CannotHold {
+    NoTimer,
+    Late(Coming),
+}
+
+impl Question {
+    /// Whether the request waits for others, and not for the store.
+    pub(super) fn waits_its_turn(&self) -> bool {
+        matches!(self.answer, Coming::Turn(_))
+    }
 }
 
 impl Gate {
@@ -80,6 +114,7 @@ impl Gate {
                 .iter()
                 .position(Policy::shapes)
                 .map(|policy| (policy, Arc::default())),
+            waits: Waits::new(policies).map(Arc::new),
             exposes_decision: false,
             life: Life::new(),
         }
@@ -91,6 +126,13 @@ impl Gate {
 
     pub(super) fn look_up_in(&mut self, lists: Lists) {
         self.lists = lists;
+    }
+
+    /// Lets no more than this many wait for their turn, under all policies together.
+    pub(super) fn bound_those_who_wait(&mut self, places: u32) {
+        if let Some(waits) = self.waits.as_mut().and_then(Arc::get_mut) {
+            waits.bound(places);
+        }
     }
 
     pub(super) fn expose_decision(&mut self) {
@@ -110,10 +152,13 @@ impl Gate {
                 return Ruling::Refuse(self.answers.forbidden(request));
             }
         }
-        let mut charges = Charges::new();
-        match self.read(&head, &mut charges) {
-            Ok(()) if charges.is_empty() => Ruling::Pass(None),
-            Ok(()) => self.put(&mut charges, request),
+        let mut asked = Asked::default();
+        match self.read(&head, &mut asked.charges) {
+            Ok(()) if asked.charges.is_empty() => Ruling::Pass(None),
+            Ok(()) => {
+                asked.caller = self.caller(request);
+                self.put(&mut asked, request)
+            }
             Err((status, missing)) => Ruling::Refuse(self.answers.no_key(status, missing, request)),
         }
     }
@@ -154,17 +199,36 @@ impl Gate {
         Ok(())
     }
 
+    /// Who has sent this request, where somebody may have to wait.
+    fn caller<B>(&self, request: &Request<B>) -> Option<Caller> {
+        if self.waits.is_none() && self.queue.is_none() {
+            return None;
+        }
+        let arrived = Instant::now();
+        Some(Caller {
+            arrived,
+            deadline: deadline(request.headers(), request.extensions(), arrived),
+        })
+    }
+
     /// Puts the question to the store. An answer that is there is read where it stands: with room
     /// for eight policies it is large, and moving it would cost as much as deciding.
-    fn put<B>(&self, charges: &mut Charges, request: &mut Request<B>) -> Ruling {
+    fn put<B>(&self, asked: &mut Asked, request: &mut Request<B>) -> Ruling {
+        if let Some(waits) = &self.waits
+            && let Some(caller) = asked.caller
+            && let Some(waiter) = waits.behind_others(&self.limiter, &asked.charges, caller)
+        {
+            return wait_its_turn(mem::take(asked), waiter);
+        }
+        let charges = &asked.charges;
         let answer = if self.wants_numbers() {
             match self.limiter.charge(charges) {
                 Reply::Now(Ok(ref outcomes))
                     if !self.is_soft && outcomes.are_of(policies(charges)) =>
                 {
-                    return self.heed(charges, outcomes, request);
+                    return self.heed(asked, outcomes, request);
                 }
-                Reply::Now(answer) => return self.rule(charges, answer, request),
+                Reply::Now(answer) => return self.rule(asked, answer, request),
                 Reply::Later(answer) => Coming::Outcomes(answer),
             }
         } else {
@@ -173,14 +237,14 @@ impl Gate {
                 Reply::Now(Ok(Verdict::Denied(ref outcomes)))
                     if outcomes.are_of(policies(charges)) =>
                 {
-                    return self.refuse(charges, outcomes, request);
+                    return self.deny(asked, outcomes, request);
                 }
-                Reply::Now(verdict) => return self.rule_by(charges, verdict, request),
+                Reply::Now(verdict) => return self.rule_by(asked, verdict, request),
                 Reply::Later(verdict) => Coming::Verdict(verdict),
             }
         };
-        let charges = mem::take(charges);
-        Ruling::Wait(Box::new(Question { charges, answer }))
+        let asked = mem::take(asked);
+        Ruling::Wait(Box::new(Question { asked, answer }))
     }
 
     /// Whether anybody is told the numbers of a request that goes on.
@@ -191,32 +255,48 @@ impl Gate {
     /// Goes on with a question to which the store had no answer, as [`ask`](Self::ask) does.
     pub(super) fn resume<B>(
         &self,
-        mut question: Box<Question>,
+        question: &mut Question,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
-    ) -> Ruling {
-        let Question { charges, answer } = &mut *question;
-        match answer {
-            Coming::Outcomes(answer) => match answer.as_mut().poll(cx) {
-                Poll::Ready(answer) => self.rule(charges, answer, request),
-                Poll::Pending => Ruling::Wait(question),
+    ) -> Poll<Ruling> {
+        let Question { asked, answer } = question;
+        Poll::Ready(match answer {
+            Coming::Outcomes(answer) => {
+                let answer = ready!(answer.as_mut().poll(cx));
+                self.rule(asked, answer, request)
+            }
+            Coming::Verdict(verdict) => {
+                let verdict = ready!(verdict.as_mut().poll(cx));
+                self.rule_by(asked, verdict, request)
+            }
+            Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
+                Ok(outcomes) if outcomes.is_allowed() => self.heed(asked, &outcomes, request),
+                Ok(outcomes) => self.refuse(&asked.charges, &outcomes, request),
+                Err(error) => self.fail(&error, request),
             },
-            Coming::Verdict(verdict) => match verdict.as_mut().poll(cx) {
-                Poll::Ready(verdict) => self.rule_by(charges, verdict, request),
-                Poll::Pending => Ruling::Wait(question),
-            },
-        }
+            Coming::Late(numbers, wait) => {
+                let numbers = ready!(numbers.as_mut().poll(cx));
+                match (answered(&asked.charges, numbers), &self.queue) {
+                    (Ok(mut outcomes), Some((queue, _))) => {
+                        outcomes.deny(*queue, *wait);
+                        self.refuse(&asked.charges, &outcomes, request)
+                    }
+                    (Ok(outcomes), None) => self.refuse(&asked.charges, &outcomes, request),
+                    (Err(error), _) => self.fail(&error, request),
+                }
+            }
+        })
     }
 
     /// Rules on the store's answer to these charges.
     fn rule<B>(
         &self,
-        charges: &[Charge],
+        asked: &mut Asked,
         answer: Result<Outcomes, StoreError>,
         request: &mut Request<B>,
     ) -> Ruling {
-        match answered(charges, answer) {
-            Ok(outcomes) => self.heed(charges, &outcomes, request),
+        match answered(&asked.charges, answer) {
+            Ok(outcomes) => self.heed(asked, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
@@ -224,24 +304,24 @@ impl Gate {
     /// Rules on the store's verdict about these charges.
     fn rule_by<B>(
         &self,
-        charges: &[Charge],
+        asked: &mut Asked,
         verdict: Result<Verdict, StoreError>,
         request: &mut Request<B>,
     ) -> Ruling {
         let denied = match verdict {
             Ok(Verdict::Allowed) => return self.let_pass(),
-            Ok(Verdict::Denied(outcomes)) => answered(charges, Ok(outcomes)),
+            Ok(Verdict::Denied(outcomes)) => answered(&asked.charges, Ok(outcomes)),
             Err(error) => Err(error),
         };
         match denied {
-            Ok(outcomes) => self.refuse(charges, &outcomes, request),
+            Ok(outcomes) => self.deny(asked, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
 
-    fn heed<B>(&self, charges: &[Charge], outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
+    fn heed<B>(&self, asked: &mut Asked, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         if !outcomes.is_allowed() {
-            return self.refuse(charges, outcomes, request);
+            return self.deny(asked, outcomes, request);
         }
         self.store.answered();
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
@@ -254,11 +334,15 @@ impl Gate {
                 .extensions_mut()
                 .insert(self.limiter.decision(outcomes.clone()));
         }
-        let fields = self.answers.allowed(charges, outcomes);
-        match self.turn(charges, outcomes) {
+        let fields = self.answers.allowed(&asked.charges, outcomes);
+        match self.turn(asked, outcomes) {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
-            Err(NoTimer) => {
+            Err(CannotHold::Late(answer)) => {
+                let asked = mem::take(asked);
+                Ruling::Wait(Box::new(Question { asked, answer }))
+            }
+            Err(CannotHold::NoTimer) => {
                 diagnose(&NO_TIMER);
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
@@ -266,20 +350,44 @@ impl Gate {
     }
 
     /// The turn of a request that was allowed, if it has to wait for one.
-    fn turn(&self, charges: &[Charge], outcomes: &Outcomes) -> Result<Option<Turn>, NoTimer> {
+    fn turn(&self, asked: &Asked, outcomes: &Outcomes) -> Result<Option<Turn>, CannotHold> {
         let Some((queue, lines)) = &self.queue else {
             return Ok(None);
         };
-        let mut charges = charges.iter().filter(|charge| charge.cost > 0);
+        let mut charges = asked.charges.iter().filter(|charge| charge.cost > 0);
         let Some(charge) = charges.find(|charge| charge.policy == *queue) else {
             return Ok(None);
         };
         let delay = outcomes.delay();
         let departure = outcomes.at().saturating_add(delay);
+        if let Some(caller) = asked.caller
+            && let Some(wait) = caller.misses(delay)
+        {
+            let numbers = self
+                .limiter
+                .take_back(&asked.charges, outcomes, (*queue, departure));
+            return Err(CannotHold::Late(Coming::Late(
+                Box::pin(numbers.wait()),
+                wait,
+            )));
+        }
         let (limiter, charge) = (self.limiter.clone(), *charge);
-        lines.join(charge.key, departure, delay.to_duration(), move || {
+        let turn = lines.join(charge.key, departure, delay.to_duration(), move || {
             limiter.give_back(&charge, departure);
-        })
+        });
+        turn.map_err(|NoTimer| CannotHold::NoTimer)
+    }
+
+    /// Refuses a request that was denied, unless it waits for its turn.
+    fn deny<B>(&self, asked: &mut Asked, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
+        if let Some(waits) = &self.waits
+            && let Some(caller) = asked.caller
+            && let Some(waiter) = waits.denied(&self.limiter, &asked.charges, caller, outcomes)
+        {
+            self.store.answered();
+            return wait_its_turn(mem::take(asked), waiter);
+        }
+        self.refuse(&asked.charges, outcomes, request)
     }
 
     fn let_pass(&self) -> Ruling {
@@ -302,6 +410,11 @@ impl Gate {
         self.store.failed(error);
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }
+}
+
+fn wait_its_turn(asked: Asked, waiter: Box<Waiter>) -> Ruling {
+    let answer = Coming::Turn(waiter);
+    Ruling::Wait(Box::new(Question { asked, answer }))
 }
 
 fn policies(charges: &[Charge]) -> impl Iterator<Item = usize> {

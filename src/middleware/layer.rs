@@ -46,6 +46,7 @@ impl RateLimitLayer {
     /// - store: a new [`MemoryStore`]
     /// - dialects: [`Dialect::Draft11`](crate::response::Dialect::Draft11), the fields `RateLimit` and `RateLimit-Policy`
     /// - refusals: status 429, a problem of RFC 9457, and a `Retry-After` without jitter
+    /// - nobody waits, unless a [policy lets them](Policy::wait_up_to); then at most 10,000 at a time
     /// - calls of gRPC are detected by their content type, and refused as such (feature `tonic`)
     /// - no path is exempt, nobody is on a list
     /// - decisions are not put into requests' extensions

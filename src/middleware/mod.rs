@@ -140,11 +140,52 @@
 //! - The timer is tokio's, and fires a millisecond or so late, never early: one that was late and the
 //!   next one may be so much closer than the interval. A request that is due and that nobody polls
 //!   holds up those behind it for a second at most.
+//! - A request that would leave after its caller's [`Deadline`], or after the `grpc-timeout` of a call of
+//!   gRPC, is refused at once; its place, and what other policies have charged it, is given back.
 //! - A layer may have one queue, beside any number of policies that only count: a request that one
 //!   of these denies takes no turn. A second queue, and a soft one, are refused when the layer is
 //!   built.
 //! - A [`Limiter`](crate::Limiter) holds nobody: it tells the [`delay`](crate::Decision::delay), and
 //!   whoever asks waits.
+//!
+//! # Waiting under any algorithm
+//!
+//! A policy of any algorithm may let a request wait that it denies, instead of refusing it, if its turn
+//! comes soon enough: [`Policy::wait_up_to`](crate::Policy::wait_up_to). What is admitted stays what the
+//! algorithm admits; unlike under a queue it is not spread, and all that a window admits goes on at once
+//! when it begins.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
+//!
+//! // Whoever is early by two seconds or less waits; twenty requests of a client at most.
+//! let patient = Policy::new("address", TokenBucket::per_second(5).burst(10))
+//!     .wait_up_to(Duration::from_secs(2))
+//!     .wait_places(20)
+//!     .key(key::client_ip());
+//! let layer = RateLimitLayer::builder().policy(patient).build()?;
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! - Those of one key go on in the order of their arrival, and nobody overtakes: while somebody waits, a
+//!   newcomer stands behind it even if there is enough for the newcomer alone. A client that goes away
+//!   leaves no gap. Under several such policies it stands in the line of the one with the longest wait.
+//! - Who waits is charged nothing by any policy. The one at the front asks them all again when its wait
+//!   is over, and waits as it is told then if somebody else was faster.
+//! - Refused at once, with `429` and a wait that counts those before it: whose turn would come later than
+//!   all policies that deny it allow, or after its [`Deadline`] or `grpc-timeout`; what a policy
+//!   denies that does not wait; what costs more than the limit; whoever finds the
+//!   [places](crate::Policy::wait_places) of its key or [of the layer](RateLimitLayerBuilder::wait_places) taken.
+//! - Who is refused after all is so some 50 ms after the longest wait at the latest: timers are a little
+//!   late, and nobody whose turn was promised is to lose it because of that.
+//! - The response tells the numbers of the moment when the request was admitted.
+//! - A line is one process's: other nodes that share a store do not stand in it, and neither do those
+//!   who ask a [`Limiter`](crate::Limiter), which lets nobody wait.
+//! - A request whose turn has come and that nobody polls holds up those behind it for a second at
+//!   most. Where there is no runtime of tokio's to wake it, a request is refused as if the policy did
+//!   not wait, and the log says so ([`TRL009`](crate::diagnostics)).
 //!
 //! # In a tonic server
 //!
@@ -194,8 +235,12 @@
 
 mod body;
 mod builder;
+mod crowd;
+mod deadline;
+mod foresight;
 mod future;
 mod gate;
+mod grpc_timeout;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;
@@ -204,9 +249,11 @@ mod nesting;
 mod over_limit;
 mod service;
 mod turn;
+mod waiting;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
+pub use self::deadline::Deadline;
 pub use self::future::ResponseFuture;
 #[cfg(feature = "tonic")]
 pub use self::interceptor::RateLimitInterceptor;

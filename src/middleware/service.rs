@@ -83,13 +83,18 @@ where
                 let gate = Arc::clone(&self.gate);
                 ResponseFuture::held(turn, fields, gate, self.inner.clone(), request)
             }
+            Ruling::Wait(question) if question.waits_its_turn() => {
+                self.let_others_have_it();
+                let gate = Arc::clone(&self.gate);
+                ResponseFuture::waiting(question, gate, self.inner.clone(), false, request)
+            }
             Ruling::Wait(question) => {
                 // The instance that was polled ready is the one to be called; its clone is not
                 // ready, and stays behind to be polled again.
                 let not_ready_inner = self.inner.clone();
                 let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
                 let gate = Arc::clone(&self.gate);
-                ResponseFuture::waiting(question, gate, ready_inner, request)
+                ResponseFuture::waiting(question, gate, ready_inner, true, request)
             }
         }
     }

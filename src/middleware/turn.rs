@@ -55,9 +55,9 @@ pub(super) struct NoTimer;
 
 pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
     "TRL009",
-    "leaky queue",
+    "waiting",
     "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
-    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take an algorithm that holds nobody",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies that let nobody wait",
 );
 
 /// One that is due and does not go on, since nobody polls it, holds up those behind it for so long.

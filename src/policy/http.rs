@@ -27,6 +27,7 @@ impl Policy {
             name: self.name,
             algorithm: self.algorithm,
             is_soft: self.is_soft,
+            patience: self.patience,
             reads: Http {
                 key: Arc::new(key),
                 cost: None,
@@ -73,8 +74,9 @@ impl Policy<Http> {
         self
     }
 
-    /// Refuses what cannot be answered to a request.
+    /// Refuses what cannot be answered to a request, and a wait that could not be.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        self.check_patience()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)
     }
 
@@ -101,6 +103,7 @@ impl Policy<Http> {
             name: self.name,
             algorithm: self.algorithm,
             is_soft: self.is_soft,
+            patience: self.patience,
             reads: Unkeyed,
         };
         let reads = Http {

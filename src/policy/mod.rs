@@ -4,6 +4,8 @@
 mod http;
 #[cfg(feature = "http")]
 mod no_key;
+#[cfg(feature = "http")]
+mod patience;
 
 mod never_binds;
 
@@ -18,6 +20,8 @@ pub use self::http::Http;
 pub use self::no_key::NoKey;
 #[cfg(feature = "http")]
 pub(crate) use self::no_key::check_status;
+#[cfg(feature = "http")]
+pub(crate) use self::patience::Patience;
 
 /// A named rule.
 ///
@@ -32,6 +36,7 @@ pub(crate) use self::no_key::check_status;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
+/// - no waiting: a request that is denied is refused at once (see `wait_up_to`)
 /// - no key: one quota for all clients that left it out; `500` where the server does not provide
 ///   it (see [`NoKey`])
 ///
@@ -50,6 +55,8 @@ pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,
     is_soft: bool,
+    #[cfg(feature = "http")]
+    patience: Patience,
     #[cfg_attr(
         not(feature = "http"),
         expect(dead_code, reason = "without HTTP there is nothing to read")
@@ -73,6 +80,8 @@ impl Policy {
             name: name.into(),
             algorithm: algorithm.into(),
             is_soft: false,
+            #[cfg(feature = "http")]
+            patience: Patience::default(),
             reads: Unkeyed,
         }
     }

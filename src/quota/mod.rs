@@ -183,7 +183,7 @@ const fn unit(
 }
 
 /// A period in the largest unit that holds it whole.
-fn show_period(period: Micros) -> String {
+pub(crate) fn show_period(period: Micros) -> String {
     let [.., smallest] = &UNITS;
     let holds_it = |unit: &&Unit| period.get().is_multiple_of(unit.micros);
     let unit = UNITS.iter().find(holds_it).unwrap_or(smallest);

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::iter::zip;
 
@@ -22,7 +23,6 @@ pub(super) struct Binding {
 struct Told {
     /// `100;w=60`; none of a policy that has no window.
     item: Option<String>,
-    limit: u32,
     name: HeaderValue,
 }
 
@@ -105,17 +105,19 @@ impl Binding {
     fn policies(&self, outcomes: &Outcomes, binding: usize) -> String {
         let asked = outcomes
             .iter()
-            .filter_map(|(policy, _)| Some((policy, self.policies.get(policy)?)));
+            .filter_map(|(policy, outcome)| Some((policy, outcome, self.policies.get(policy)?)));
         let mut list = String::new();
-        for (policy, told) in asked.clone() {
-            let mut others = asked
+        for (policy, outcome, told) in asked.clone() {
+            let limit = outcome.limit();
+            let others = asked
                 .clone()
-                .filter(|(other, same)| *other != policy && same.limit == told.limit);
+                .map(|(other, outcome, _)| (other, outcome.limit()));
+            let mut others = others.filter(|(other, same)| *other != policy && *same == limit);
             let is_told_otherwise = others.any(|(other, _)| other == binding || other < policy);
             if policy != binding && is_told_otherwise {
                 continue;
             }
-            if let Some(item) = &told.item {
+            if let Some(item) = told.item(outcome) {
                 let comma = if list.is_empty() { "" } else { ", " };
                 let _ = write!(list, "{comma}{item}");
             }
@@ -125,6 +127,14 @@ impl Binding {
 }
 
 impl Told {
+    /// What is written of the policy; for a key that has a limit of its own, with that.
+    fn item(&self, outcome: &Outcome) -> Option<Cow<'_, str>> {
+        match outcome.own_limit() {
+            None => self.item.as_deref().map(Cow::Borrowed),
+            Some((limit, window)) => window.map(|window| format!("{limit};w={window}").into()),
+        }
+    }
+
     fn new(policy: &Policy) -> Self {
         let algorithm = policy.algorithm();
         let limit = algorithm.limit().unwrap_or(0);
@@ -133,7 +143,6 @@ impl Told {
             .map(|window| whole_seconds(window.into()));
         Self {
             item: window.map(|window| format!("{limit};w={window}")),
-            limit,
             // Names are checked to be printable.
             name: HeaderValue::from_str(policy.name())
                 .unwrap_or_else(|_| HeaderValue::from_static("")),

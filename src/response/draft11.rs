@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use http::HeaderValue;
 use smallvec::SmallVec;
 
@@ -113,7 +115,7 @@ impl Draft11 {
         let (mut policies, mut limits) = (Vec::new(), Vec::new());
         for ((policy, outcome), pk) in outcomes.iter().zip(partitions) {
             let item = self.items.get(policy)?;
-            policies.push(format!("{}{pk}", item.policy));
+            policies.push(format!("{}{pk}", item.policy(outcome)));
             if listed(outcome) {
                 let t = window(outcome).map(|window| format!(";t={}", whole_seconds(window)));
                 let (r, t) = (outcome.remaining(), t.unwrap_or_default());
@@ -131,13 +133,15 @@ impl Draft11 {
 
     fn policies(&self, outcomes: &Outcomes) -> Option<HeaderValue> {
         let (limited, all) = &self.all;
-        if outcomes.iter().len() == *limited {
+        let has_its_own = outcomes.iter().any(|(_, outcome)| outcome.is_overridden());
+        if outcomes.iter().len() == *limited && !has_its_own {
             return all.clone();
         }
         let mut policies = Buffer::new();
-        for (policy, _) in outcomes.iter() {
+        for (policy, outcome) in outcomes.iter() {
             separate(&mut policies);
-            policies.extend_from_slice(self.items.get(policy)?.policy.as_bytes());
+            let item = self.items.get(policy)?.policy(outcome);
+            policies.extend_from_slice(item.as_bytes());
         }
         HeaderValue::from_bytes(&policies).ok()
     }
@@ -148,12 +152,31 @@ impl Item {
         let name = quoted(policy.name());
         let algorithm = policy.algorithm();
         let limit = algorithm.limit().unwrap_or(0);
-        let policy = match algorithm.period() {
-            Some(wait) => format!("{name};q={limit};w={}", whole_seconds(wait.into())),
-            None => format!("{name};q={limit}"),
-        };
-        let remaining = format!("{name};r=");
-        Self { remaining, policy }
+        let window = algorithm.period();
+        let window = window.map(|window| whole_seconds(window.into()));
+        Self {
+            remaining: format!("{name};r="),
+            policy: format!("{name}{}", quota(limit, window)),
+        }
+    }
+
+    /// What is written of the policy; for a key that has a limit of its own, with that.
+    fn policy(&self, outcome: &Outcome) -> Cow<'_, str> {
+        match outcome.own_limit() {
+            None => Cow::Borrowed(&self.policy),
+            Some((limit, window)) => {
+                let name = self.remaining.trim_end_matches(";r=");
+                let window = window.map(u64::from);
+                Cow::Owned(format!("{name}{}", quota(limit, window)))
+            }
+        }
+    }
+}
+
+fn quota(limit: u32, window: Option<u64>) -> String {
+    match window {
+        Some(seconds) => format!(";q={limit};w={seconds}"),
+        None => format!(";q={limit}"),
     }
 }
 

@@ -3,19 +3,30 @@
 //! A [`Store`] is opened once for a list of policies. What it returns, a [`Ledger`], is then
 //! asked once per request and answers now or later.
 //!
-//! [`MemoryStore`] keeps state in this process and always answers at once.
+//! [`MemoryStore`] keeps state in this process and always answers at once. [`SharedStore`] keeps it in
+//! any place that several processes share and that implements [`Items`]: one atomic
+//! read-modify-write.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 mod reply;
+mod shared;
 mod verdict;
 
 use std::fmt;
 
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
+#[cfg(feature = "testing")]
+pub(crate) use self::shared::Meanwhile;
+pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::answered;
 
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
@@ -85,6 +96,19 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
+    /// Charges each key this much under its policy, whether there is room for it or not: see
+    /// [`Algorithm::settle`](crate::Algorithm::settle). It denies nothing, and a soft charge is made
+    /// like any other.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it was charged. Unless a store says otherwise, it does not
+    /// know how to.
+    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
     /// Makes each key as good as new under its policy, whatever the cost.
     ///
     /// # Errors
@@ -116,6 +140,36 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// When the store cannot tell whether it has ended. Unless a store says otherwise, it does not
     /// know how to.
     fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Lets the key of this charge have another limit than its policy for so long from now on, in
+    /// place of any that it has: one of the policy's kind and period. What was used stays used, now
+    /// and when it ends. Meanwhile each charge of the key is told as
+    /// [`Outcome::overridden`](crate::Outcome::overridden).
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it has, and when it has no room for it. Unless a store says
+    /// otherwise, it does not know how to.
+    fn override_limit(
+        &self,
+        charge: &Charge,
+        limit: &Algorithm,
+        length: Micros,
+    ) -> Reply<Result<(), StoreError>> {
+        let _ = (charge, limit, length);
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Lets the limit of each key be that of its policy again.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it is. Unless a store says otherwise, it does not know how
+    /// to.
+    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }

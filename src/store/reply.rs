@@ -20,6 +20,17 @@ impl<T> Reply<T> {
         Self::Later(Box::pin(future))
     }
 
+    /// What this makes of the answer, once it is there.
+    pub(super) fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> Reply<U>
+    where
+        T: 'static,
+    {
+        match self {
+            Self::Now(answer) => Reply::Now(make(answer)),
+            Self::Later(answer) => Reply::later(async move { make(answer.await) }),
+        }
+    }
+
     /// Waits for the answer, if it is not there yet.
     pub async fn wait(self) -> T {
         match self {

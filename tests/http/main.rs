@@ -3,10 +3,12 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
+mod arrivals;
 mod axum;
 mod blocked;
 mod bodies;
 mod combinators;
+mod deadlines;
 mod dialect_truth;
 mod dialects;
 mod exchange;
@@ -22,6 +24,7 @@ mod listed_addresses;
 mod lists;
 mod names;
 mod no_key;
+mod overridden;
 mod partitions;
 mod policies;
 mod proxy_protocol;
@@ -40,4 +43,8 @@ mod structured;
 mod tcp;
 mod truth;
 mod unix_socket;
+mod waiting;
+mod waiting_again;
+mod waiting_crowds;
+
 mod without_fields;

@@ -2,44 +2,22 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tower::limit::ConcurrencyLimit;
-use tower::util::BoxCloneSyncService;
-use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::clock::Clock;
+use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::{
-    FixedWindow, LeakyQueue, MemoryStore, Micros, Policy, RateLimitLayer, TokenBucket, key,
-};
+use tower_ratelimit::{FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key};
 
-use crate::exchange::{Answer, answer, ask, everybody, get, get_with, limited_hello};
+use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
+use crate::exchange::{ask, everybody, get, limited_hello};
 use crate::slow_store::SlowStore;
 
-/// Tokio's clock, so that the store and the timers agree while it is paused.
-struct TokioClock(Instant);
-
-impl Clock for TokioClock {
-    fn now(&self) -> Micros {
-        let start = Duration::from_secs(1_704_067_200);
-        Micros::from(start + self.0.elapsed())
-    }
-}
-
-fn store() -> MemoryStore {
-    MemoryStore::new().clock(TokioClock(Instant::now()))
-}
-
 const INTERVAL: Duration = Duration::from_millis(200);
-
-/// After a sleep of this much more, whatever is due has been done.
-const TICK: Duration = Duration::from_millis(1);
 
 /// Five a second by the header `x-user`, with so many places.
 fn queue(places: u32) -> RateLimitLayer {
@@ -49,81 +27,6 @@ fn queue(places: u32) -> RateLimitLayer {
         .store(store())
         .build()
         .unwrap()
-}
-
-/// Who has arrived at the inner service, and when.
-#[derive(Clone)]
-struct Arrivals {
-    start: Instant,
-    log: Arc<Mutex<Vec<(u32, Duration)>>>,
-}
-
-impl Arrivals {
-    fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            log: Arc::default(),
-        }
-    }
-
-    fn service(
-        &self,
-    ) -> impl Service<
-        Request<()>,
-        Response = Response<Full<bytes::Bytes>>,
-        Error = Infallible,
-        Future: Send,
-    > + Clone
-    + Send
-    + Sync
-    + 'static {
-        let arrivals = self.clone();
-        service_fn(move |request: Request<()>| {
-            let number = request.headers()["x-number"].to_str().unwrap();
-            let arrival = (number.parse().unwrap(), arrivals.start.elapsed());
-            arrivals.log.lock().unwrap().push(arrival);
-            std::future::ready(Ok(Response::new(Full::default())))
-        })
-    }
-
-    fn log(&self) -> Vec<(u32, Duration)> {
-        self.log.lock().unwrap().clone()
-    }
-}
-
-type Limited = BoxCloneSyncService<Request<()>, Response<Full<bytes::Bytes>>, Infallible>;
-
-fn behind(
-    layer: &RateLimitLayer,
-    arrivals: &Arrivals,
-) -> impl Service<
-    Request<()>,
-    Response = Response<tower_ratelimit::middleware::ResponseBody<Full<bytes::Bytes>>>,
-    Error = Infallible,
-    Future: Send,
-> + Clone
-+ Send
-+ 'static {
-    layer.layer(Limited::new(arrivals.service()))
-}
-
-fn request(user: u32, number: u32) -> Request<()> {
-    get_with([("x-user", user), ("x-number", number)])
-}
-
-/// Sends a request, and lets it come to its place.
-async fn send<S, B>(service: &S, request: Request<()>) -> JoinHandle<Answer>
-where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible, Future: Send>
-        + Clone
-        + Send
-        + 'static,
-    B: http_body::Body<Error: std::fmt::Debug> + Send + 'static,
-{
-    let service = service.clone();
-    let sent = tokio::spawn(async move { answer(service.oneshot(request).await.unwrap()) });
-    tokio::task::yield_now().await;
-    sent
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,8 +136,7 @@ async fn a_place_that_was_used_is_not_given_back() {
     // The inner service never answers; its clients go away while they wait for it.
     let stuck = service_fn(move |request: Request<()>| {
         let number = request.headers()["x-number"].to_str().unwrap();
-        let arrival = (number.parse().unwrap(), log.start.elapsed());
-        log.log.lock().unwrap().push(arrival);
+        log.note(number.parse().unwrap());
         pending::<Result<Response<Full<bytes::Bytes>>, Infallible>>()
     });
     let service = layer.layer(stuck);

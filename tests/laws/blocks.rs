@@ -5,13 +5,19 @@ use proptest::prelude::*;
 use crate::case::{Asked, Case};
 use crate::laws::{Holds, LONGEST};
 use crate::subject::Subject;
-use crate::support::driver::{Driver, Memory, Seen};
+use crate::support::driver::{Blocking, Seen};
 
 /// The block of a key: `(from, until)`.
 type Block = (u64, u64);
 
 /// Blocks the key, or ends its block, before every third request.
-fn now_and_then(driver: &mut Memory, block: &mut Option<Block>, number: u32, at: u64, case: &Case) {
+fn now_and_then<D: Blocking>(
+    driver: &mut D,
+    block: &mut Option<Block>,
+    number: u32,
+    at: u64,
+    case: &Case,
+) {
     match number % 6 {
         2 => {
             let length = length(at, case);
@@ -38,11 +44,11 @@ fn length(at: u64, case: &Case) -> u64 {
 
 /// While it is blocked, all is denied with the wait to the end, or the key's own if that is longer,
 /// and nothing is charged: the model is not asked for it.
-pub(crate) fn a_blocked_key_is_denied_and_then_as_if_it_had_not_asked(
+pub(crate) fn a_blocked_key_is_denied_and_then_as_if_it_had_not_asked<D: Blocking>(
     subject: &Subject,
     case: &Case,
 ) -> Holds {
-    let mut driver = Memory::new(subject.algorithm);
+    let mut driver = D::new(subject.algorithm);
     let mut model = subject.model();
     let mut block = None;
     let mut walk = case.walk();
@@ -74,8 +80,11 @@ pub(crate) fn a_blocked_key_is_denied_and_then_as_if_it_had_not_asked(
 
 /// What was denied is denied one microsecond before the end of the wait, and allowed at the end if
 /// it can ever be.
-pub(crate) fn the_wait_of_a_blocked_key_is_tight(subject: &Subject, case: &Case) -> Holds {
-    let mut driver = Memory::new(subject.algorithm);
+pub(crate) fn the_wait_of_a_blocked_key_is_tight<D: Blocking>(
+    subject: &Subject,
+    case: &Case,
+) -> Holds {
+    let mut driver = D::new(subject.algorithm);
     let mut block = None;
     let mut walk = case.walk();
     for number in 0.. {
@@ -103,8 +112,11 @@ pub(crate) fn the_wait_of_a_blocked_key_is_tight(subject: &Subject, case: &Case)
 
 /// Law 8: when the clock steps back behind the beginning of a block, it begins anew, and that is
 /// kept unless the request only asked.
-pub(crate) fn law_8_no_wait_is_longer_than_the_block(subject: &Subject, case: &Case) -> Holds {
-    let mut driver = Memory::new(subject.algorithm);
+pub(crate) fn law_8_no_wait_is_longer_than_the_block<D: Blocking>(
+    subject: &Subject,
+    case: &Case,
+) -> Holds {
+    let mut driver = D::new(subject.algorithm);
     let mut block: Option<Block> = None;
     let mut walk = case.walk();
     for number in 0.. {
@@ -131,7 +143,9 @@ pub(crate) fn law_8_no_wait_is_longer_than_the_block(subject: &Subject, case: &C
             }
             _ => {
                 // It is forgotten at the first request after its end.
-                block = None;
+                if cost > 0 || D::FORGETS_WHEN_ASKED {
+                    block = None;
+                }
                 prop_assert!(subject.is_within_the_longest_wait(&seen));
             }
         }

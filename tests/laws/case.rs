@@ -311,7 +311,16 @@ impl Walk<'_> {
 
 /// Cases in which limit and size become others on the way.
 pub(crate) fn changing() -> impl Strategy<Value = (Case, Numbers)> {
-    (stepping_back(), numbers()).prop_map(|(case, numbers)| {
+    with_another(stepping_back())
+}
+
+/// Cases in which time goes on, with another limit and size.
+pub(crate) fn steadily_with_another() -> impl Strategy<Value = (Case, Numbers)> {
+    with_another(steadily())
+}
+
+fn with_another(cases: impl Strategy<Value = Case>) -> impl Strategy<Value = (Case, Numbers)> {
+    (cases, numbers()).prop_map(|(case, numbers)| {
         let Numbers { period, slots, .. } = case.numbers;
         let changed = Numbers {
             period,

@@ -11,8 +11,11 @@ mod case;
 mod laws;
 mod models;
 mod mount;
+mod overriding;
 mod property;
 mod queue;
+#[cfg(all(feature = "redis", feature = "testing"))]
+mod redis;
 mod restart;
 mod state;
 mod stepping_back;

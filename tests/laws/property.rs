@@ -26,6 +26,16 @@ pub(crate) fn check<S: Strategy>(
     cases: S,
     law: &dyn Fn(&S::Value) -> TestCaseResult,
 ) {
+    check_at(seeds, 1, cases, law);
+}
+
+/// The same on fewer cases, each of which costs as much as so many others.
+pub(crate) fn check_at<S: Strategy>(
+    seeds: &'static str,
+    price: u32,
+    cases: S,
+    law: &dyn Fn(&S::Value) -> TestCaseResult,
+) {
     let mut config = Config {
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(seeds))),
         ..Config::default()
@@ -33,6 +43,7 @@ pub(crate) fn check<S: Strategy>(
     if env::var_os("PROPTEST_CASES").is_none() {
         config.cases = CASES;
     }
+    config.cases = config.cases.div_ceil(price);
     let result = TestRunner::new(config).run(&cases, |case| law(&case));
     if let Err(failure) = result {
         panic!("{failure}");

@@ -32,6 +32,10 @@ pub(crate) fn a_restart_forgets_nothing(subject: &Subject, case: &Case) -> Holds
         if number % 3 == 2 {
             restart(&mut store, &mut limiter);
         }
+        if number % 4 == 3 {
+            limiter.settle_now("key", asked.cost);
+            model.settle(asked.at, asked.cost);
+        }
         let decision = limiter.check_now("key", asked.cost);
         let (_, outcome) = decision.binding().expect("one policy was asked");
         let seen = Seen::from(outcome);

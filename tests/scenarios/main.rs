@@ -10,6 +10,8 @@ mod by_name;
 mod charging;
 mod crowds;
 mod edges;
+mod overriding;
+mod settling;
 mod taking;
 mod threads;
 mod time;

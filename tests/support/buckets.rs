@@ -22,6 +22,13 @@ impl Bucket {
             sum * period <= capacity * period + (at - request.at) * i128::from(self.limit)
         })
     }
+
+    /// No more than this is owed.
+    fn cut_to(self, most: i128, admitted: &mut Vec<Admitted>, at: i128) {
+        if !self.fits(admitted, at, most) {
+            *admitted = vec![Admitted { at, cost: most }];
+        }
+    }
 }
 
 impl Rule for Bucket {
@@ -41,16 +48,27 @@ impl Rule for Bucket {
         self.fits(admitted, at, 0)
     }
 
-    /// What was owed after the last request is owed now, and a whole bucket at most.
+    /// What was owed after the last request is owed now.
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {
         let Some(&Admitted { at: last, .. }) = admitted.last() else {
             return;
         };
         shift(admitted, last - at);
-        if !self.fits(admitted, at, self.limit()) {
-            let cost = self.limit();
-            *admitted = vec![Admitted { at, cost }];
+    }
+
+    fn cut(&self, admitted: &mut Vec<Admitted>, at: i128) {
+        self.step_back(admitted, at);
+        let last = admitted.last().map_or(at, |last| last.at);
+        if !self.fits(admitted, last, self.limit()) {
+            self.cut_to(self.limit(), admitted, at);
+            // Nothing, now: what has drained until here has drained.
+            admitted.push(Admitted { at, cost: 0 });
         }
+    }
+
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
+        admitted.push(Admitted { at, cost: units });
+        self.cut_to(2 * self.limit(), admitted, at);
     }
 
     fn forget(&self, _: &mut Vec<Admitted>, _: i128) {}
@@ -107,21 +125,20 @@ impl Rule for IntervalBucket {
         self.tokens(admitted, at) == self.limit()
     }
 
-    /// A last refill that lies later than now becomes one of now. At most a whole bucket is
-    /// missing.
+    /// A last refill that lies later than now becomes one of now.
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {
         let (Some(first), Some(last)) = (admitted.first(), admitted.last()) else {
             return;
         };
         let refills = self.refills(first, last.at);
         let last_refill = first.at + refills * i128::from(self.period);
-        if self.tokens(admitted, last.at) < 0 {
-            *admitted = vec![Admitted {
-                at: last_refill,
-                cost: self.limit(),
-            }];
-        }
         shift(admitted, last_refill - at);
+    }
+
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
+        let left = self.tokens(admitted, at) + self.limit();
+        let cost = units.min(left);
+        admitted.push(Admitted { at, cost });
     }
 
     fn forget(&self, admitted: &mut Vec<Admitted>, at: i128) {

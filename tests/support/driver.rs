@@ -1,11 +1,16 @@
 //! Ways to put one request after another to one key under one policy.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_ratelimit::algorithm::State;
+use tower_ratelimit::store::{SharedLedger, SharedStore};
 use tower_ratelimit::{
-    Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy,
+    Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, StoreError,
 };
+
+use super::items::Map;
 
 /// What a client sees of one decision; times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,14 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 
 /// One key under one policy.
 pub(crate) trait Driver: Sized {
+    /// As how many requests of a driver in this process one of it counts, when cases are shared out.
+    const PRICE: u32 = 1;
+
+    /// Whether it can be asked about this algorithm at any time of a case.
+    fn takes(_: &Algorithm) -> bool {
+        true
+    }
+
     /// A key that was never seen.
     fn new(algorithm: Algorithm) -> Self;
 
@@ -46,6 +59,9 @@ pub(crate) trait Driver: Sized {
 
     /// Gives back what was charged last.
     fn refund(&mut self, at: u64, units: u32);
+
+    /// Charges so much after the fact.
+    fn settle(&mut self, at: u64, units: u32);
 
     /// Makes the key new.
     fn reset(&mut self, at: u64);
@@ -96,6 +112,11 @@ impl Driver for Step {
         self.state = self.algorithm.refund(state, Micros::new(at), units);
     }
 
+    fn settle(&mut self, at: u64, units: u32) {
+        let state = self.state.clone();
+        self.state = self.algorithm.settle(state, Micros::new(at), units);
+    }
+
     fn reset(&mut self, _: u64) {
         self.state = State::NEW;
     }
@@ -109,18 +130,39 @@ impl Driver for Step {
     }
 }
 
+/// A driver that can block the key.
+pub(crate) trait Blocking: Driver {
+    /// Whether a question that may write nothing makes it forget a block that has ended.
+    const FORGETS_WHEN_ASKED: bool = true;
+
+    /// Blocks the key for so many microseconds.
+    fn block(&mut self, at: u64, length: u64);
+
+    fn unblock(&mut self, at: u64);
+}
+
 /// A limiter over a store of its own in memory.
 #[derive(Debug)]
 pub(crate) struct Memory(Policies);
 
-impl Memory {
-    /// Blocks the key for so many microseconds.
-    pub(crate) fn block(&mut self, at: u64, length: u64) {
+impl Blocking for Memory {
+    fn block(&mut self, at: u64, length: u64) {
         self.0.live(at, Verb::Block(length));
     }
 
-    pub(crate) fn unblock(&mut self, at: u64) {
+    fn unblock(&mut self, at: u64) {
         self.0.live(at, Verb::Unblock);
+    }
+}
+
+impl Memory {
+    /// Lets the key have another limit for so many microseconds.
+    pub(crate) fn override_limit(&mut self, at: u64, limit: Algorithm, length: u64) {
+        self.0.live(at, Verb::Override(limit, length));
+    }
+
+    pub(crate) fn end_override(&mut self, at: u64) {
+        self.0.live(at, Verb::EndOverride);
     }
 }
 
@@ -146,12 +188,96 @@ impl Driver for Memory {
         self.0.live(at, Verb::Refund(units));
     }
 
+    fn settle(&mut self, at: u64, units: u32) {
+        self.0.live(at, Verb::Settle(units));
+    }
+
     fn reset(&mut self, at: u64) {
         self.0.live(at, Verb::Reset);
     }
 
     fn fork(&self) -> Self {
         Self(self.0.fork())
+    }
+}
+
+/// A limiter over items in a map.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    algorithm: Algorithm,
+    limiter: Limiter<SharedLedger<Map>>,
+    map: Map,
+}
+
+impl Shared {
+    fn over(algorithm: Algorithm, map: Map) -> Self {
+        let limiter = Limiter::builder().policy(Policy::new("0", algorithm));
+        let limiter = limiter.store(SharedStore::new(map.clone())).build();
+        Self {
+            algorithm,
+            limiter: limiter.expect("the policy is good"),
+            map,
+        }
+    }
+
+    fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter<SharedLedger<Map>>) -> F) -> T
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        self.map.clock.set_micros(Micros::new(at));
+        now(ask(&self.limiter)).expect("a map does not fail")
+    }
+}
+
+impl Driver for Shared {
+    fn new(algorithm: Algorithm) -> Self {
+        Self::over(algorithm, Map::new(&ManualClock::new()))
+    }
+
+    fn decide(&mut self, at: u64, cost: u32) -> Seen {
+        let decision = self.ask(at, |limiter| limiter.check("key", cost));
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
+    fn peek(&mut self, at: u64, cost: u32) -> Seen {
+        let decision = self.ask(at, |limiter| limiter.peek("key", cost));
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
+    fn refund(&mut self, at: u64, units: u32) {
+        self.ask(at, |limiter| limiter.refund("key", units));
+    }
+
+    fn settle(&mut self, at: u64, units: u32) {
+        self.ask(at, |limiter| limiter.settle("key", units));
+    }
+
+    fn reset(&mut self, at: u64) {
+        self.ask(at, |limiter| limiter.reset("key"));
+    }
+
+    fn fork(&self) -> Self {
+        Self::over(self.algorithm, self.map.fork())
+    }
+}
+
+impl Blocking for Shared {
+    fn block(&mut self, at: u64, length: u64) {
+        let length = Duration::from_micros(length);
+        self.ask(at, |limiter| limiter.block("key", length));
+    }
+
+    fn unblock(&mut self, at: u64) {
+        self.ask(at, |limiter| limiter.unblock("key"));
+    }
+}
+
+/// What comes of a future that does not wait.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits"),
     }
 }
 
@@ -168,9 +294,12 @@ pub(crate) struct Policies {
 enum Verb {
     Charge(u32),
     Refund(u32),
+    Settle(u32),
     Reset,
     Block(u64),
     Unblock,
+    Override(Algorithm, u64),
+    EndOverride,
 }
 
 impl Policies {
@@ -203,7 +332,17 @@ impl Policies {
         self.clock.set_micros(Micros::new(at));
         match verb {
             Verb::Refund(units) => self.limiter.refund_now("key", units),
+            Verb::Settle(units) => self.limiter.settle_now("key", units),
             Verb::Block(length) => self.limiter.block_now("key", Duration::from_micros(length)),
+            Verb::Override(limit, length) => {
+                let length = Duration::from_micros(length);
+                let done = self.limiter.override_limit_now("0", "key", limit, length);
+                done.expect("a limit of the same kind and period");
+            }
+            Verb::EndOverride => self
+                .limiter
+                .end_override_now("0", "key")
+                .expect("a policy of this name"),
             Verb::Unblock => self.limiter.unblock_now("key"),
             _ => self.limiter.reset_now("key"),
         }

@@ -8,5 +8,8 @@
 
 pub(crate) mod buckets;
 pub(crate) mod driver;
+pub(crate) mod items;
 pub(crate) mod model;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 pub(crate) mod windows;

@@ -30,8 +30,14 @@ pub(crate) trait Rule: Debug + Send + Sync {
     /// Whether nothing that was admitted counts any more.
     fn is_new(&self, admitted: &[Admitted], at: i128) -> bool;
 
+    /// How much of these units, charged after the fact, is counted.
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128);
+
     /// Law 8: what lies later than now is moved back to now.
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128);
+
+    /// What another rule has left, and this one cannot have, is cut to what it can; as of now.
+    fn cut(&self, _: &mut Vec<Admitted>, _: i128) {}
 
     /// What a charge now makes the algorithm forget for good, even if the clock steps back later.
     fn forget(&self, admitted: &mut Vec<Admitted>, at: i128);
@@ -45,6 +51,8 @@ pub(crate) trait Rule: Debug + Send + Sync {
 pub(crate) struct Model {
     rule: Arc<dyn Rule>,
     admitted: Vec<Admitted>,
+    /// Whether another rule has left it.
+    is_anothers: bool,
 }
 
 impl Model {
@@ -52,12 +60,35 @@ impl Model {
         Self {
             rule,
             admitted: Vec::new(),
+            is_anothers: false,
         }
     }
 
     /// The same past under another rule.
     pub(crate) fn under(self, rule: Arc<dyn Rule>) -> Self {
-        Self { rule, ..self }
+        Self {
+            rule,
+            is_anothers: true,
+            ..self
+        }
+    }
+
+    /// Moves to now.
+    fn step_back(&mut self, at: i128) {
+        if std::mem::take(&mut self.is_anothers) {
+            self.rule.cut(&mut self.admitted, at);
+        }
+        self.rule.step_back(&mut self.admitted, at);
+    }
+
+    /// So much is charged that was not asked for before.
+    pub(crate) fn settle(&mut self, at: u64, units: u32) {
+        if units > 0 && self.rule.limit() > 0 {
+            let at = at.into();
+            self.step_back(at);
+            self.rule.forget(&mut self.admitted, at);
+            self.rule.settle(&mut self.admitted, at, units.into());
+        }
     }
 
     pub(crate) fn decide(&mut self, at: u64, cost: u32) -> Seen {
@@ -73,7 +104,7 @@ impl Model {
 
     /// What was admitted last is taken out, as if it had never been asked for.
     pub(crate) fn refund(&mut self, at: u64, units: u32) {
-        self.rule.step_back(&mut self.admitted, at.into());
+        self.step_back(at.into());
         let mut left = i128::from(units);
         while let Some(last) = self.admitted.last_mut() {
             let given_back = left.min(last.cost);
@@ -114,7 +145,7 @@ pub(crate) fn decide_all(models: &mut [Model], at: u64, cost: u32) -> Vec<Seen> 
 
 fn decided(models: &mut [Model], at: i128, cost: i128) -> Vec<Seen> {
     for model in &mut *models {
-        model.rule.step_back(&mut model.admitted, at);
+        model.step_back(at);
     }
     let verdicts: Vec<bool> = models.iter().map(|model| model.allows(at, cost)).collect();
     if cost > 0 && !verdicts.contains(&false) {
@@ -155,6 +186,12 @@ fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
 
 pub(crate) fn sum<'a>(admitted: impl IntoIterator<Item = &'a Admitted>) -> i128 {
     admitted.into_iter().map(|request| request.cost).sum()
+}
+
+/// Adds what is charged after the fact to a window that has counted so much: 2^32 - 1 at most.
+pub(crate) fn count(admitted: &mut Vec<Admitted>, at: i128, units: i128, counted: i128) {
+    let cost = units.min(i128::from(u32::MAX) - counted);
+    admitted.push(Admitted { at, cost });
 }
 
 /// Moves all requests back by the same time, if it is more than none.

@@ -1,6 +1,6 @@
 //! The window family, as statements about what was admitted.
 
-use super::model::{Admitted, Rule, clamp, shift, sum};
+use super::model::{Admitted, Rule, clamp, count, shift, sum};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedWindow {
@@ -30,6 +30,11 @@ impl Rule for FixedWindow {
 
     fn is_new(&self, admitted: &[Admitted], at: i128) -> bool {
         self.used(admitted, at) == 0
+    }
+
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
+        let counted = self.used(admitted, at);
+        count(admitted, at, units, counted);
     }
 
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {
@@ -72,6 +77,11 @@ impl Rule for AnchoredWindow {
 
     fn is_new(&self, admitted: &[Admitted], at: i128) -> bool {
         self.used(admitted, at) == 0
+    }
+
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
+        let counted = self.used(admitted, at);
+        count(admitted, at, units, counted);
     }
 
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {
@@ -125,6 +135,11 @@ impl Rule for SlidingLog {
         self.used(admitted, at) == 0
     }
 
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
+        let counted = self.used(admitted, at);
+        count(admitted, at, units, counted);
+    }
+
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {
         clamp(admitted, at);
     }
@@ -175,6 +190,11 @@ impl Rule for SlidingWindow {
 
     fn is_new(&self, admitted: &[Admitted], at: i128) -> bool {
         self.estimate(admitted, at) == 0
+    }
+
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
+        let counted = self.used_in(admitted, self.window(at));
+        count(admitted, at, units, counted);
     }
 
     /// Both windows move together: the one before stays the one before.
@@ -238,6 +258,11 @@ impl Rule for SlidingSlots {
 
     fn is_new(&self, admitted: &[Admitted], at: i128) -> bool {
         self.used(admitted, at) == 0
+    }
+
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
+        let counted = self.used(admitted, at);
+        count(admitted, at, units, counted);
     }
 
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {

@@ -1,6 +1,6 @@
 use super::AnchoredWindow;
 use crate::algorithm::State;
-use crate::algorithm::step::{Fixed, Step, bits, largest_beside};
+use crate::algorithm::step::{Fixed, Step, bits_of_count, largest_beside};
 use crate::algorithm::window::Window;
 use crate::clock::Micros;
 
@@ -34,7 +34,7 @@ fn age(window: Window, now: Micros) -> u64 {
 impl Step for AnchoredWindow {
     type Kept = Window;
 
-    fn read(&self, state: State) -> Window {
+    fn read(&self, state: State, _: Micros) -> Window {
         Window::read(&state)
     }
 
@@ -64,6 +64,10 @@ impl Step for AnchoredWindow {
 
     fn charge(&self, kept: &mut Window, now: Micros, cost: u32) {
         *kept = self.window_at(now, *kept).charged(cost);
+    }
+
+    fn settle(&self, kept: &mut Window, now: Micros, units: u32) {
+        *kept = self.window_at(now, *kept).settled(units);
     }
 
     fn refund(&self, kept: &mut Window, now: Micros, units: u32) {
@@ -104,14 +108,18 @@ impl Fixed for AnchoredWindow {
     }
 
     fn packs_until(&self) -> Micros {
-        Micros::new(largest_beside(bits(self.limit())))
+        Micros::new(largest_beside(bits_of_count(self.limit())))
     }
 
     fn pack(&self, kept: Window) -> u64 {
-        kept.pack(bits(self.limit()))
+        kept.pack(self.limit())
     }
 
     fn unpack(&self, word: u64, _: Micros) -> Window {
-        Window::unpack(word, bits(self.limit()))
+        Window::unpack(word, self.limit())
+    }
+
+    fn fitted(&self, kept: Window) -> Window {
+        kept.fitted(self.limit())
     }
 }

@@ -1,6 +1,6 @@
 use super::FixedWindow;
 use crate::algorithm::State;
-use crate::algorithm::step::{Fixed, Step, bits, largest_beside};
+use crate::algorithm::step::{Fixed, Step, bits_of_count, largest_beside};
 use crate::algorithm::window::Window;
 use crate::clock::Micros;
 
@@ -31,7 +31,7 @@ impl FixedWindow {
 impl Step for FixedWindow {
     type Kept = Window;
 
-    fn read(&self, state: State) -> Window {
+    fn read(&self, state: State, _: Micros) -> Window {
         Window::read(&state)
     }
 
@@ -61,6 +61,10 @@ impl Step for FixedWindow {
 
     fn charge(&self, kept: &mut Window, now: Micros, cost: u32) {
         *kept = self.window_at(now, *kept).charged(cost);
+    }
+
+    fn settle(&self, kept: &mut Window, now: Micros, units: u32) {
+        *kept = self.window_at(now, *kept).settled(units);
     }
 
     fn refund(&self, kept: &mut Window, now: Micros, units: u32) {
@@ -101,15 +105,19 @@ impl Fixed for FixedWindow {
     }
 
     fn packs_until(&self) -> Micros {
-        let windows = largest_beside(bits(self.limit()));
+        let windows = largest_beside(bits_of_count(self.limit()));
         Micros::new(windows.saturating_mul(self.period()))
     }
 
     fn pack(&self, kept: Window) -> u64 {
-        kept.pack(bits(self.limit()))
+        kept.pack(self.limit())
     }
 
     fn unpack(&self, word: u64, _: Micros) -> Window {
-        Window::unpack(word, bits(self.limit()))
+        Window::unpack(word, self.limit())
+    }
+
+    fn fitted(&self, kept: Window) -> Window {
+        kept.fitted(self.limit())
     }
 }

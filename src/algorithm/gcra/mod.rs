@@ -7,6 +7,8 @@ mod step;
 
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use super::Lua;
 use super::{WithRule, quota_constructors};
 use crate::quota::Quota;
 
@@ -96,6 +98,25 @@ impl Gcra {
     /// With the same rule, under which requests wait for their turn.
     pub(super) fn with_queue<W: WithRule>(self, act: W) -> W::Result {
         act.of_two_widths(self.rule(true), self.narrow_rule(true))
+    }
+
+    /// The same rule in Lua.
+    #[cfg(feature = "redis")]
+    pub(super) fn lua(self) -> Lua {
+        let capacity = match self.drain {
+            0 => 0,
+            _ => self.burst,
+        };
+        Lua {
+            name: "gcra",
+            text: include_str!("step.lua"),
+            numbers: [
+                capacity.into(),
+                self.drain.max(1),
+                self.parts,
+                self.quota.limit().into(),
+            ],
+        }
     }
 
     /// The time between two requests at the steady rate, rounded up to whole microseconds;

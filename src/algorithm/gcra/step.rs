@@ -20,7 +20,7 @@ pub(crate) struct Debt<N> {
     owed: N,
 }
 
-/// A number of parts. A debt is at most 2^32 requests of 2^45 parts (366 days in microseconds),
+/// A number of parts. A debt is at most 2^33 requests of 2^45 parts (366 days in microseconds),
 /// and what drains is at most 2^64 µs times 2^32 parts: 128 bits hold them all.
 pub(crate) trait Parts: Copy + Default + Ord + Send + Sync + 'static {
     fn product(a: u64, b: u64) -> Self;
@@ -126,6 +126,11 @@ impl Gcra {
         }
     }
 
+    /// What a state says that owes more than the capacity: under which rule it was left.
+    fn mark(self) -> [u64; 2] {
+        [self.burst.into(), self.quota.limit().into()]
+    }
+
     /// The time in which so many parts drain, rounded up. A rate of 0 has a limit of 0, whose
     /// waits nobody is told.
     fn time_to_drain(self, parts: u128) -> Micros {
@@ -153,6 +158,18 @@ impl<N: Parts> Drain<N> {
         let drained = N::product(elapsed, self.gcra.drain);
         debt.owed.saturating_minus(drained)
     }
+
+    /// With no more owed than this. If it was more, what has drained since then has drained, and it is
+    /// told as of now.
+    fn cut(&self, debt: Debt<N>, most: N, now: Micros) -> Debt<N> {
+        if debt.owed <= most {
+            return debt;
+        }
+        Debt {
+            at: now.get(),
+            owed: self.owed(&debt, now).min(most),
+        }
+    }
 }
 
 impl<N: Parts> Step for Drain<N> {
@@ -160,15 +177,24 @@ impl<N: Parts> Step for Drain<N> {
 
     /// A state is kept in requests, and not as the moment at which the debt is drained, so that
     /// it survives a change of the rate.
-    fn read(&self, state: State) -> Debt<N> {
+    fn read(&self, state: State, now: Micros) -> Debt<N> {
         let [at, whole, part] = state.first();
         let part = N::product(part.min(self.gcra.parts - 1), 1);
         let owed = N::product(whole, self.gcra.parts).plus(part);
-        Debt { at, owed }
+        let debt = Debt { at, owed };
+        if state.words().get(3..) == Some(&self.gcra.mark()) {
+            return debt;
+        }
+        self.cut(debt, self.capacity, now)
     }
 
+    /// A debt above the capacity says whose it is.
     fn write(&self, Debt { at, owed }: Debt<N>) -> State {
         let (whole, part) = self.gcra.divided(owed.widened());
+        if owed > self.capacity {
+            let [burst, limit] = self.gcra.mark();
+            return State::from_words(&[at, whole, part, burst, limit]);
+        }
         State::unless_new([at, whole, part])
     }
 
@@ -185,17 +211,11 @@ impl<N: Parts> Step for Drain<N> {
     }
 
     fn moved_back(&self, debt: &Debt<N>, now: Micros) -> Option<Debt<N>> {
-        let mut possible = Debt {
+        let possible = Debt {
             at: debt.at.min(now.get()),
             ..*debt
         };
-        // What has drained since then has drained, also of a debt from a larger capacity.
-        if self.owed(&possible, now) > self.capacity {
-            possible = Debt {
-                at: now.get(),
-                owed: self.capacity,
-            };
-        }
+        let possible = self.cut(possible, self.capacity.plus(self.capacity), now);
         (possible != *debt).then_some(possible)
     }
 
@@ -209,6 +229,14 @@ impl<N: Parts> Step for Drain<N> {
         *debt = Debt {
             at: now.get(),
             owed: self.owed(debt, now).plus(self.in_parts(cost)),
+        };
+    }
+
+    fn settle(&self, debt: &mut Debt<N>, now: Micros, units: u32) {
+        let owed = self.owed(debt, now).plus(self.in_parts(units));
+        *debt = Debt {
+            at: now.get(),
+            owed: owed.min(self.capacity.plus(self.capacity)),
         };
     }
 
@@ -281,7 +309,8 @@ impl<N: Parts> Fixed for Drain<N> {
     }
 
     fn packs_until(&self) -> Micros {
-        let room = u128::from(u64::MAX).saturating_sub(self.capacity.widened());
+        let most = 2 * self.capacity.widened();
+        let room = u128::from(u64::MAX).saturating_sub(most);
         Micros::new(narrow(room / u128::from(self.gcra.drain.max(1))))
     }
 
@@ -292,7 +321,7 @@ impl<N: Parts> Fixed for Drain<N> {
         at * self.gcra.drain + narrow(owed.widened())
     }
 
-    /// What is owed now is never more than the capacity.
+    /// What is owed now is never more than twice the capacity.
     fn packs(&self, _: Debt<N>, _: Micros) -> bool {
         true
     }

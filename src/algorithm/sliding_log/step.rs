@@ -2,7 +2,7 @@ use smallvec::SmallVec;
 
 use super::SlidingLog;
 use crate::algorithm::State;
-use crate::algorithm::step::Step;
+use crate::algorithm::step::{Step, countable};
 use crate::clock::Micros;
 
 /// The log, oldest first. Entries that are a period old are forgotten by the next charge.
@@ -72,6 +72,31 @@ impl SlidingLog {
         all.saturating_sub(log.total(self.expired(log, now)))
     }
 
+    /// Enters so much at this moment.
+    fn enter(self, state: &mut State, now: Micros, units: u64) {
+        let log = Log::of(state);
+        let expired = self.expired(log, now);
+        let before = log.total(expired);
+        let left = log.entries.len() - expired;
+        let words = state.words_mut();
+        match words.first_mut() {
+            Some(forgotten) => *forgotten = forgotten.saturating_add(expired as u64),
+            None => words.push(0),
+        }
+        // Once so much is forgotten, a charge moves two entries on average.
+        if words[0] > left as u64 / 2 {
+            compact(words, left, before);
+        }
+        match words[1..].as_chunks_mut().0.last_mut() {
+            Some([at, total]) if *at == now.get() => *total = total.saturating_add(units),
+            last => {
+                let before = last.map_or(0, |[_, total]| *total);
+                make_room(words);
+                words.extend_from_slice(&[now.get(), before.saturating_add(units)]);
+            }
+        }
+    }
+
     /// How long until an entry of this time is a period old.
     fn to_its_end(self, at: u64, now: Micros) -> Micros {
         let age = now.get().saturating_sub(at);
@@ -82,7 +107,7 @@ impl SlidingLog {
 impl Step for SlidingLog {
     type Kept = State;
 
-    fn read(&self, state: State) -> State {
+    fn read(&self, state: State, _: Micros) -> State {
         state
     }
 
@@ -127,26 +152,13 @@ impl Step for SlidingLog {
     }
 
     fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        let log = Log::of(state);
-        let expired = self.expired(log, now);
-        let before = log.total(expired);
-        let left = log.entries.len() - expired;
-        let words = state.words_mut();
-        match words.first_mut() {
-            Some(forgotten) => *forgotten = forgotten.saturating_add(expired as u64),
-            None => words.push(0),
-        }
-        // Once so much is forgotten, a charge moves two entries on average.
-        if words[0] > left as u64 / 2 {
-            compact(words, left, before);
-        }
-        match words[1..].as_chunks_mut().0.last_mut() {
-            Some([at, total]) if *at == now.get() => *total = total.saturating_add(cost.into()),
-            last => {
-                let before = last.map_or(0, |[_, total]| *total);
-                make_room(words);
-                words.extend_from_slice(&[now.get(), before.saturating_add(cost.into())]);
-            }
+        self.enter(state, now, cost.into());
+    }
+
+    fn settle(&self, state: &mut State, now: Micros, units: u32) {
+        let counted = countable(units, self.count(Log::of(state), now));
+        if counted > 0 {
+            self.enter(state, now, counted);
         }
     }
 

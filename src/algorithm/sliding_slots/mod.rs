@@ -4,6 +4,8 @@ mod step;
 
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use super::Lua;
 use super::paved_constructors;
 use crate::clock::Micros;
 use crate::error::ConfigError;
@@ -152,6 +154,17 @@ impl SlidingSlots {
     /// How many slots a period has.
     pub const fn count(&self) -> u32 {
         self.slots as u32
+    }
+
+    /// The same rule in Lua.
+    #[cfg(feature = "redis")]
+    pub(super) fn lua(self) -> Lua {
+        let places = u64::from(self.slots) + 1;
+        Lua {
+            name: "sliding_slots",
+            text: include_str!("step.lua"),
+            numbers: [self.quota.limit().into(), self.length().get(), places, 0],
+        }
     }
 
     fn length(self) -> Micros {

@@ -1,6 +1,6 @@
 use super::SlidingSlots;
 use crate::algorithm::State;
-use crate::algorithm::step::Step;
+use crate::algorithm::step::{Step, countable};
 use crate::clock::Micros;
 
 /// The newest slot that was charged, by its number since the epoch, and a ring of counts: that
@@ -78,6 +78,24 @@ impl SlidingSlots {
         Micros::new(slots * length - now.get() % length)
     }
 
+    /// Adds so much to the current slot.
+    fn add(self, state: &mut State, now: Micros, units: u64) {
+        let current = self.slot_at(now);
+        let places = self.places();
+        match state.words_mut().split_first_mut() {
+            Some((newest, counts)) if counts.len() as u64 == places => {
+                // The slots that begin take the places of those that have left.
+                for slot in (*newest + 1..=current).rev().take(counts.len()) {
+                    counts[place(slot, places)] = 0;
+                }
+                *newest = current;
+                let kept = &mut counts[place(current, places)];
+                *kept = kept.saturating_add(units);
+            }
+            _ => *state = self.with(current, [(current, units)].into_iter()),
+        }
+    }
+
     /// A state with these counts, of slots up to `newest`.
     fn with(self, newest: u64, counts: impl Iterator<Item = (u64, u64)>) -> State {
         let places = self.places();
@@ -98,7 +116,7 @@ impl SlidingSlots {
 impl Step for SlidingSlots {
     type Kept = State;
 
-    fn read(&self, state: State) -> State {
+    fn read(&self, state: State, _: Micros) -> State {
         state
     }
 
@@ -133,20 +151,12 @@ impl Step for SlidingSlots {
     }
 
     fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-        let current = self.slot_at(now);
-        let places = self.places();
-        match state.words_mut().split_first_mut() {
-            Some((newest, counts)) if counts.len() as u64 == places => {
-                // The slots that begin take the places of those that have left.
-                for slot in (*newest + 1..=current).rev().take(counts.len()) {
-                    counts[place(slot, places)] = 0;
-                }
-                *newest = current;
-                let kept = &mut counts[place(current, places)];
-                *kept = kept.saturating_add(cost.into());
-            }
-            _ => *state = self.with(current, [(current, cost.into())].into_iter()),
-        }
+        self.add(state, now, cost.into());
+    }
+
+    fn settle(&self, state: &mut State, now: Micros, units: u32) {
+        let counted = countable(units, self.sum(state, now));
+        self.add(state, now, counted);
     }
 
     fn refund(&self, state: &mut State, now: Micros, units: u32) {

@@ -1,6 +1,6 @@
 use super::SlidingWindow;
 use crate::algorithm::State;
-use crate::algorithm::step::{Fixed, Step, bits, largest_beside};
+use crate::algorithm::step::{Fixed, Step, bits_of_count, countable, largest_beside};
 use crate::clock::Micros;
 
 /// The window that was last charged, by its number since the epoch, and the count of the one
@@ -83,7 +83,7 @@ impl SlidingWindow {
 impl Step for SlidingWindow {
     type Kept = Windows;
 
-    fn read(&self, state: State) -> Windows {
+    fn read(&self, state: State, _: Micros) -> Windows {
         Windows::of_words(state.first())
     }
 
@@ -116,6 +116,11 @@ impl Step for SlidingWindow {
     fn charge(&self, kept: &mut Windows, now: Micros, cost: u32) {
         *kept = self.windows_at(now, *kept);
         kept.current += u64::from(cost);
+    }
+
+    fn settle(&self, kept: &mut Windows, now: Micros, units: u32) {
+        *kept = self.windows_at(now, *kept);
+        kept.current = kept.current.saturating_add(countable(units, kept.current));
     }
 
     fn refund(&self, kept: &mut Windows, now: Micros, units: u32) {
@@ -174,24 +179,33 @@ impl Fixed for SlidingWindow {
     }
 
     fn packs_until(&self) -> Micros {
-        let windows = largest_beside(2 * bits(self.limit()));
+        let windows = largest_beside(2 * bits_of_count(self.limit()));
         Micros::new(windows.saturating_mul(self.period()))
     }
 
     /// The number, the count of the window before and that of the window itself.
     fn pack(&self, kept: Windows) -> u64 {
-        let bits = bits(self.limit());
+        let bits = bits_of_count(self.limit());
         (kept.number << bits | kept.previous) << bits | kept.current
     }
 
     fn unpack(&self, word: u64, _: Micros) -> Windows {
-        let bits = bits(self.limit());
+        let bits = bits_of_count(self.limit());
         let (above, current) = split(word, bits);
         let (number, previous) = split(above, bits);
         Windows {
             number,
             previous,
             current,
+        }
+    }
+
+    fn fitted(&self, kept: Windows) -> Windows {
+        let most = (1 << bits_of_count(self.limit())) - 1;
+        Windows {
+            previous: kept.previous.min(most),
+            current: kept.current.min(most),
+            ..kept
         }
     }
 }

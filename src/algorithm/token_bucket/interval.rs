@@ -1,5 +1,7 @@
+#[cfg(feature = "redis")]
+use crate::algorithm::Lua;
 use crate::algorithm::State;
-use crate::algorithm::step::{Fixed, Step, bits, largest_beside};
+use crate::algorithm::step::{Fixed, Step, bits_of_count, largest_beside};
 use crate::clock::Micros;
 use crate::quota::Quota;
 
@@ -34,6 +36,25 @@ impl ByInterval {
         self.quota.limit().max(1).into()
     }
 
+    /// The same rule in Lua.
+    #[cfg(feature = "redis")]
+    pub(super) fn lua(self) -> Lua {
+        Lua {
+            name: "by_interval",
+            text: include_str!("interval.lua"),
+            numbers: [self.limit().into(), self.refill(), self.period(), 0],
+        }
+    }
+
+    fn capacity(self) -> u64 {
+        self.limit().into()
+    }
+
+    /// What a state says in which more is missing than the capacity: under which rule it was left.
+    fn mark(self) -> [u64; 2] {
+        [self.burst.into(), self.quota.limit().into()]
+    }
+
     /// The time in which so many tokens arrive in the long run.
     fn time_at_rate(self, tokens: u32) -> Micros {
         let time = u128::from(tokens) * u128::from(self.period());
@@ -53,6 +74,19 @@ impl ByInterval {
         Missing { refilled, tokens }
     }
 
+    /// With no more missing than this. If it was more, what has arrived since then has arrived, and
+    /// it is told as of now.
+    fn cut(self, then: Missing, most: u64, now: Micros) -> Missing {
+        if then.tokens <= most {
+            return then;
+        }
+        let missing = self.missing_at(now, then);
+        Missing {
+            tokens: missing.tokens.min(most),
+            ..missing
+        }
+    }
+
     /// How long until so many tokens have arrived.
     fn time_to_refill(self, missing: Missing, tokens: u64, now: Micros) -> Micros {
         if tokens == 0 {
@@ -68,12 +102,21 @@ impl ByInterval {
 impl Step for ByInterval {
     type Kept = Missing;
 
-    fn read(&self, state: State) -> Missing {
+    fn read(&self, state: State, now: Micros) -> Missing {
         let [refilled, tokens] = state.first();
-        Missing { refilled, tokens }
+        let then = Missing { refilled, tokens };
+        if state.words().get(2..) == Some(&self.mark()) {
+            return then;
+        }
+        self.cut(then, self.capacity(), now)
     }
 
+    /// What is above the capacity says whose it is.
     fn write(&self, kept: Missing) -> State {
+        if kept.tokens > self.capacity() {
+            let ([refilled, tokens], [burst, limit]) = (kept.words(), self.mark());
+            return State::from_words(&[refilled, tokens, burst, limit]);
+        }
         State::unless_new(kept.words())
     }
 
@@ -95,18 +138,11 @@ impl Step for ByInterval {
     }
 
     fn moved_back(&self, then: &Missing, now: Micros) -> Option<Missing> {
-        let mut possible = Missing {
+        let possible = Missing {
             refilled: then.refilled.min(now.get()),
             ..*then
         };
-        let capacity = u64::from(self.limit());
-        let missing = self.missing_at(now, possible);
-        if missing.tokens > capacity {
-            possible = Missing {
-                tokens: capacity,
-                ..missing
-            };
-        }
+        let possible = self.cut(possible, 2 * self.capacity(), now);
         (possible.words() != then.words()).then_some(possible)
     }
 
@@ -117,6 +153,12 @@ impl Step for ByInterval {
     fn charge(&self, kept: &mut Missing, now: Micros, cost: u32) {
         *kept = self.missing_at(now, *kept);
         kept.tokens += u64::from(cost);
+    }
+
+    fn settle(&self, kept: &mut Missing, now: Micros, units: u32) {
+        *kept = self.missing_at(now, *kept);
+        let tokens = kept.tokens.saturating_add(units.into());
+        kept.tokens = tokens.min(2 * self.capacity());
     }
 
     fn refund(&self, kept: &mut Missing, now: Micros, units: u32) {
@@ -162,16 +204,16 @@ impl Fixed for ByInterval {
     }
 
     fn packs_until(&self) -> Micros {
-        Micros::new(largest_beside(bits(self.limit())))
+        Micros::new(largest_beside(bits_of_count(self.limit())))
     }
 
     /// The time of the refill, and the tokens in the lowest bits.
     fn pack(&self, kept: Missing) -> u64 {
-        kept.refilled << bits(self.limit()) | kept.tokens
+        kept.refilled << bits_of_count(self.limit()) | kept.tokens
     }
 
     fn unpack(&self, word: u64, _: Micros) -> Missing {
-        let bits = bits(self.limit());
+        let bits = bits_of_count(self.limit());
         let refilled = word >> bits;
         Missing {
             refilled,

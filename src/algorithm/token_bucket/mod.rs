@@ -5,6 +5,8 @@ mod interval;
 use std::time::Duration;
 
 use self::interval::ByInterval;
+#[cfg(feature = "redis")]
+use super::Lua;
 use super::{Gcra, WithRule, quota_constructors};
 use crate::quota::Quota;
 
@@ -122,6 +124,15 @@ impl TokenBucket {
         match &self.0 {
             Refill::Continuous(gcra) => gcra.emission_interval(),
             Refill::Interval(bucket) => (bucket.quota.limit() > 0).then(|| bucket.quota.period()),
+        }
+    }
+
+    /// The same rule in Lua.
+    #[cfg(feature = "redis")]
+    pub(super) fn lua(self) -> Lua {
+        match self.0 {
+            Refill::Continuous(gcra) => gcra.lua(),
+            Refill::Interval(bucket) => bucket.lua(),
         }
     }
 

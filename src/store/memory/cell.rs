@@ -34,6 +34,14 @@ pub(super) trait Keeps<S: Step>: Cell {
 
     /// Puts down what was seen here and has been changed.
     fn keep(&self, rule: &S, seen: Self::Seen<'_>);
+
+    /// Whether the cell can hold this, which was charged after the fact or elsewhere.
+    fn holds(_: &S, _: &S::Kept, _: Micros) -> bool {
+        true
+    }
+
+    /// Takes away what the cell cannot hold.
+    fn fit(_: &S, _: &mut Self::Seen<'_>) {}
 }
 
 /// A copy of what is kept.
@@ -82,6 +90,14 @@ impl<S: Fixed> Keeps<S> for Word {
     #[inline]
     fn keep(&self, rule: &S, Copied(kept): Copied<S::Kept>) {
         self.0.store(rule.pack(kept), Ordering::Relaxed);
+    }
+
+    fn holds(rule: &S, kept: &S::Kept, now: Micros) -> bool {
+        rule.packs(*kept, now)
+    }
+
+    fn fit(rule: &S, Copied(kept): &mut Copied<S::Kept>) {
+        *kept = rule.fitted(*kept);
     }
 }
 

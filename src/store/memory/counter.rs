@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
 use super::cell::{Keeps, Long, Word, Words};
-use super::table::{Ask, Changed, Counted, Glance, NoRoom, Table};
+use super::table::{
+    Allows, Ask, Changed, Counted, Foretell, Full, Glance, NoRoom, Override, Table, Tell,
+};
 use super::version::Lock;
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
 use crate::clock::{Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcome, Outcomes};
 
 /// One policy's table, whatever its rule and however that is kept.
 pub(super) trait Counter: Send + Sync + 'static {
@@ -83,6 +85,23 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// Changes what is kept of a key, if anything is.
     fn amend(&self, ask: Ask, clock: &dyn Clock, amendment: Amendment);
 
+    /// Charges a key after the fact, whether there is room under its limit or not.
+    fn settle(&self, ask: Ask, clock: &dyn Clock);
+
+    /// Lets a key have a limit of its own from now on, for so long; `None` ends that.
+    fn override_limit(
+        &self,
+        fingerprint: u64,
+        limit: Option<(Algorithm, Micros)>,
+        clock: &dyn Clock,
+    ) -> Result<(), Full>;
+
+    /// Tells each key that stands beside the pages, with the limit that it has of its own.
+    fn each_exception(&self, now: Micros, tell: &mut dyn FnMut(u64, Option<Override>, State));
+
+    /// Lets a key have the limit of its own that it had before a restart.
+    fn restore_override(&self, fingerprint: u64, limit: Override, state: State, now: Micros);
+
     /// How full it is.
     fn fill(&self) -> Fill;
 
@@ -131,6 +150,13 @@ pub(super) struct Told<'a> {
     pub(super) outcomes: &'a mut Outcomes,
 }
 
+impl Told<'_> {
+    pub(super) fn put_down(&mut self, outcome: Outcome, now: Micros) {
+        self.outcomes.decided_at(now);
+        self.outcomes.push(self.policy, outcome);
+    }
+}
+
 /// How full a table is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fill {
@@ -170,7 +196,7 @@ pub(super) fn counter_for(
 
     impl Make<'_> {
         fn packs(&self, rule: &impl Fixed, late: Micros) -> bool {
-            let packs = |state: &State| rule.packs(rule.read(state.clone()), self.now);
+            let packs = |state: &State| rule.packs(rule.read(state.clone(), self.now), self.now);
             let mut states = self.states.iter();
             late >= PACKED_UNTIL && self.now <= late && states.all(|(_, state)| packs(state))
         }
@@ -223,14 +249,19 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
     }
 
     fn glance(&self, ask: Ask, counted: Counted) -> Glance {
-        self.glance(ask, counted).1
+        let beside = self.glance_beside(ask);
+        beside.unwrap_or_else(|| self.glance(ask, counted).1)
     }
 
     fn glance_and_lock(&self, ask: Ask, counted: Counted) -> (Glance, Lock<'_>) {
-        self.glance_and_lock(ask, counted)
+        let beside = self.glance_beside_and_lock(ask);
+        beside.unwrap_or_else(|| self.glance_and_lock(ask, counted))
     }
 
     fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Result<bool, Changed> {
+        if let Some(key) = self.beside(glance) {
+            return key.look(self.rule(), glance, (ask, now), Allows(ask.cost));
+        }
         self.look(glance, ask, now, |kept| {
             self.rule().allows(kept, now, ask.cost)
         })
@@ -244,6 +275,12 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         allowed: bool,
         told: &mut Told<'_>,
     ) -> Result<(), Changed> {
+        if let Some(key) = self.beside(glance) {
+            let cost = ask.cost;
+            let outcome = key.told(self.rule(), glance, (ask, now), Tell { cost, allowed })?;
+            told.put_down(outcome, now);
+            return Ok(());
+        }
         self.look(glance, ask, now, |kept| {
             self.tell(kept, ask, now, allowed, glance.counted, Some(told));
         })
@@ -256,6 +293,11 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         now: Micros,
         told: &mut Told<'_>,
     ) -> Result<(), Changed> {
+        if let Some(key) = self.beside(glance) {
+            let outcome = key.told(self.rule(), glance, (ask, now), Foretell(ask.cost))?;
+            told.put_down(outcome, now);
+            return Ok(());
+        }
         let mut kept = self.look(glance, ask, now, S::Kept::clone)?;
         self.rule().charge(&mut kept, now, ask.cost);
         self.tell(&kept, ask, now, true, glance.counted, Some(told));
@@ -263,11 +305,19 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
     }
 
     fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed> {
-        let page = self.page(glance);
-        page.version.lock(glance.seen()).ok_or(Changed)
+        let version = match self.beside(glance) {
+            Some(key) => &key.version,
+            None => &self.page(glance).version,
+        };
+        version.lock(glance.seen()).ok_or(Changed)
     }
 
     fn step_back(&self, glance: &Glance, lock: &mut Lock<'_>, now: Micros) {
+        if let Some(key) = self.beside(glance) {
+            lock.changes();
+            key.step_back(self.rule(), now);
+            return;
+        }
         self.step_back(self.page(glance), glance, lock, now);
     }
 
@@ -279,7 +329,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         now: Micros,
     ) -> Result<bool, NoRoom> {
         let page = self.page(glance);
-        if page.find(glance.fingerprint(ask)).is_some() {
+        if self.beside(glance).is_some() || page.find(glance.fingerprint(ask)).is_some() {
             return Ok(false);
         }
         self.place((page, glance), ask, lock, now)?;
@@ -295,6 +345,16 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         now: Micros,
         told: Option<&mut Told<'_>>,
     ) {
+        if let Some(key) = self.beside(glance) {
+            lock.changes();
+            let outcome = key.charge(self.rule(), ask.cost, now);
+            if let Some(told) = told
+                && told.wanted.includes(true)
+            {
+                told.put_down(outcome, now);
+            }
+            return;
+        }
         let page = self.page(glance);
         let Some(slot) = page.find(glance.fingerprint(ask)) else {
             return;
@@ -322,6 +382,32 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
 
     fn amend(&self, ask: Ask, clock: &dyn Clock, amendment: Amendment) {
         self.amend(ask, || clock.now().min(self.until()), amendment);
+    }
+
+    fn settle(&self, ask: Ask, clock: &dyn Clock) {
+        self.settle(ask, || clock.now().min(self.until()));
+    }
+
+    fn override_limit(
+        &self,
+        fingerprint: u64,
+        limit: Option<(Algorithm, Micros)>,
+        clock: &dyn Clock,
+    ) -> Result<(), Full> {
+        let time = || clock.now().min(self.until());
+        if let Some((algorithm, length)) = limit {
+            return self.override_limit(fingerprint, algorithm, length, time);
+        }
+        self.end_override(fingerprint, time);
+        Ok(())
+    }
+
+    fn each_exception(&self, now: Micros, tell: &mut dyn FnMut(u64, Option<Override>, State)) {
+        self.each_exception(now, tell);
+    }
+
+    fn restore_override(&self, fingerprint: u64, limit: Override, state: State, now: Micros) {
+        self.restore_override(fingerprint, limit, state, now);
     }
 
     fn fill(&self) -> Fill {

@@ -7,11 +7,12 @@ use smallvec::SmallVec;
 use super::blocks::Blocks;
 use super::counter::{ATTEMPTS, Amendment, Counter, Told, Wanted};
 use super::seed::Seed;
-use super::table::{Ask, Changed, Counted, Glance, NoRoom};
+use super::table::{Ask, Changed, Counted, Full, Glance, NoRoom};
 use super::version::Lock;
+use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::store::verdict::soften;
 use crate::store::{Charge, Ledger, Reply, Verdict};
@@ -84,6 +85,17 @@ impl MemoryLedger {
         }
     }
 
+    /// Charges each key what its charge says, whether there is room for it or not; see
+    /// [`Ledger::settle`].
+    pub fn settle_now(&self, charges: &[Charge]) {
+        for charge in charges {
+            if let Some(opened) = self.policies.get(charge.policy) {
+                let ask = self.ask(&charge.key, charge.cost);
+                opened.counter.settle(ask, &*self.clock);
+            }
+        }
+    }
+
     /// Makes each charge's key as good as new under its policy.
     pub fn reset_now(&self, charges: &[Charge]) {
         for charge in charges {
@@ -110,6 +122,44 @@ impl MemoryLedger {
                 opened.blocks.unblock(fingerprint);
             }
         }
+    }
+
+    /// Lets the charge's key have a limit of its own; see [`Ledger::override_limit`].
+    ///
+    /// # Errors
+    ///
+    /// When there are as many as there can be: see [`MemoryStore`](super::MemoryStore).
+    pub fn override_limit_now(
+        &self,
+        charge: &Charge,
+        limit: &Algorithm,
+        length: Micros,
+    ) -> Result<(), StoreError> {
+        let full = |Full| StoreError::new(StoreErrorKind::Full);
+        let limit = Some((*limit, length));
+        self.change_limit(charge, limit).map_err(full)
+    }
+
+    /// Lets the limit of each charge's key be that of its policy again.
+    pub fn end_override_now(&self, charges: &[Charge]) {
+        for charge in charges {
+            // To end one takes no room.
+            let _ = self.change_limit(charge, None);
+        }
+    }
+
+    fn change_limit(
+        &self,
+        charge: &Charge,
+        limit: Option<(Algorithm, Micros)>,
+    ) -> Result<(), Full> {
+        let Some(opened) = self.policies.get(charge.policy) else {
+            return Ok(());
+        };
+        let fingerprint = self.seed.fingerprint(&charge.key);
+        opened
+            .counter
+            .override_limit(fingerprint, limit, &*self.clock)
     }
 
     fn amend(&self, policy: usize, key: &Key, amendment: Amendment) {
@@ -496,6 +546,11 @@ impl Ledger for MemoryLedger {
         Reply::Now(Ok(()))
     }
 
+    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.settle_now(charges);
+        Reply::Now(Ok(()))
+    }
+
     fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.reset_now(charges);
         Reply::Now(Ok(()))
@@ -508,6 +563,20 @@ impl Ledger for MemoryLedger {
 
     fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.unblock_now(charges);
+        Reply::Now(Ok(()))
+    }
+
+    fn override_limit(
+        &self,
+        charge: &Charge,
+        limit: &Algorithm,
+        length: Micros,
+    ) -> Reply<Result<(), StoreError>> {
+        Reply::Now(self.override_limit_now(charge, limit, length))
+    }
+
+    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.end_override_now(charges);
         Reply::Now(Ok(()))
     }
 

@@ -75,6 +75,15 @@ use crate::policy::{Policy, check_names};
 /// blocks clients by a program bounds how many. A request whose key shares the last 10 bits of its
 /// fingerprint with a blocked one looks under a lock that many may read.
 ///
+/// # Keys with limits of their own
+///
+/// Up to 10,000 keys under one policy can have [another limit](crate::Limiter::override_limit_now) for a
+/// while. They too stand beside the table, some 200 bytes each and 16 for each entry of a log, until the
+/// limit has ended and they are asked about, or others come; nothing evicts them, and those who ask about
+/// other keys take no notice. A key stands there too as long as what was
+/// [settled](crate::Limiter::settle_now) is more than fits its word, as more than twice the limit of a
+/// window may be. If there is no room for it, what does not fit is forgiven.
+///
 /// # Defaults
 ///
 /// - clock: [`SystemClock`]
@@ -216,7 +225,8 @@ impl MemoryStore {
     }
 
     /// What this store and its clones know, as bytes to be kept until after a restart: every key
-    /// that is not as good as new, and every key that is blocked, under every policy that is open.
+    /// that is not as good as new, is blocked or has a limit of its own, under every policy that is
+    /// open.
     ///
     /// A policy is open as long as there is a limiter or a layer with it: at the end, keep a clone of
     /// it until the last snapshot is taken, or nothing is left to be in it. (A server that is given a

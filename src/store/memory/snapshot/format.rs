@@ -8,6 +8,9 @@
 //!   section's end its fingerprint (64 bits), a number of words (32 bits) and the words of its state
 //! - `blocks`, once for each policy that blocks somebody: its name, and of each blocked key up to the
 //!   section's end its fingerprint, and when the block began and ends (64 bits each)
+//! - `overrides`, behind each `policy` under which keys have limits of their own: the same two texts,
+//!   and of each such key up to the section's end when that began and ends (64 bits each), the limit as
+//!   text, and the key as above; it is not in the section `policy`
 
 use sha2::{Digest, Sha256};
 

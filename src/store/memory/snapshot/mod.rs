@@ -7,13 +7,15 @@ pub use self::past::{Fate, Restored};
 
 pub(super) use self::past::revived;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::format::{Reader, Writer};
 use super::blocks::Blocked;
 use super::counter::Counter;
 use super::seed::Seed;
-use crate::algorithm::Algorithm;
+use super::table::Override;
+use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::error::{RestoreError, RestoreErrorKind};
 
@@ -35,13 +37,28 @@ pub(super) fn write(
         }
     });
     for (policy, algorithm, counter) in tables {
+        let mut overrides = Vec::new();
         file.section("policy", |file| {
             file.text(policy);
             file.text(&algorithm.to_string());
+            // Some may come or go meanwhile: whoever is not there before is on a page, or there after.
+            let mut beside = BTreeMap::new();
+            let mut tell = |fingerprint, limit, state| {
+                beside.entry(fingerprint).or_insert((limit, state));
+            };
+            counter.each_exception(now, &mut tell);
             counter.each_key(now, &mut |fingerprint, state| {
                 file.key(fingerprint, &state);
             });
+            counter.each_exception(now, &mut tell);
+            for (fingerprint, (limit, state)) in beside {
+                match limit {
+                    Some(limit) => overrides.push((fingerprint, limit, state)),
+                    None => file.key(fingerprint, &state),
+                }
+            }
         });
+        put_overrides(&mut file, (policy, &algorithm.to_string()), &overrides);
     }
     for one in restored {
         one.write(&mut file, now);
@@ -57,6 +74,25 @@ pub(super) fn write(
         });
     }
     file.finish()
+}
+
+/// A key, the limit that it has of its own, and its state under that.
+type Overridden = (u64, Override, State);
+
+fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides: &[Overridden]) {
+    if overrides.is_empty() {
+        return;
+    }
+    file.section("overrides", |file| {
+        file.text(policy);
+        file.text(algorithm);
+        for (fingerprint, limit, state) in overrides {
+            file.number(limit.from.get());
+            file.number(limit.until.get());
+            file.text(&limit.algorithm.to_string());
+            file.key(*fingerprint, state);
+        }
+    });
 }
 
 /// What a snapshot says.
@@ -85,6 +121,7 @@ pub(super) fn read(snapshot: &[u8]) -> Result<Snapshot, RestoreError> {
                 seed = Some(its);
             }
             "policy" => restored.push(Restored::read(section).ok_or_else(damaged)?),
+            "overrides" => past::overrides(&mut restored, section).ok_or_else(damaged)?,
             "blocks" => blocks.push(blocked(section).ok_or_else(damaged)?),
             _ => {}
         }

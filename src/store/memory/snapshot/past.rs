@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
 use super::format::{Reader, Writer};
+use super::{Overridden, put_overrides};
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::store::memory::counter::{Counter, counter, counter_for};
+use crate::store::memory::table::Override;
 
 /// What a snapshot holds of one policy, and what has become of it: see
 /// [`MemoryStore::restored`](crate::MemoryStore::restored).
@@ -15,6 +17,8 @@ pub struct Restored {
     fate: Fate,
     /// As they stand in the snapshot; empty once they have been restored.
     keys: Arc<[u8]>,
+    /// The keys that have limits of their own, in the same way.
+    overrides: Arc<[u8]>,
 }
 
 /// What has become of one policy's part of a snapshot.
@@ -71,6 +75,7 @@ impl Restored {
             algorithm,
             fate: Fate::Waiting,
             keys: keys.into(),
+            overrides: Arc::default(),
         })
     }
 
@@ -90,6 +95,8 @@ impl Restored {
                 }
             }
         });
+        let overrides: Vec<_> = self.its_overrides().collect();
+        put_overrides(file, (&self.policy, &self.algorithm), &overrides);
     }
 
     pub(in crate::store::memory) fn is_waiting(&self) -> bool {
@@ -106,6 +113,21 @@ impl Restored {
         std::iter::from_fn(move || keys.key())
     }
 
+    /// Those whose limit this version knows.
+    fn its_overrides(&self) -> impl Iterator<Item = Overridden> {
+        let mut overrides = Reader::of(&self.overrides);
+        let each = std::iter::from_fn(move || overridden(&mut overrides));
+        each.filter_map(|(limit, (from, until), (fingerprint, state))| {
+            let algorithm = limit.parse().ok()?;
+            let limit = Override {
+                algorithm,
+                from,
+                until,
+            };
+            Some((fingerprint, limit, state))
+        })
+    }
+
     /// A table with these keys.
     fn revive(&mut self, algorithm: &Algorithm, bound: usize, now: Micros) -> Arc<dyn Counter> {
         // As of now, and nothing that could not be: a limit may have changed, and so may the file.
@@ -117,8 +139,36 @@ impl Restored {
         let (keys, left_out) = counter.restore(states, now);
         self.fate = Fate::Restored { keys, left_out };
         self.keys = Arc::default();
+        for (fingerprint, limit, state) in self.its_overrides() {
+            if limit.algorithm.differs_in_its_limit_alone(algorithm) {
+                counter.restore_override(fingerprint, limit, state, now);
+            }
+        }
+        self.overrides = Arc::default();
         counter
     }
+}
+
+/// Puts limits that keys have of their own to the policy before them in the snapshot.
+pub(super) fn overrides(restored: &mut [Restored], mut section: Reader<'_>) -> Option<()> {
+    let (policy, algorithm) = (section.text()?, section.text()?);
+    let overrides = section.rest();
+    while !section.is_at_its_end() {
+        overridden(&mut section)?;
+    }
+    let its = |one: &&mut Restored| one.policy == policy && one.algorithm == algorithm;
+    if let Some(its) = restored.iter_mut().rev().find(its) {
+        its.overrides = overrides.into();
+    }
+    Some(())
+}
+
+/// The next key: its limit as text, from when until when, and its state.
+type Put<'a> = (&'a str, (Micros, Micros), (u64, State));
+
+fn overridden<'a>(keys: &mut Reader<'a>) -> Option<Put<'a>> {
+    let [from, until] = keys.numbers()?.map(Micros::new);
+    Some((keys.text()?, (from, until), keys.key()?))
 }
 
 /// A table for this policy, with what has been restored of it.

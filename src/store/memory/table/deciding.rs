@@ -53,13 +53,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                 // Somebody else was here after the clock was read, or it has stepped back.
                 now = clock.now().min(self.until);
             }
-            let told = told.as_deref_mut();
+            let its = told.as_deref_mut();
             let decided = if now < glance.latest && ask.cost > 0 {
                 self.step_back_now(page, &glance, now)
             } else {
                 match page.find(glance.fingerprint(ask)) {
-                    Some(slot) => self.decide_known((page, &glance), &slot.cell, ask, now, told),
-                    None => self.decide_new((page, &glance), ask, now, told),
+                    Some(slot) => self.decide_known((page, &glance), &slot.cell, ask, now, its),
+                    None => self.decide_new((page, &glance), ask, now, its),
                 }
             };
             match decided {
@@ -69,6 +69,12 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                     attempts += 1;
                     if attempts > ATTEMPTS || !self.make_room(&glance, now) {
                         counted = Counted::Together;
+                    }
+                }
+                Err(Undecided::Beside) => {
+                    let told = told.as_deref_mut();
+                    if let Some(allowed) = self.decide_beside(ask, clock, now, told) {
+                        return allowed;
                     }
                 }
             }
@@ -117,6 +123,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
         told: Option<&mut Told<'_>>,
     ) -> Result<bool, Undecided> {
+        if self.exceptions.are_any() && self.exceptions.find(ask.fingerprint).is_some() {
+            return Err(Undecided::Beside);
+        }
         if !page.version.still_is(glance.seen) {
             return Err(Undecided::Changed);
         }

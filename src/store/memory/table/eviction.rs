@@ -150,7 +150,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         self.rule.distance(&kept, now)
     }
 
-    fn forget(&self, place: Place<'_, C>) {
+    pub(super) fn forget(&self, place: Place<'_, C>) {
         self.budget.free(self.leave(place));
     }
 

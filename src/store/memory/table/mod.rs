@@ -1,6 +1,9 @@
+mod amending;
 mod budget;
 mod deciding;
 mod eviction;
+mod exception;
+mod exceptions;
 mod growth;
 mod restart;
 
@@ -8,8 +11,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::budget::Budget;
+pub(in crate::store::memory) use self::exception::{Allows, Foretell, Override, Tell};
+use self::exceptions::Exceptions;
+pub(super) use self::exceptions::Full;
 use super::cell::Keeps;
-use super::counter::{Amendment, Fill, Told};
+use super::counter::{Fill, Told};
 use super::page::Page;
 use super::pages::{Pages, Sight};
 use super::seed::RESERVED;
@@ -32,6 +38,8 @@ pub(super) struct Table<S, C> {
     /// The entry that newcomers share when there is no room for them.
     overflow: Page<C>,
     budget: Budget,
+    /// The keys that stand on no page.
+    exceptions: Exceptions,
     /// When a key of a page is as good as new.
     idle: Soonest,
     /// When a key of a page refuses no more.
@@ -50,6 +58,8 @@ pub(super) enum Counted {
     Apart,
     /// Together with all others for whom there was no room.
     Together,
+    /// By itself, and beside the pages.
+    Beside,
 }
 
 /// What a table is asked.
@@ -76,6 +86,8 @@ pub(super) struct Changed;
 pub(super) enum Undecided {
     Changed,
     NoRoom,
+    /// The key stands beside the pages.
+    Beside,
 }
 
 /// There is no place for a key unless room is made for it.
@@ -89,6 +101,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             until,
             overflow: Page::new(),
             budget: Budget::new(bound),
+            exceptions: Exceptions::default(),
             idle: Soonest::new(pages.most()),
             going: Soonest::new(pages.most()),
             next_to_tidy: Mutex::new(0),
@@ -101,7 +114,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[inline]
     pub(super) fn glance(&self, ask: Ask, counted: Counted) -> (&Page<C>, Glance) {
         let Sight { page, index, seen } = match counted {
-            Counted::Apart => self.pages.sight(ask.fingerprint),
+            Counted::Apart | Counted::Beside => self.pages.sight(ask.fingerprint),
             Counted::Together => Sight {
                 page: &self.overflow,
                 index: 0,
@@ -124,7 +137,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             let (lock, seen) = page.version.wait_and_lock();
             // While it was waited for, the page may have been split.
             let is_still_its = match counted {
-                Counted::Apart => self.pages.is_page_of(ask.fingerprint, glance.index),
+                Counted::Apart | Counted::Beside => {
+                    self.pages.is_page_of(ask.fingerprint, glance.index)
+                }
                 Counted::Together => true,
             };
             if is_still_its {
@@ -142,7 +157,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn page(&self, glance: &Glance) -> &Page<C> {
         match glance.counted {
             Counted::Apart => self.pages.page(glance.index),
-            Counted::Together => &self.overflow,
+            // Who stands beside the pages is asked first, and not looked for on any.
+            Counted::Together | Counted::Beside => &self.overflow,
         }
     }
 
@@ -157,6 +173,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let page = self.page(glance);
         let slot = page.find(glance.fingerprint(ask));
         let seen = slot.map(|slot| slot.cell.see(&self.rule, glance.latest));
+        if seen.is_none() && self.exceptions.find(ask.fingerprint).is_some() {
+            return Err(Changed);
+        }
         if !page.version.still_is(glance.seen) {
             return Err(Changed);
         }
@@ -213,8 +232,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if counted == Counted::Together {
             outcome = outcome.counted_together();
         }
-        told.outcomes.decided_at(now);
-        told.outcomes.push(told.policy, outcome);
+        told.put_down(outcome, now);
     }
 
     /// Moves all that the page keeps back to now. The page is locked.
@@ -260,7 +278,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let fingerprint = glance.fingerprint(ask);
         let place = match glance.counted {
             Counted::Apart => self.room((page, glance), fingerprint, now).ok_or(NoRoom)?,
-            Counted::Together => self.pages.room(page, fingerprint),
+            Counted::Together | Counted::Beside => self.pages.room(page, fingerprint),
         };
         place.take(fingerprint);
         let cell = &place.slot().cell;
@@ -329,36 +347,6 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         self.budget.free(before.saturating_sub(after));
     }
 
-    /// Changes what is kept of a key, if anything is.
-    #[inline(never)]
-    pub(super) fn amend(&self, ask: Ask, time: impl Fn() -> Micros, amendment: Amendment) {
-        let (glance, mut lock) = self.glance_and_lock(ask, Counted::Apart);
-        let page = self.page(&glance);
-        let Some(slot) = page.find(ask.fingerprint) else {
-            return;
-        };
-        let now = time();
-        if now < glance.latest {
-            self.step_back(page, &glance, &mut lock, now);
-        }
-        lock.changes();
-        page.set_latest(now);
-        let mut seen = slot.cell.see(&self.rule, page.latest());
-        let before = self.rule.size(&seen);
-        match amendment {
-            Amendment::Refund(units) => self.rule.refund(&mut seen, now, units),
-            Amendment::GiveBack(cost, departure) => {
-                self.rule.give_back(&mut seen, now, cost, departure);
-            }
-            Amendment::Reset => *seen = S::Kept::default(),
-        }
-        self.resize(&mut seen, before);
-        slot.cell.keep(&self.rule, seen);
-        // Its page has something to forget earlier than was thought.
-        self.idle.may_be(glance.index, now);
-        self.going.may_be(glance.index, now);
-    }
-
     /// A newcomer that was given a place is not charged after all. The page is locked.
     pub(super) fn abandon(&self, glance: &Glance, now: Micros) {
         if glance.counted == Counted::Apart {
@@ -394,7 +382,7 @@ impl Glance {
     #[inline]
     pub(super) fn fingerprint(&self, ask: Ask) -> u64 {
         match self.counted {
-            Counted::Apart => ask.fingerprint,
+            Counted::Apart | Counted::Beside => ask.fingerprint,
             Counted::Together => RESERVED,
         }
     }

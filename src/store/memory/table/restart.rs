@@ -56,7 +56,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     ) -> (usize, usize) {
         let now = now.min(self.until);
         let keys = keys.into_iter().filter_map(|(fingerprint, state)| {
-            let kept = self.rule.read(state);
+            let kept = self.rule.read(state, now);
             let distance = self.rule.distance(&kept, now);
             // A fingerprint below is none.
             (distance > 0 && fingerprint >= RESERVED).then_some((distance, fingerprint, kept))
@@ -65,7 +65,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         keys.sort_by_key(|(distance, ..)| Reverse(*distance));
         let (mut restored, mut left_out) = (0, 0);
         for (_, fingerprint, kept) in keys {
-            match self.revive(fingerprint, kept, now) {
+            match self.revive(fingerprint, kept, now, now) {
                 Ok(true) => restored += 1,
                 Ok(false) => {}
                 Err(NoRoom) => left_out += 1,
@@ -74,8 +74,14 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (restored, left_out)
     }
 
-    /// Tells whether the key was not there yet.
-    fn revive(&self, fingerprint: u64, mut kept: S::Kept, now: Micros) -> Result<bool, NoRoom> {
+    /// Gives a key a place that was charged last at `latest`. Tells whether it was not there yet.
+    pub(super) fn revive(
+        &self,
+        fingerprint: u64,
+        mut kept: S::Kept,
+        now: Micros,
+        latest: Micros,
+    ) -> Result<bool, NoRoom> {
         let ask = Ask {
             fingerprint,
             cost: 0,
@@ -90,13 +96,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             return Ok(false);
         }
         match counted {
-            Counted::Apart => self.reserve(&mut kept)?,
+            Counted::Apart | Counted::Beside => self.reserve(&mut kept)?,
             Counted::Together => self.budget.exceed(self.rule.size(&kept) - 1),
         }
         lock.changes();
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
-        page.set_latest(now);
+        page.set_latest(latest.max(glance.latest));
         if counted == Counted::Apart {
             self.welcome(&kept, glance.index, now);
         }

@@ -1,0 +1,184 @@
+-- The rule of `step.rs`, function by function. A log is long, so it is read where it lies, by bisection,
+-- and changed at its ends: a list of the block, what had been admitted in all before the first entry, and then for
+-- each entry its time and what had been admitted in all with it.
+--
+-- Kept is how much of the list counts, from after `first` to `last`, and what comes behind it: `tail`.
+local sliding_log = {}
+
+function sliding_log.load(key)
+  local head = redis.call('LRANGE', key, 0, 1)
+  local kept = {key = key, first = 0, last = 0, seen = {}}
+  if not head[1] then
+    kept.before = 0
+    return kept
+  end
+  kept.before = tonumber(head[2])
+  kept.last = redis.call('LLEN', key) / 2 - 1
+  kept.stored = kept.last
+  return kept, head[1] ~= '' and block_of(head[1]) or nil, ''
+end
+
+-- The time of an entry, and the total with it.
+function sliding_log.entry(kept, index)
+  if index > kept.last then
+    return kept.tail[1], kept.tail[2]
+  end
+  local seen = kept.seen[index]
+  if not seen then
+    seen = redis.call('LRANGE', kept.key, 2 * index, 2 * index + 1)
+    seen[1], seen[2] = tonumber(seen[1]), tonumber(seen[2])
+    kept.seen[index] = seen
+  end
+  return seen[1], seen[2]
+end
+
+function sliding_log.entries(kept)
+  return kept.tail and kept.last + 1 or kept.last
+end
+
+function sliding_log.total(kept, index)
+  if index == 0 then
+    return kept.before
+  end
+  local _, total = sliding_log.entry(kept, index)
+  return total
+end
+
+-- The first entry of which this holds; it holds of those behind it too.
+function sliding_log.search(kept, holds)
+  local low, high = 1, sliding_log.entries(kept) + 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if holds(sliding_log.entry(kept, middle)) then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+-- How many entries are a period old or older.
+function sliding_log.expired(kept, now, period)
+  local horizon = now - period
+  if sliding_log.entries(kept) == 0 or sliding_log.entry(kept, 1) > horizon then
+    return 0
+  end
+  return sliding_log.search(kept, function(at) return at > horizon end) - 1
+end
+
+function sliding_log.count(kept, now, period)
+  local all = sliding_log.total(kept, sliding_log.entries(kept))
+  return all - sliding_log.total(kept, sliding_log.expired(kept, now, period))
+end
+
+function sliding_log.moved_back(kept, now)
+  local entries = sliding_log.entries(kept)
+  if entries == 0 then
+    return nil
+  end
+  local at, total = sliding_log.entry(kept, entries)
+  if at > now then
+    -- What came at this very moment is in the same entry.
+    kept.last = sliding_log.search(kept, function(then_at) return then_at >= now end) - 1
+    kept.tail = {now, total}
+    return kept
+  end
+end
+
+function sliding_log.admits(kept, now, cost, limit, period)
+  return sliding_log.count(kept, now, period) + cost <= limit
+end
+
+function sliding_log.charge(kept, now, cost, _, period)
+  local entries = sliding_log.entries(kept)
+  local total = sliding_log.total(kept, entries)
+  if entries > 0 and sliding_log.entry(kept, entries) == now then
+    kept.last = entries - 1
+  end
+  kept.first = math.min(sliding_log.expired(kept, now, period), kept.last)
+  kept.tail = {now, total + cost}
+end
+
+function sliding_log.settle(kept, now, units, limit, period)
+  local counted = countable(units, sliding_log.count(kept, now, period))
+  if counted > 0 then
+    sliding_log.charge(kept, now, counted, limit, period)
+  end
+end
+
+function sliding_log.refund(kept, now, units, _, period)
+  local expired = sliding_log.expired(kept, now, period)
+  local before = sliding_log.total(kept, expired)
+  local all = sliding_log.total(kept, sliding_log.entries(kept))
+  local left = math.max(all - units, before)
+  if left == all then
+    return
+  elseif left == before then
+    kept.last, kept.tail = math.min(kept.last, expired), nil
+    return
+  end
+  -- The newest entries go; the last that stays may stand for less than it did.
+  local stays = sliding_log.search(kept, function(_, total) return total >= left end)
+  local at = sliding_log.entry(kept, stays)
+  kept.last, kept.tail = stays - 1, {at, left}
+end
+
+function sliding_log.reset_after(kept, now, _, period)
+  local entries = sliding_log.entries(kept)
+  if entries == 0 then
+    return 0
+  end
+  local at = sliding_log.entry(kept, entries)
+  return math.max(at + period - now, 0)
+end
+
+function sliding_log.save(kept, key, block, ttl)
+  if not kept.stored then
+    redis.call('RPUSH', key, block, kept.before)
+  else
+    if kept.last < kept.stored then
+      redis.call('LTRIM', key, 0, 1 + 2 * kept.last)
+    end
+    if kept.first > 0 then
+      local before = sliding_log.total(kept, kept.first)
+      redis.call('LTRIM', key, 2 + 2 * kept.first, -1)
+      redis.call('LPUSH', key, before, block)
+    else
+      redis.call('LSET', key, 0, block)
+    end
+  end
+  if kept.tail then
+    redis.call('RPUSH', key, kept.tail[1], kept.tail[2])
+  end
+  redis.call('PEXPIRE', key, ttl)
+end
+
+-- Those entries that the outcome depends on, as a log of the form in `step.rs`.
+function sliding_log.told(kept, now, cost, limit, period)
+  local expired = sliding_log.expired(kept, now, period)
+  local entries = sliding_log.entries(kept)
+  local before = sliding_log.total(kept, expired)
+  local total = sliding_log.total(kept, entries)
+  if total == before then
+    return ''
+  end
+  local words = {'0'}
+  local function tell(room)
+    local index = sliding_log.search(kept, function(_, then_total) return total - then_total <= room end)
+    local at, with = sliding_log.entry(kept, math.max(index, expired + 1))
+    words[#words + 1] = string.format('%d %d', at, with - before)
+  end
+  local used = math.min(total - before, limit)
+  if used > 0 then
+    tell(used - 1)
+  end
+  if cost > 0 and cost <= limit then
+    local room = limit - cost
+    if room < used - 1 then
+      tell(room)
+    end
+  end
+  tell(0)
+  return table.concat(words, ' ')
+end

@@ -1,0 +1,147 @@
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
+use tower_service::Service;
+
+use super::lines::{Asked, Call, Place};
+use super::standing::Back;
+use super::told::Told;
+use super::{HeedError, Held};
+
+pin_project! {
+    /// The response of a [`Heed`](super::Heed) service.
+    ///
+    /// Dropping it drops the request, or the call to the inner service, and lets another go.
+    pub struct HeedFuture<S, Req>
+    where
+        S: Service<Req>,
+    {
+        #[pin]
+        state: State<S, Req>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, Req>
+    where
+        S: Service<Req>,
+    {
+        Waiting {
+            place: Place,
+            timer: Pin<Box<Sleep>>,
+            held: Option<Box<(S, Req)>>,
+        },
+        // It may go, when the inner service is ready.
+        Going {
+            call: Option<Call>,
+            held: Option<Box<(S, Req)>>,
+        },
+        Calling {
+            #[pin]
+            future: S::Future,
+            call: Option<Call>,
+        },
+        Refused {
+            held: Option<Held>,
+        },
+    }
+}
+
+impl<S: Service<Req>, Req> HeedFuture<S, Req> {
+    pub(super) fn calling(future: S::Future, call: Option<Call>) -> Self {
+        Self {
+            state: State::Calling { future, call },
+        }
+    }
+
+    /// `inner` is not ready: while its request waits, others may be served.
+    pub(super) fn waiting(place: Place, inner: S, request: Req) -> Self {
+        Self {
+            state: State::Waiting {
+                place,
+                // Made here, where there is a runtime; it is set when it is known for when.
+                timer: Box::pin(sleep(Duration::ZERO)),
+                held: Some(Box::new((inner, request))),
+            },
+        }
+    }
+
+    pub(super) fn refused(held: Held) -> Self {
+        Self {
+            state: State::Refused { held: Some(held) },
+        }
+    }
+}
+
+impl<S, B, R> Future for HeedFuture<S, Request<B>>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Output = Result<Response<R>, HeedError<S::Error>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        const AGAIN: &str = "polled after it was ready";
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Waiting { place, timer, held } => match place.ask(cx.waker()) {
+                    Ok(Asked::Go(call)) => State::Going {
+                        call: Some(call),
+                        held: held.take(),
+                    },
+                    Ok(Asked::AgainAt(None)) => return Poll::Pending,
+                    Ok(Asked::AgainAt(Some(at))) => {
+                        if timer.deadline() != at {
+                            timer.as_mut().reset(at);
+                        }
+                        ready!(timer.as_mut().poll(cx));
+                        continue;
+                    }
+                    Err(held) => State::Refused { held: Some(held) },
+                },
+                StateProj::Going { call, held } => {
+                    let (inner, _) = held.as_deref_mut().expect(AGAIN);
+                    if let Err(error) = ready!(inner.poll_ready(cx)) {
+                        // Now, and not when the future is dropped, which may be late.
+                        if let Some(call) = call.take() {
+                            call.back(Back::Failed);
+                        }
+                        state.set(State::Refused { held: None });
+                        return Poll::Ready(Err(HeedError::Inner(error)));
+                    }
+                    let (mut inner, request) = *held.take().expect(AGAIN);
+                    State::Calling {
+                        future: inner.call(request),
+                        call: call.take(),
+                    }
+                }
+                StateProj::Calling { future, call } => {
+                    let answer = ready!(future.poll(cx)).map_err(HeedError::Inner);
+                    if let Some(call) = call.take() {
+                        call.back(match &answer {
+                            Ok(response) => Back::Answered(Told::by(response, SystemTime::now())),
+                            Err(_) => Back::Failed,
+                        });
+                    }
+                    return Poll::Ready(answer);
+                }
+                StateProj::Refused { held } => {
+                    return Poll::Ready(Err(HeedError::Held(held.take().expect(AGAIN))));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<S: Service<Req>, Req> fmt::Debug for HeedFuture<S, Req> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeedFuture").finish_non_exhaustive()
+    }
+}

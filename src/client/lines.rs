@@ -1,0 +1,262 @@
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use ahash::RandomState;
+use tokio::time::Instant;
+
+use super::held::{Held, Reason};
+use super::line::{Line, Turn, Woken};
+use super::standing::{Back, May, Sent};
+use crate::key::Key;
+
+/// The lines of all keys. Clones of a layer and of its services share them.
+#[derive(Default)]
+pub(super) struct Lines {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    lines: HashMap<Key, Line, RandomState>,
+    /// Those without a call, in the order in which they are forgotten: by the end of their hold, or
+    /// by their last call. The number tells two of one moment apart.
+    resting: BTreeMap<(Instant, u64), Key>,
+    rests: u64,
+}
+
+/// How much is held, how long and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) longest_hold: Duration,
+    pub(super) longest_wait: Option<Duration>,
+    pub(super) waiting: usize,
+    pub(super) keys: usize,
+}
+
+/// What becomes of a call.
+pub(super) enum Entry {
+    /// It goes. `None` if there is no room to remember what it will be told.
+    Go(Option<Call>),
+    Wait(Place),
+    Refuse(Held),
+}
+
+/// A call on its way; dropping it says that nobody waits for its answer.
+pub(super) struct Call {
+    lines: Arc<Lines>,
+    key: Key,
+    sent: Sent,
+    longest_hold: Duration,
+    back: Back,
+}
+
+/// What a call that waits is told.
+pub(super) enum Asked {
+    Go(Call),
+    /// To ask again at this moment, or when it is woken.
+    AgainAt(Option<Instant>),
+}
+
+/// The place of a call that waits; dropping it gives it up.
+pub(super) struct Place {
+    lines: Arc<Lines>,
+    key: Key,
+    number: u64,
+    longest_hold: Duration,
+    deadline: Option<Instant>,
+    has_gone: bool,
+}
+
+impl Lines {
+    /// Where a call of this key stands.
+    pub(super) fn enter(self: &Arc<Self>, key: Key, bounds: Bounds, now: Instant) -> Entry {
+        let mut table = self.lock();
+        let Some(line) = table.line(key, bounds.keys) else {
+            return Entry::Go(None);
+        };
+        let call = |sent| Call {
+            lines: Arc::clone(self),
+            key,
+            sent,
+            longest_hold: bounds.longest_hold,
+            back: Back::Lost,
+        };
+        let entry = match line.may(now) {
+            May::Go => Entry::Go(Some(call(line.send(now)))),
+            May::NotBefore(at) if bounds.longest_wait.is_some_and(|most| at - now > most) => {
+                Entry::Refuse(Held::new(at - now, Reason::TooLong))
+            }
+            May::NotBefore(at) | May::NotBeforeAnswer(at) => {
+                if line.waiting() >= bounds.waiting {
+                    Entry::Refuse(Held::new(at - now, Reason::TooMany))
+                } else if tokio::runtime::Handle::try_current().is_err() {
+                    Entry::Refuse(Held::new(at - now, Reason::NoTimer))
+                } else {
+                    Entry::Wait(Place {
+                        lines: Arc::clone(self),
+                        key,
+                        number: line.join(),
+                        longest_hold: bounds.longest_hold,
+                        deadline: bounds.longest_wait.and_then(|most| now.checked_add(most)),
+                        has_gone: false,
+                    })
+                }
+            }
+        };
+        table.settle(key, now);
+        entry
+    }
+
+    /// How much longer calls of this key are held.
+    pub(super) fn held_for(&self, key: &Key, now: Instant) -> Option<Duration> {
+        let table = self.lock();
+        let until = table.lines.get(key)?.standing.held_until(now)?;
+        Some(until - now)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().lines.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// The line of this key. `None` if there are as many as there may be, and all have calls.
+    fn line(&mut self, key: Key, most: usize) -> Option<&mut Line> {
+        if !self.lines.contains_key(&key) && self.lines.len() >= most {
+            let (_, forgotten) = self.resting.pop_first()?;
+            self.lines.remove(&forgotten);
+        }
+        Some(self.lines.entry(key).or_insert_with(Line::new))
+    }
+
+    /// Notes whether a line is at rest, after something has changed.
+    fn settle(&mut self, key: Key, now: Instant) -> Option<&mut Line> {
+        let line = self.lines.get_mut(&key)?;
+        if let Some(place) = line.rests.take() {
+            self.resting.remove(&place);
+        }
+        if line.is_at_rest() {
+            let since = line.standing.held_until(now).unwrap_or(now);
+            let place = (since, self.rests);
+            self.rests += 1;
+            self.resting.insert(place, key);
+            line.rests = Some(place);
+        }
+        Some(line)
+    }
+
+    /// As [`settle`](Self::settle), for a change that may let others go: who has to be woken.
+    fn settle_and_wake(&mut self, key: Key, now: Instant) -> Woken {
+        self.settle(key, now).map(Line::wake).unwrap_or_default()
+    }
+}
+
+/// Outside the lock: who is woken may ask at once.
+fn wake(woken: Woken) {
+    woken.into_iter().for_each(Waker::wake);
+}
+
+impl Call {
+    /// It has come back with this.
+    pub(super) fn back(mut self, with: Back) {
+        self.back = with;
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut table = self.lines.lock();
+        if let Some(line) = table.lines.get_mut(&self.key) {
+            let standing = &mut line.standing;
+            standing.back(self.sent, self.back, self.longest_hold, now);
+        }
+        let woken = table.settle_and_wake(self.key, now);
+        drop(table);
+        wake(woken);
+    }
+}
+
+impl Place {
+    /// Whether the call may go; this waker is woken when something has changed for it.
+    pub(super) fn ask(&mut self, waker: &Waker) -> Result<Asked, Held> {
+        let now = Instant::now();
+        let mut table = self.lines.lock();
+        let Some(line) = table.lines.get_mut(&self.key) else {
+            return Err(Held::new(Duration::ZERO, Reason::TooLong));
+        };
+        let (held_until, again_at) = match line.ask(self.number, waker, now) {
+            Turn::Go(sent) => {
+                let woken = table.settle_and_wake(self.key, now);
+                drop(table);
+                wake(woken);
+                self.has_gone = true;
+                return Ok(Asked::Go(Call {
+                    lines: Arc::clone(&self.lines),
+                    key: self.key,
+                    sent,
+                    longest_hold: self.longest_hold,
+                    back: Back::Lost,
+                }));
+            }
+            Turn::Wait {
+                held_until,
+                again_at,
+            } => (held_until, again_at),
+        };
+        let end = held_until.unwrap_or(now);
+        // Whoever would wait in vain need not.
+        if self
+            .deadline
+            .is_some_and(|deadline| deadline < end || deadline <= now)
+        {
+            return Err(Held::new(end - now, Reason::TooLong));
+        }
+        Ok(Asked::AgainAt(
+            again_at.into_iter().chain(self.deadline).min(),
+        ))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.has_gone {
+            return;
+        }
+        let now = Instant::now();
+        let mut table = self.lines.lock();
+        if let Some(line) = table.lines.get_mut(&self.key) {
+            line.leave(self.number);
+        }
+        let woken = table.settle_and_wake(self.key, now);
+        drop(table);
+        wake(woken);
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines")
+            .field("keys", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").finish_non_exhaustive()
+    }
+}

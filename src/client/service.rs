@@ -1,0 +1,101 @@
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::lines::{Bounds, Entry, Lines};
+use super::{HeedError, HeedFuture};
+use crate::diagnostics::diagnose;
+use crate::key::{Extract, Head, Missing};
+
+/// The service that a [`HeedLayer`](super::HeedLayer) makes of another.
+#[derive(Clone)]
+pub struct Heed<S> {
+    inner: S,
+    key: Arc<dyn Extract>,
+    bounds: Bounds,
+    lines: Arc<Lines>,
+}
+
+impl<S> Heed<S> {
+    pub(super) fn new(inner: S, key: Arc<dyn Extract>, bounds: Bounds, lines: Arc<Lines>) -> Self {
+        Self {
+            inner,
+            key,
+            bounds,
+            lines,
+        }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service, to be changed.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, which heeds nothing.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: Clone> Heed<S> {
+    /// The instance that was polled ready may hold a permit or a place in a queue. Dropping it
+    /// gives that back to the others.
+    fn let_others_have_it(&mut self) {
+        self.inner = self.inner.clone();
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for Heed<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+{
+    type Response = Response<R>;
+    type Error = HeedError<S::Error>;
+    type Future = HeedFuture<S, Request<B>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(HeedError::Inner)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let key = match self.key.extract(&Head::of(&request)) {
+            Ok(key) => key,
+            Err(missing) => {
+                if let Missing::ByServer(diagnostic) = missing {
+                    diagnose(&diagnostic);
+                }
+                return HeedFuture::calling(self.inner.call(request), None);
+            }
+        };
+        match self.lines.enter(key, self.bounds, Instant::now()) {
+            Entry::Go(call) => HeedFuture::calling(self.inner.call(request), call),
+            Entry::Wait(place) => {
+                self.let_others_have_it();
+                HeedFuture::waiting(place, self.inner.clone(), request)
+            }
+            Entry::Refuse(held) => {
+                self.let_others_have_it();
+                HeedFuture::refused(held)
+            }
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Heed<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heed")
+            .field("inner", &self.inner)
+            .field("bounds", &self.bounds)
+            .field("lines", &self.lines)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11: a list of strings, each with the integers
+//! `r` and perhaps `t`. A field that is malformed is ignored, all of it.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use sfv::{BareItem, Item, List, ListEntry, Parser};
+
+use super::Quota;
+
+/// A longer field is not read.
+const LONGEST: usize = 8 * 1024;
+
+/// The policy of requests that allows the fewest, and of several that allow as few the one with the
+/// longest window.
+pub(super) fn quota(headers: &HeaderMap) -> Option<Quota> {
+    let limits = list(headers, "ratelimit")?;
+    let others = counted_otherwise(headers);
+    let mut fewest: Option<Quota> = None;
+    for member in limits {
+        let (name, quota) = limit(member)?;
+        if others.contains(&name) {
+            continue;
+        }
+        fewest = Some(match fewest {
+            Some(fewest) if fewest.remaining < quota.remaining => fewest,
+            Some(fewest) if fewest.remaining == quota.remaining => Quota {
+                window: fewest.window.max(quota.window),
+                ..quota
+            },
+            _ => quota,
+        });
+    }
+    fewest
+}
+
+/// The names of policies that count something else than requests, if that is told.
+fn counted_otherwise(headers: &HeaderMap) -> Vec<String> {
+    let policies = list(headers, "ratelimit-policy").unwrap_or_default();
+    let policies = policies.into_iter().filter_map(named);
+    let otherwise = policies.filter(|(_, item)| {
+        let unit = item.params.get("qu").and_then(BareItem::as_string);
+        // The registry of units says `request`, and the text of the draft `requests`.
+        unit.is_some_and(|unit| !["request", "requests"].contains(&unit.as_str()))
+    });
+    otherwise.map(|(name, _)| name).collect()
+}
+
+fn limit(member: ListEntry) -> Option<(String, Quota)> {
+    let (name, item) = named(member)?;
+    let remaining = non_negative(item.params.get("r")?)?;
+    let window = match item.params.get("t") {
+        Some(window) => Some(Duration::from_secs(non_negative(window)?)),
+        None => None,
+    };
+    Some((name, Quota { remaining, window }))
+}
+
+fn named(member: ListEntry) -> Option<(String, Item)> {
+    let ListEntry::Item(item) = member else {
+        return None;
+    };
+    let name = item.bare_item.as_string()?.as_str().to_owned();
+    Some((name, item))
+}
+
+fn non_negative(item: &BareItem) -> Option<u64> {
+    u64::try_from(i64::from(item.as_integer()?)).ok()
+}
+
+/// All lines of a field, as the one list that they are.
+fn list(headers: &HeaderMap, name: &str) -> Option<List> {
+    let mut lines = headers.get_all(name).iter();
+    let mut field = lines.next()?.as_bytes().to_vec();
+    for line in lines {
+        field.extend_from_slice(b", ");
+        field.extend_from_slice(line.as_bytes());
+    }
+    if field.len() > LONGEST {
+        return None;
+    }
+    Parser::new(&field).parse().ok()
+}

@@ -1,0 +1,80 @@
+use std::time::{Duration, Instant};
+
+use http::header::CONTENT_TYPE;
+use http::{Extensions, HeaderMap, HeaderValue};
+use tokio::time;
+
+use super::grpc_timeout::grpc_timeout;
+
+/// Until when the caller waits for an answer; read from a request's extensions.
+///
+/// A request that would not get its turn by then is refused at once, under a policy that
+/// [waits](crate::Policy::wait_up_to) and under a [`LeakyQueue`](crate::LeakyQueue). It shortens waits
+/// and never lengthens one. A call of gRPC needs none if its `grpc-timeout` says as much; where both
+/// are there, the earlier one counts.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use axum::{Router, body::Body, extract::Request, routing::get};
+/// use tower::ServiceExt;
+/// use tower_ratelimit::middleware::Deadline;
+/// use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer, key};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let hourly = Policy::new("hourly", AnchoredWindow::per_hour(1))
+///     .wait_up_to(Duration::from_secs(3_600))
+///     .key(key::global());
+/// let limit = RateLimitLayer::builder().policy(hourly).build()?;
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
+///
+/// // As a layer outside would, that knows how patient its callers are.
+/// let send = || {
+///     let deadline = Deadline::after(Duration::from_millis(500));
+///     app.clone().oneshot(Request::builder().extension(deadline).body(Body::empty()).unwrap())
+/// };
+/// assert_eq!(send().await?.status(), 200);
+/// assert_eq!(send().await?.status(), 429);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// The caller waits until this moment.
+    pub fn at(moment: Instant) -> Self {
+        Self(Some(moment))
+    }
+
+    /// The caller waits for so long from now on, by the clock of tokio's timers. A time that the
+    /// platform cannot hold is none.
+    pub fn after(time: Duration) -> Self {
+        let moment = time::Instant::now().checked_add(time);
+        Self(moment.map(time::Instant::into_std))
+    }
+
+    /// The moment; `None` if the platform could not hold it.
+    pub fn moment(&self) -> Option<Instant> {
+        self.0
+    }
+}
+
+/// Until when the caller of this request waits, which has arrived now.
+pub(super) fn deadline(
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    now: time::Instant,
+) -> Option<time::Instant> {
+    let said = extensions.get().and_then(Deadline::moment);
+    let timeout = grpc_timeout(headers).filter(|_| is_grpc(headers));
+    let called = timeout.and_then(|timeout| now.checked_add(timeout));
+    let said = said.map(time::Instant::from_std);
+    said.into_iter().chain(called).min()
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
+}

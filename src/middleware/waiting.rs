@@ -1,0 +1,391 @@
+//! Lets requests that were denied wait for their turn.
+//!
+//! Each asks again as a whole when it stands at the front and the wait that it was told is over;
+//! until then it is charged nothing. The others ask nothing at all.
+
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::crowd::{Crowd, LineOf, PATIENCE, Place, Stand};
+use super::foresight::one_after_the_other;
+use super::turn::NO_TIMER;
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::diagnostics::diagnose;
+use crate::error::StoreError;
+use crate::limiter::{Charges, Limiter};
+use crate::policy::{Patience, Policy};
+use crate::store::{Charge, Ledger, answered};
+
+/// The policies of a layer that let requests wait, and those who do.
+#[derive(Debug)]
+pub(super) struct Waits {
+    /// By the policies' places; `None` of one that refuses at once.
+    of: Vec<Option<(Patience, Algorithm)>>,
+    /// How many may wait under all of them.
+    places: u32,
+    crowd: Arc<Crowd>,
+}
+
+/// Who has sent a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    pub(super) arrived: Instant,
+    /// Until when the caller waits.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Caller {
+    /// After which wait the caller of a request that is held so long would not have gone away; `None`
+    /// if it will not.
+    pub(super) fn misses(&self, delay: Micros) -> Option<Micros> {
+        let left = self.deadline?.saturating_duration_since(Instant::now());
+        let late = delay.saturating_sub(left.into());
+        (late > Micros::ZERO).then_some(late)
+    }
+}
+
+/// A request that waits: ready when it was allowed, or is not to wait any longer. Its place is that
+/// of those behind it when this is dropped.
+pub(super) struct Waiter {
+    waits: Arc<Waits>,
+    limiter: Limiter<dyn Ledger>,
+    charges: Charges,
+    caller: Caller,
+    /// When it was first told how long to wait.
+    told: Option<Instant>,
+    /// The line in which it stands, or in which there is no place for it.
+    line: LineOf,
+    place: Option<Place>,
+    timer: Pin<Box<Sleep>>,
+    step: Step,
+}
+
+enum Step {
+    /// It asks after this moment, if it is at the front.
+    Stands {
+        due: Instant,
+        give_up: Instant,
+    },
+    Asks(Answer),
+    /// It asks when its turn would be, behind those who stand in the lines of these policies.
+    Foresees(Answer, Extras),
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+
+/// By policy, what is to be added to the wait that the store tells.
+type Extras = SmallVec<[(usize, Micros); 2]>;
+
+/// Timers are late by a millisecond or so, and those of all who went before add up. Nobody is refused
+/// because of that.
+const LATE: Duration = Duration::from_millis(50);
+
+/// Before this it is not asked again: a store whose clock stands still would be asked without end.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// A time that the platform cannot hold is as good as this.
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+impl Waits {
+    /// `None` if no policy lets anybody wait.
+    pub(super) fn new(policies: &[Policy]) -> Option<Self> {
+        let of = policies.iter().map(|policy| {
+            let patience = policy.patience();
+            let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
+            waits.then(|| (patience, *policy.algorithm()))
+        });
+        let of: Vec<_> = of.collect();
+        let is_any = of.iter().any(Option::is_some);
+        is_any.then(|| Self {
+            of,
+            places: u32::MAX,
+            crowd: Arc::default(),
+        })
+    }
+
+    pub(super) fn bound(&mut self, places: u32) {
+        self.places = places;
+    }
+
+    /// The lines to which a request that is charged this belongs.
+    fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineOf> {
+        let waits = |charge: &&Charge| charge.cost > 0 && self.terms(charge.policy).is_some();
+        let charges = charges.iter().filter(waits);
+        charges.map(|charge| (charge.policy, charge.key))
+    }
+
+    fn terms(&self, policy: usize) -> Option<&(Patience, Algorithm)> {
+        self.of.get(policy)?.as_ref()
+    }
+
+    /// A request that finds others waiting does not overtake them, whatever the store would say.
+    pub(super) fn behind_others(
+        self: &Arc<Self>,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &Charges,
+        caller: Caller,
+    ) -> Option<Box<Waiter>> {
+        if self.crowd.is_empty() {
+            return None;
+        }
+        let line = self.lines(charges).find(|line| self.crowd.has_line(line));
+        let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
+        waiter.foresee();
+        Some(waiter)
+    }
+
+    /// A request that was denied, unless it is to be refused at once.
+    pub(super) fn denied(
+        self: &Arc<Self>,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &Charges,
+        caller: Caller,
+        outcomes: &Outcomes,
+    ) -> Option<Box<Waiter>> {
+        let now = Instant::now();
+        let (line, step) = self.hope(charges, caller, outcomes, now, None)?;
+        let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
+        let is_first = waiter
+            .place
+            .as_ref()
+            .is_some_and(|place| self.crowd.costs(&line, Some(place)).is_empty());
+        if is_first {
+            waiter.told = Some(now);
+            waiter.step = step;
+        } else if waiter.place.is_none() && !self.crowd.has_line(&line) {
+            // There is no place in all lines, and what was told is true.
+            return None;
+        } else {
+            waiter.foresee();
+        }
+        Some(waiter)
+    }
+
+    /// In which line to wait, and how, after this denial, if that can help; `told` is when the
+    /// request was told to wait first.
+    fn hope(
+        &self,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+        now: Instant,
+        told: Option<Instant>,
+    ) -> Option<(LineOf, Step)> {
+        let (policy, _) = outcomes.binding()?;
+        let wait = outcomes.retry_after()?.to_duration();
+        let mut longest = FOR_EVER;
+        for (policy, _) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
+            let (patience, _) = self.terms(policy)?;
+            longest = longest.min(patience.longest());
+        }
+        let late = told.map_or(Duration::ZERO, |_| LATE);
+        let since = told.unwrap_or(now);
+        let last = [Some(since + longest + late), caller.deadline];
+        let last = last.into_iter().flatten().min()?;
+        if now + wait.min(FOR_EVER) > last || wait > FOR_EVER {
+            return None;
+        }
+        let give_up = [Some(since + longest + LATE), caller.deadline];
+        let step = Step::Stands {
+            due: now + wait.max(SHORTEST),
+            give_up: give_up.into_iter().flatten().min()?,
+        };
+        let charge = charges.iter().find(|charge| charge.policy == *policy)?;
+        Some(((charge.policy, charge.key), step))
+    }
+
+    /// Asks when those before `place`, or all who wait, and then this request would have had
+    /// their turns, charging nothing.
+    fn foresee(
+        &self,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        place: Option<&Place>,
+    ) -> (Answer, Extras) {
+        let mut extras = Extras::new();
+        let mut asked = Charges::from_slice(charges);
+        for charge in &mut asked {
+            let line = (charge.policy, charge.key);
+            let Some((_, algorithm)) = self.terms(charge.policy).filter(|_| charge.cost > 0) else {
+                continue;
+            };
+            let before = self.crowd.costs(&line, place);
+            if !before.is_empty() {
+                let (cost, longer) = one_after_the_other(algorithm, &before, charge.cost);
+                charge.cost = cost;
+                extras.push((charge.policy, longer));
+            }
+        }
+        let reply = limiter.peek_charges(&asked);
+        let answer = async move { answered(&asked, reply.wait().await) };
+        (Box::pin(answer), extras)
+    }
+}
+
+impl Waiter {
+    /// In this line, if there is a place in it; `None` where nothing would wake it.
+    fn new(
+        waits: &Arc<Waits>,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &Charges,
+        caller: Caller,
+        line: LineOf,
+    ) -> Option<Box<Self>> {
+        if Handle::try_current().is_err() {
+            diagnose(&NO_TIMER);
+            return None;
+        }
+        let now = Instant::now();
+        let mut waiter = Box::new(Self {
+            waits: Arc::clone(waits),
+            limiter: limiter.clone(),
+            charges: charges.clone(),
+            caller,
+            told: None,
+            line,
+            place: None,
+            timer: Box::pin(sleep_until(now)),
+            step: Step::Stands {
+                due: now,
+                give_up: now,
+            },
+        });
+        let places = waits.terms(line.0).map_or(0, |(it, _)| it.places());
+        let bounds = (places, waits.places);
+        let cost = waiter.cost();
+        waiter.place = waits.crowd.stand(line, cost, caller.arrived, bounds);
+        Some(waiter)
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcomes, StoreError>> {
+        loop {
+            match &mut self.step {
+                Step::Stands { due, give_up } => {
+                    let (due, give_up) = (*due, *give_up);
+                    ready!(self.stand(due, give_up, cx));
+                }
+                Step::Asks(answer) => {
+                    let outcomes = ready!(answer.as_mut().poll(cx))?;
+                    if outcomes.is_allowed() {
+                        return Poll::Ready(Ok(outcomes));
+                    }
+                    if !self.goes_on(&outcomes) {
+                        self.give_up();
+                    }
+                }
+                Step::Foresees(answer, extras) => {
+                    let mut outcomes = ready!(answer.as_mut().poll(cx))?;
+                    for (policy, longer) in mem::take(extras) {
+                        outcomes.put_behind(policy, longer);
+                    }
+                    if outcomes.is_allowed() {
+                        // The one at the front is about to ask.
+                        outcomes.put_behind(self.line.0, SHORTEST.into());
+                    }
+                    if !self.goes_on(&outcomes) {
+                        return Poll::Ready(Ok(outcomes));
+                    }
+                    if let Step::Stands { due, .. } = &mut self.step {
+                        // It may come to the front earlier, if others go away.
+                        *due = Instant::now();
+                    }
+                }
+            }
+        }
+    }
+
+    /// At the front and after its wait it asks; otherwise it stays until something changes.
+    fn stand(&mut self, due: Instant, give_up: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let stand = self.place.as_ref().map(|place| place.look(cx, now, due));
+        let again = match stand {
+            Some(Stand::Front) if (due..=give_up).contains(&now) => {
+                match self.who_goes_first(now) {
+                    Some(line) => self.move_to(line),
+                    None => self.ask(),
+                }
+                return Poll::Ready(());
+            }
+            Some(Stand::Front) => due.min(give_up),
+            Some(Stand::Behind(acts_by)) => acts_by.min(now + PATIENCE).min(give_up),
+            None => now,
+        };
+        if now >= give_up {
+            self.give_up();
+            return Poll::Ready(());
+        }
+        self.timer.as_mut().reset(again);
+        self.timer.as_mut().poll(cx)
+    }
+
+    fn who_goes_first(&self, now: Instant) -> Option<LineOf> {
+        let lines = self.waits.lines(&self.charges);
+        self.place.as_ref()?.is_behind_in(lines, now)
+    }
+
+    fn ask(&mut self) {
+        let charges = self.charges.clone();
+        let reply = self.limiter.charge(&charges);
+        self.step = Step::Asks(Box::pin(
+            async move { answered(&charges, reply.wait().await) },
+        ));
+    }
+
+    fn foresee(&mut self) {
+        let place = self.place.as_ref();
+        let (answer, extras) = self.waits.foresee(&self.limiter, &self.charges, place);
+        self.step = Step::Foresees(answer, extras);
+    }
+
+    /// Waits no longer, and asks what it is to be told.
+    fn give_up(&mut self) {
+        self.place = None;
+        self.foresee();
+    }
+
+    /// Whether it waits on after such a denial.
+    fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
+        let now = Instant::now();
+        let hope = self
+            .waits
+            .hope(&self.charges, self.caller, outcomes, now, self.told);
+        let (Some((line, step)), true) = (hope, self.place.is_some()) else {
+            return false;
+        };
+        self.told.get_or_insert(now);
+        self.step = step;
+        self.move_to(line);
+        true
+    }
+
+    fn move_to(&mut self, line: LineOf) {
+        self.line = line;
+        let cost = self.cost();
+        if let Some(place) = &mut self.place {
+            place.move_to(line, cost);
+        }
+    }
+
+    /// What it is charged under the policy in whose line it stands.
+    fn cost(&self) -> u32 {
+        let charges = self.charges.iter();
+        let mut charges = charges.filter(|charge| charge.policy == self.line.0);
+        charges.next().map_or(0, |charge| charge.cost)
+    }
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiter").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower_service::Service;
+
+use super::LimitFuture;
+use super::future::{Ruling, rule};
+use super::layer::Rules;
+use crate::store::Reply;
+
+/// The service that a [`LimitLayer`](super::LimitLayer) makes of another.
+pub struct Limit<S, Q>
+where
+    S: Service<Q>,
+{
+    inner: S,
+    rules: Arc<Rules<Q, S::Response, S::Error>>,
+}
+
+impl<S: Service<Q>, Q> Limit<S, Q> {
+    pub(super) fn new(inner: S, rules: Arc<Rules<Q, S::Response, S::Error>>) -> Self {
+        Self { inner, rules }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service, to be changed.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the limit.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: Service<Q> + Clone, Q> Limit<S, Q> {
+    /// The instance that was polled ready may hold a permit or a place in a queue. Dropping it
+    /// gives that back to the others.
+    fn let_others_have_it(&mut self) {
+        self.inner = self.inner.clone();
+    }
+}
+
+impl<S, Q> Service<Q> for Limit<S, Q>
+where
+    S: Service<Q> + Clone,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = LimitFuture<S, Q>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Q) -> Self::Future {
+        let rules = &self.rules;
+        let (key, cost) = (rules.key(&request), rules.cost(&request));
+        let charges = rules.limiter.charges(key, cost);
+        if charges.is_empty() {
+            return LimitFuture::calling(self.inner.call(request));
+        }
+        let ruling = match rules.limiter.charge(&charges) {
+            Reply::Now(answer) => rule(rules, &charges, answer),
+            Reply::Later(answer) => {
+                // The instance that was polled ready is the one to be called; its clone is not
+                // ready, and stays behind to be polled again.
+                let not_ready_inner = self.inner.clone();
+                let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
+                let rules = Arc::clone(&self.rules);
+                return LimitFuture::asking(answer, &charges, rules, ready_inner, request);
+            }
+        };
+        match ruling {
+            Ruling::Pass => LimitFuture::calling(self.inner.call(request)),
+            Ruling::Hold(turn) => {
+                self.let_others_have_it();
+                LimitFuture::held(turn, self.inner.clone(), request)
+            }
+            Ruling::Refuse(answer) => {
+                self.let_others_have_it();
+                LimitFuture::refused(answer)
+            }
+        }
+    }
+}
+
+impl<S: Service<Q> + Clone, Q> Clone for Limit<S, Q> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            rules: Arc::clone(&self.rules),
+        }
+    }
+}
+
+impl<S: Service<Q> + fmt::Debug, Q> fmt::Debug for Limit<S, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limit")
+            .field("inner", &self.inner)
+            .field("limiter", &self.rules.limiter)
+            .finish_non_exhaustive()
+    }
+}

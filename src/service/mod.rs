@@ -1,0 +1,133 @@
+//! The layer for any Tower service, whatever it speaks.
+//!
+//! [`LimitLayer`] asks a [`Limiter`](crate::Limiter) about each request of a service whose requests
+//! are of any type. Whoever builds it says who is counted, by a closure over the request, and how a
+//! request is refused: with an error of the service, or with a response made from the
+//! [`Decision`](crate::Decision). It needs no feature, and nothing of HTTP is built for it.
+//!
+//! # Example
+//!
+//! A refusal that is an error:
+//!
+//! ```
+//! use tower::{BoxError, Layer, ServiceExt, service_fn};
+//! use tower_ratelimit::service::{LimitLayer, Refused};
+//! use tower_ratelimit::{FixedWindow, Limiter, Policy};
+//!
+//! struct Mail {
+//!     customer: u64,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! let limiter = Limiter::builder()
+//!     .policy(Policy::new("mails", FixedWindow::per_day(1)))
+//!     .build()?;
+//! let limit = LimitLayer::new(limiter, |mail: &Mail| mail.customer, |refused| Err(refused.into()));
+//!
+//! let send = service_fn(async |_: Mail| Ok::<_, BoxError>("sent"));
+//! let send = limit.layer(send);
+//! assert_eq!(send.clone().oneshot(Mail { customer: 7 }).await?, "sent");
+//!
+//! let error = send.oneshot(Mail { customer: 7 }).await.unwrap_err();
+//! let refused: &Refused = error.downcast_ref().unwrap();
+//! assert!(refused.retry_after().is_some());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One that is a response, and requests that cost what they hold:
+//!
+//! ```
+//! use std::convert::Infallible;
+//! use std::time::Duration;
+//!
+//! use tower::{Layer, ServiceExt, service_fn};
+//! use tower_ratelimit::service::{LimitLayer, Refused};
+//! use tower_ratelimit::{Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+//!
+//! struct Batch(Vec<u8>);
+//!
+//! #[derive(Debug, PartialEq)]
+//! enum Answer {
+//!     Stored(usize),
+//!     Busy { retry_after: Option<Duration> },
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tower_ratelimit::ConfigError> {
+//! let limiter = Limiter::builder()
+//!     .policy(Policy::new("bytes", TokenBucket::per_second(100)))
+//!     .store(MemoryStore::new().clock(ManualClock::new()))
+//!     .build()?;
+//! let busy = |refused: Refused| {
+//!     let retry_after = refused.retry_after();
+//!     Ok(Answer::Busy { retry_after })
+//! };
+//! let limit = LimitLayer::new(limiter, |_: &Batch| "disk", busy)
+//!     .cost(|batch: &Batch| u32::try_from(batch.0.len()).unwrap_or(u32::MAX));
+//!
+//! let store = limit.layer(service_fn(async |batch: Batch| {
+//!     Ok::<_, Infallible>(Answer::Stored(batch.0.len()))
+//! }));
+//! let batch = || Batch(vec![0; 75]);
+//! assert_eq!(store.clone().oneshot(batch()).await, Ok(Answer::Stored(75)));
+//! let retry_after = Some(Duration::from_millis(500));
+//! assert_eq!(store.oneshot(batch()).await, Ok(Answer::Busy { retry_after }));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Waiting one's turn
+//!
+//! Under a [`LeakyQueue`](crate::LeakyQueue) a request that comes early is held until its turn, and
+//! then goes on; one that finds all places taken is refused. Around a client this paces its calls,
+//! to somebody whose limit is known beforehand; a limit that is told is heeded by the feature
+//! `client`. [`longest_wait`](crate::algorithm::Outflow::longest_wait) is how long a caller may wait.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//!
+//! use tower::{BoxError, Layer, ServiceExt, service_fn};
+//! use tower_ratelimit::service::LimitLayer;
+//! use tower_ratelimit::{LeakyQueue, Limiter, Policy};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! let queue = LeakyQueue::per_second(20).longest_wait(Duration::from_millis(100))?;
+//! let limiter = Limiter::builder().policy(Policy::new("api", queue)).build()?;
+//! let limit = LimitLayer::new(limiter, |_: &&str| "api", |refused| Err(refused.into()));
+//! let api = limit.layer(service_fn(async |call: &'static str| Ok::<_, BoxError>(call)));
+//!
+//! let start = Instant::now();
+//! let call = |name| api.clone().oneshot(name);
+//! let (_, _, third, fourth) = tokio::join!(call("a"), call("b"), call("c"), call("d"));
+//! assert!(third.is_ok() && start.elapsed() >= Duration::from_millis(100));
+//! assert!(fourth.is_err());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - Who waits takes nothing of the inner service; a caller that goes away gives its place back if it
+//!   is the last, and otherwise its turn passes unused.
+//! - None goes on before its turn. The timer is tokio's: it fires a millisecond or so late, and turns
+//!   that are closer than that may change places.
+//!
+//! # Several services, one budget
+//!
+//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state: give one to
+//! several layers, or take that of a layer of HTTP.
+//!
+//! A refusal still waits until the inner service is ready, and the inner service has to be `Clone`: a
+//! request that waits keeps a clone of it.
+
+mod future;
+mod layer;
+mod limit;
+mod refused;
+mod turn;
+
+pub use self::future::LimitFuture;
+pub use self::layer::LimitLayer;
+pub use self::limit::Limit;
+pub use self::refused::Refused;

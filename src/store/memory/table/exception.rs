@@ -1,0 +1,386 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Ask, Changed, Glance};
+use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read, refund};
+use crate::clock::Micros;
+use crate::decision::Outcome;
+use crate::store::memory::counter::Amendment;
+use crate::store::memory::version::Version;
+
+/// A key that stands beside the pages: its limit is another than the table's, or its state is more
+/// than a cell holds. It is guarded by its version, like a page.
+#[derive(Debug, Default)]
+pub(in crate::store::memory) struct Exception {
+    pub(in crate::store::memory) version: Version,
+    latest: AtomicU64,
+    held: Mutex<Held>,
+}
+
+/// What is kept of one key.
+#[derive(Debug, Default)]
+pub(in crate::store::memory) struct Held {
+    /// 0 of a place that is nobody's.
+    pub(in crate::store::memory) fingerprint: u64,
+    pub(in crate::store::memory) state: State,
+    pub(in crate::store::memory) limit: Option<Override>,
+}
+
+/// The limit of one key, in place of its policy's, from one moment to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::memory) struct Override {
+    pub(in crate::store::memory) algorithm: Algorithm,
+    pub(in crate::store::memory) from: Micros,
+    pub(in crate::store::memory) until: Micros,
+}
+
+impl Override {
+    /// As long as this, beginning no later than now.
+    pub(super) fn moved_back(self, now: Micros) -> Self {
+        let from = self.from.min(now);
+        let length = self.until.saturating_sub(self.from);
+        Self {
+            from,
+            until: from.saturating_add(length),
+            ..self
+        }
+    }
+}
+
+impl Exception {
+    /// The time of the latest change.
+    pub(in crate::store::memory) fn latest(&self) -> Micros {
+        Micros::new(self.latest.load(Ordering::Relaxed))
+    }
+
+    pub(in crate::store::memory) fn set_latest(&self, latest: Micros) {
+        self.latest.store(latest.get(), Ordering::Relaxed);
+    }
+
+    pub(in crate::store::memory) fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::store::memory) fn is_of(&self, fingerprint: u64) -> bool {
+        self.held().fingerprint == fingerprint
+    }
+
+    /// Reads something of this key, if nothing has changed since the glance.
+    pub(in crate::store::memory) fn look<A: Act>(
+        &self,
+        base: &impl Step,
+        glance: &Glance,
+        (ask, now): (Ask, Micros),
+        act: A,
+    ) -> Result<A::Result, Changed> {
+        let mut held = self.held();
+        if held.fingerprint != ask.fingerprint || !self.version.still_is(glance.seen()) {
+            return Err(Changed);
+        }
+        Ok(held.act(base, now, act))
+    }
+
+    /// What is told of it, if nothing has changed since the glance.
+    pub(in crate::store::memory) fn told(
+        &self,
+        base: &impl Step,
+        glance: &Glance,
+        (ask, now): (Ask, Micros),
+        act: impl Act<Result = Outcome>,
+    ) -> Result<Outcome, Changed> {
+        let mut held = self.held();
+        if held.fingerprint != ask.fingerprint || !self.version.still_is(glance.seen()) {
+            return Err(Changed);
+        }
+        Ok(held.told(base, now, act))
+    }
+
+    /// Charges it. It is locked.
+    pub(in crate::store::memory) fn charge(
+        &self,
+        base: &impl Step,
+        cost: u32,
+        now: Micros,
+    ) -> Outcome {
+        self.set_latest(now);
+        self.held().told(base, now, Charge(cost))
+    }
+
+    /// Moves what is kept back to now. It is locked.
+    pub(in crate::store::memory) fn step_back(&self, base: &impl Step, now: Micros) {
+        let mut held = self.held();
+        held.limit = held.limit.map(|limit| limit.moved_back(now));
+        held.act(base, now, StepBack);
+        self.set_latest(now);
+    }
+}
+
+impl Held {
+    /// The limit at this moment, if it is not that of the policy, and the state under it. At the end
+    /// of the other limit what was used stays used, as far as it counts under the policy's.
+    pub(in crate::store::memory) fn as_of(
+        &self,
+        base: &impl Step,
+        now: Micros,
+    ) -> (Option<Override>, State) {
+        let state = self.state.clone();
+        match self.limit {
+            Some(limit) if limit.until <= now => {
+                let state = limit.algorithm.refund(state, limit.until, 0);
+                (None, refund(base, state, limit.until, 0))
+            }
+            limit => (limit, state),
+        }
+    }
+
+    /// Does something under the limit of this moment.
+    pub(in crate::store::memory) fn act<A: Act>(
+        &mut self,
+        base: &impl Step,
+        now: Micros,
+        act: A,
+    ) -> A::Result {
+        let (limit, state) = self.as_of(base, now);
+        let acting = Acting { state, now, act };
+        let (result, state) = match limit {
+            Some(limit) => limit.algorithm.with_rule(acting),
+            None => acting.under(base),
+        };
+        if A::CHANGES {
+            (self.limit, self.state) = (limit, state);
+        }
+        result
+    }
+
+    /// What is told by an act, which says so if the limit is not the policy's.
+    pub(in crate::store::memory) fn told(
+        &mut self,
+        base: &impl Step,
+        now: Micros,
+        act: impl Act<Result = Outcome>,
+    ) -> Outcome {
+        let limit = self.limit.filter(|limit| now < limit.until);
+        let outcome = self.act(base, now, act);
+        match limit {
+            Some(limit) => outcome.overridden(limit.algorithm.period()),
+            None => outcome,
+        }
+    }
+
+    /// Lets this be the limit, or that of the policy. What was used stays used.
+    pub(in crate::store::memory) fn change_limit(
+        &mut self,
+        base: &impl Step,
+        limit: Option<Override>,
+        now: Micros,
+    ) {
+        self.act(base, now, StepBack);
+        self.limit = limit;
+        self.act(base, now, StepBack);
+    }
+}
+
+/// Something to be done with what is kept of a key.
+pub(in crate::store::memory) trait Act {
+    type Result;
+
+    const CHANGES: bool = true;
+
+    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Self::Result;
+}
+
+struct Acting<A> {
+    state: State,
+    now: Micros,
+    act: A,
+}
+
+impl<A: Act> Acting<A> {
+    fn under<S: Step>(self, rule: &S) -> (A::Result, State) {
+        let mut kept = read(rule, self.state, self.now);
+        let result = self.act.act(rule, &mut kept, self.now);
+        (result, rule.write(kept))
+    }
+}
+
+impl<A: Act> WithRule for Acting<A> {
+    type Result = (A::Result, State);
+
+    fn fixed(self, rule: impl Fixed) -> Self::Result {
+        self.under(&rule)
+    }
+
+    fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
+        self.under(&rule)
+    }
+}
+
+/// What every change begins with.
+struct StepBack;
+
+impl Act for StepBack {
+    type Result = ();
+
+    /// Also brings a debt to the rate of now.
+    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
+        rule.refund(kept, now, 0);
+    }
+}
+
+/// Whether a request of this cost is allowed.
+pub(in crate::store::memory) struct Allows(pub(in crate::store::memory) u32);
+
+impl Act for Allows {
+    type Result = bool;
+
+    const CHANGES: bool = false;
+
+    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> bool {
+        rule.allows(kept, now, self.0)
+    }
+}
+
+/// What a request of this cost is told that is not charged.
+pub(in crate::store::memory) struct Tell {
+    pub(in crate::store::memory) cost: u32,
+    pub(in crate::store::memory) allowed: bool,
+}
+
+impl Act for Tell {
+    type Result = Outcome;
+
+    const CHANGES: bool = false;
+
+    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Outcome {
+        rule.outcome(kept, now, self.cost, self.allowed)
+    }
+}
+
+/// What a request of this cost would be told if it was charged.
+pub(in crate::store::memory) struct Foretell(pub(in crate::store::memory) u32);
+
+impl Act for Foretell {
+    type Result = Outcome;
+
+    const CHANGES: bool = false;
+
+    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Outcome {
+        Charge(self.0).act(rule, kept, now)
+    }
+}
+
+/// Charges a request that is allowed.
+pub(in crate::store::memory) struct Charge(pub(in crate::store::memory) u32);
+
+impl Act for Charge {
+    type Result = Outcome;
+
+    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Outcome {
+        rule.charge(kept, now, self.0);
+        rule.outcome(kept, now, self.0, true)
+    }
+}
+
+impl Act for Amendment {
+    type Result = ();
+
+    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
+        match self {
+            Self::Refund(units) => rule.refund(kept, now, units),
+            Self::GiveBack(cost, departure) => rule.give_back(kept, now, cost, departure),
+            Self::Reset => *kept = S::Kept::default(),
+        }
+    }
+}
+
+/// Charges so much after the fact.
+pub(in crate::store::memory) struct Settle(pub(in crate::store::memory) u32);
+
+impl Act for Settle {
+    type Result = ();
+
+    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
+        if rule.limit() > 0 {
+            rule.settle(kept, now, self.0);
+        }
+    }
+}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{FixedWindow, SlidingWindow};
+    use crate::clock::{Clock, ManualClock};
+    use crate::store::memory::cell::Word;
+    use crate::store::memory::counter::Counter;
+    use crate::store::memory::counter::Told;
+    use crate::store::memory::table::Table;
+
+    fn ask(cost: u32) -> Ask {
+        Ask {
+            fingerprint: 7,
+            cost,
+        }
+    }
+
+    fn allows<S: Step>(table: &Table<S, Word>, clock: &ManualClock, cost: u32) -> bool
+    where
+        Word: crate::store::memory::cell::Keeps<S>,
+    {
+        let told: Option<&mut Told<'_>> = None;
+        Counter::decide(table, ask(cost), clock.now(), clock, told)
+    }
+
+    fn stands_beside<S: Step>(table: &Table<S, Word>) -> bool
+    where
+        Word: crate::store::memory::cell::Keeps<S>,
+    {
+        table.exceptions.find(7).is_some()
+    }
+
+    #[test]
+    fn one_takes_what_the_documentation_of_the_store_counts_with() {
+        assert!(size_of::<Exception>() <= 160, "{}", size_of::<Exception>());
+    }
+
+    #[test]
+    fn a_count_that_fits_no_word_stands_beside_the_pages_until_it_counts_no_more() {
+        let clock = ManualClock::new();
+        let table = Table::<_, Word>::new(SlidingWindow::per_minute(5), Micros::LONGEST, 100);
+        assert!(allows(&table, &clock, 1));
+        Counter::settle(&table, ask(10), &clock);
+        assert!(!stands_beside(&table));
+        Counter::settle(&table, ask(10), &clock);
+        assert!(stands_beside(&table));
+        clock.advance(Duration::from_secs(60));
+        assert!(!allows(&table, &clock, 1));
+        assert!(stands_beside(&table));
+        clock.advance(Duration::from_secs(60));
+        assert!(allows(&table, &clock, 1));
+        assert!(!stands_beside(&table));
+        assert!(!table.exceptions.are_any());
+        assert_eq!(table.fill().keys, 1);
+    }
+
+    #[test]
+    fn a_key_goes_back_to_its_page_when_its_own_limit_has_ended() {
+        let clock = ManualClock::new();
+        let table = Table::<_, Word>::new(FixedWindow::per_day(5), Micros::LONGEST, 100);
+        assert!(allows(&table, &clock, 4));
+        assert_eq!(table.fill().keys, 1);
+        let minute = Micros::from_secs(60);
+        let own = Some((FixedWindow::per_day(9).into(), minute));
+        Counter::override_limit(&table, 7, own, &clock).unwrap();
+        assert_eq!(table.fill().keys, 0);
+        assert!(allows(&table, &clock, 4));
+        clock.advance(Duration::from_secs(60));
+        assert!(!allows(&table, &clock, 1));
+        assert!(!stands_beside(&table));
+        assert_eq!(table.fill().keys, 1);
+        Counter::amend(&table, ask(0), &clock, Amendment::Refund(4));
+        assert!(allows(&table, &clock, 1));
+        assert!(!allows(&table, &clock, 1));
+    }
+}

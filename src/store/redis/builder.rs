@@ -1,0 +1,208 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::ConnectionLike;
+use redis::{Client, RedisError};
+
+use super::RedisStore;
+use super::greeting::greet;
+use super::link::Link;
+#[cfg(feature = "testing")]
+use crate::clock::Clock;
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
+
+/// Puts a [`RedisStore`] together; see [`RedisStore::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct RedisStoreBuilder {
+    prefix: String,
+    deadline: Duration,
+    remember_denials_for: Duration,
+}
+
+const PREFIX: &str = "ratelimit";
+const LONGEST_PREFIX: usize = 64;
+const DEADLINE: Duration = Duration::from_millis(100);
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+impl RedisStore {
+    /// State on the server at this address, to which the first request connects: `redis://127.0.0.1:6379/`.
+    ///
+    /// # Errors
+    ///
+    /// When the address is none.
+    pub fn new(url: &str) -> Result<Self, ConfigError> {
+        Self::builder().open(url)
+    }
+
+    /// The same, once the server has answered.
+    ///
+    /// # Errors
+    ///
+    /// When the address is none, the server does not answer or refuses, or is older than Redis 6.2.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::builder().connect(url).await
+    }
+
+    /// Starts a store.
+    ///
+    /// # Defaults
+    ///
+    /// - prefix: `ratelimit`
+    /// - deadline: 100 ms for a call
+    /// - denials are remembered for up to one second
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder {
+            prefix: PREFIX.to_owned(),
+            deadline: DEADLINE,
+            remember_denials_for: REMEMBERED,
+        }
+    }
+}
+
+impl RedisStoreBuilder {
+    /// What all keys in Redis begin with, so that several services can share a server: 1 to 64 characters
+    /// of ASCII, without spaces and braces.
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self {
+            prefix: prefix.into(),
+            ..self
+        }
+    }
+
+    /// How long a call may take, connecting included; from 1 ms to a minute.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// How long a denial is remembered in this process at most. Zero asks the server each time.
+    pub fn remember_denials_for(self, longest: Duration) -> Self {
+        Self {
+            remember_denials_for: longest,
+            ..self
+        }
+    }
+
+    /// On this server, to which the first request connects.
+    ///
+    /// # Errors
+    ///
+    /// When the address is none, or an option is out of its range.
+    pub fn open(self, url: &str) -> Result<RedisStore, ConfigError> {
+        let client = Client::open(url).map_err(|error| bad_url(url, &error))?;
+        let deadline = self.deadline;
+        self.over_link(|| Link::to_server(client, deadline))
+    }
+
+    /// The same, once the server has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStore::connect`].
+    pub async fn connect(self, url: &str) -> Result<RedisStore, StoreError> {
+        let store = self.open(url).map_err(misconfigured)?;
+        greet(&store.link).await?;
+        Ok(store)
+    }
+
+    /// On the cluster that these nodes are of: one is enough if it answers, and it names the others. The first
+    /// request connects.
+    ///
+    /// # Errors
+    ///
+    /// When an address is none, there is none, or an option is out of its range.
+    #[cfg(feature = "redis-cluster")]
+    pub fn open_cluster<'a>(
+        self,
+        urls: impl IntoIterator<Item = &'a str>,
+    ) -> Result<RedisStore, ConfigError> {
+        let urls: Vec<&str> = urls.into_iter().collect();
+        let deadline = self.deadline;
+        // No call is sent again by the client, which would also do so when nobody knows whether it was
+        // done.
+        let client = redis::cluster::ClusterClient::builder(urls.iter().copied())
+            .retries(0)
+            .connection_timeout(deadline)
+            .response_timeout(deadline)
+            .build()
+            .map_err(|error| bad_url(urls.first().copied().unwrap_or(""), &error))?;
+        self.over_link(|| Link::to_cluster(client, deadline))
+    }
+
+    /// The same, once the cluster has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStore::connect`].
+    #[cfg(feature = "redis-cluster")]
+    pub async fn connect_cluster<'a>(
+        self,
+        urls: impl IntoIterator<Item = &'a str>,
+    ) -> Result<RedisStore, StoreError> {
+        let store = self.open_cluster(urls).map_err(misconfigured)?;
+        greet(&store.link).await?;
+        Ok(store)
+    }
+
+    /// Over a connection of your own: a `ConnectionManager`, a connection of a pool, one with settings that
+    /// have no option here. It should send no command again whose answer it has not seen.
+    ///
+    /// # Errors
+    ///
+    /// When an option is out of its range.
+    pub fn over<C>(self, connection: C) -> Result<RedisStore, ConfigError>
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        let deadline = self.deadline;
+        self.over_link(|| Link::over(connection, deadline))
+    }
+
+    fn over_link(self, link: impl FnOnce() -> Link) -> Result<RedisStore, ConfigError> {
+        let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
+        if !(1..=LONGEST_PREFIX).contains(&self.prefix.len()) || !self.prefix.bytes().all(plain) {
+            let remedy = "give 1 to 64 characters of ASCII, without spaces and braces";
+            return Err(ConfigError::quoting("prefix", &self.prefix, remedy));
+        }
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.deadline) {
+            let remedy = "give a length from 1 ms to a minute";
+            return Err(ConfigError::new(
+                "deadline",
+                format_args!("{:?}", self.deadline),
+                remedy,
+            ));
+        }
+        Ok(RedisStore {
+            link: Arc::new(link()),
+            prefix: self.prefix.into(),
+            remember_denials_for: self.remember_denials_for,
+            #[cfg(feature = "testing")]
+            clock: None,
+        })
+    }
+}
+
+#[cfg(feature = "testing")]
+impl RedisStore {
+    /// The same store, told the time by this clock in place of the server's, for tests of algorithms: no key
+    /// dies for ten minutes, and denials are not remembered.
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self {
+            clock: Some(Arc::new(clock)),
+            ..self
+        }
+    }
+}
+
+fn misconfigured(error: ConfigError) -> StoreError {
+    StoreError::new(StoreErrorKind::Misconfigured).caused_by(error)
+}
+
+/// The address is not shown: there may be a password in it.
+fn bad_url(url: &str, error: &RedisError) -> ConfigError {
+    let remedy = format!(
+        "write redis://[user:password@]host[:port][/database], redis+unix:///path, or with feature `redis-tls` \
+         rediss:// in place of redis:// ({error})",
+    );
+    ConfigError::new("url", format_args!("a text of {} bytes", url.len()), remedy)
+}

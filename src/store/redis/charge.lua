@@ -1,0 +1,52 @@
+-- Decides on one request, in one step at one moment. KEYS: the state of each charge. ARGV: the time, or
+-- nothing; `charge`, `peek` to write nothing, or `deny` to tell of a request that is denied elsewhere; then
+-- for each charge its rule, its cost, whether it is soft, and four numbers of the rule, the limit first.
+-- Returns the time and, for each charge, whether it fits, how long its key is blocked yet, and the state.
+local now, shortest = moment(ARGV[1])
+local purpose = ARGV[2]
+local allowed = purpose ~= 'deny'
+local asked, reply = {}, {now}
+
+for index = 1, #KEYS do
+  local at = 7 * index - 4
+  local rule, cost, limit = rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 3] + 0
+  local a, b, c = ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0
+  local kept, block, text = (rule.load or load)(KEYS[index])
+  local moved = text and rule.moved_back(kept, now, limit, a, b, c)
+  kept = moved or kept
+  local fits = limit > 0
+  if fits and cost > 0 then
+    fits = cost <= limit and rule.admits(kept, now, cost, limit, a, b, c)
+  end
+  local blocked = 0
+  if block then
+    local has_moved
+    blocked, has_moved = left(block, now)
+    moved = moved or has_moved
+  end
+  if blocked > 0 or not fits and ARGV[at + 2] == '0' then
+    allowed = false
+  end
+  asked[index] = {rule, cost, limit, a, b, c, kept, block, blocked, text, moved, fits}
+end
+
+for index = 1, #KEYS do
+  local rule, cost, limit, a, b, c, kept, block, blocked, text, moved, fits = unpack(asked[index], 1, 12)
+  local charged = allowed and fits and cost > 0
+  if charged then
+    rule.charge(kept, now, cost, limit, a, b, c)
+  end
+  if charged or moved or rule.told and text then
+    text = (rule.told or told)(kept, now, cost, limit, a, b, c)
+  end
+  local place = 3 * index
+  reply[place - 1] = fits and 1 or 0
+  reply[place] = blocked
+  reply[place + 1] = text or ''
+  -- A denial writes only what no request could have left: a state from the future, one that never dies.
+  if cost > 0 and purpose == 'charge'
+    and (charged or moved or text and redis.call('PTTL', KEYS[index]) == -1) then
+    save(rule, KEYS[index], kept, text, block, now, shortest, limit, a, b, c)
+  end
+end
+return reply

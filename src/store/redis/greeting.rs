@@ -1,0 +1,86 @@
+use redis::{ErrorKind, ServerErrorKind, Value};
+
+use super::failure::failure;
+use super::link::Link;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// The first versions that have what the scripts use.
+const REDIS: (u32, u32) = (6, 2);
+const VALKEY: (u32, u32) = (7, 2);
+
+/// Whether the server answers, and is new enough.
+pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
+    let mut info = redis::cmd("EVAL");
+    // Of a cluster, some node answers.
+    info.arg("return redis.call('INFO', 'server')").arg(0);
+    match link.send(info).await {
+        Ok(Value::BulkString(info)) => check(&String::from_utf8_lossy(&info)),
+        Ok(_) => Ok(()),
+        // Whoever may not ask for the version may still do all that is needed.
+        Err(error) if is_forbidden(&error) => Ok(()),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+fn is_forbidden(error: &redis::RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+        || error.to_string().contains("ACL failure")
+}
+
+fn check(info: &str) -> Result<(), StoreError> {
+    let field = |name: &str| {
+        let mut lines = info.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    };
+    let (server, version, least) = match (field("valkey_version"), field("redis_version")) {
+        (Some(version), _) => ("Valkey", version, VALKEY),
+        (None, Some(version)) => ("Redis", version, REDIS),
+        (None, None) => return Ok(()),
+    };
+    let mut parts = version.trim().split('.').map(str::parse);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < least => {
+            let cause = format!(
+                "the server is {server} {major}.{minor}; use Redis {}.{} or newer, or Valkey {}.{} or newer",
+                REDIS.0, REDIS.1, VALKEY.0, VALKEY.1
+            );
+            Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_taken_from_the_first_version_that_has_what_is_used() {
+        for (info, is_taken) in [
+            ("redis_version:6.2.0\r\nredis_git_sha1:0", true),
+            ("redis_version:7.0.15\r\n", true),
+            ("redis_version:8.8.0\r\n", true),
+            ("redis_version:6.0.16\r\n", false),
+            ("redis_version:5.0.14\r\n", false),
+            (
+                "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0\r\n",
+                true,
+            ),
+            ("redis_version:7.2.4\r\nvalkey_version:7.0.0\r\n", false),
+            ("redis_version:unstable\r\n", true),
+            ("", true),
+        ] {
+            assert_eq!(check(info).is_ok(), is_taken, "{info}");
+        }
+    }
+
+    #[test]
+    fn an_old_server_is_named_with_what_would_do() {
+        let error = check("redis_version:6.0.16\r\n").unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(
+            cause,
+            "the server is Redis 6.0; use Redis 6.2 or newer, or Valkey 7.2 or newer"
+        );
+    }
+}

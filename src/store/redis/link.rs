@@ -1,0 +1,131 @@
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+#[cfg(feature = "redis-cluster")]
+use redis::cluster_async::ClusterConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
+use tokio::time::{Instant, timeout_at};
+
+#[cfg(feature = "redis-cluster")]
+use super::cluster;
+use super::line::Line;
+
+pub(super) type Promise<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
+
+/// The way to a server, or to a cluster of them: one connection, on which calls go out one behind the
+/// other without waiting for each other's answers.
+pub(super) struct Link {
+    wire: Wire,
+    deadline: Duration,
+}
+
+enum Wire {
+    Server(Line<MultiplexedConnection>),
+    #[cfg(feature = "redis-cluster")]
+    Cluster(Line<ClusterConnection>),
+    Given(Box<dyn Fn(Cmd) -> Promise<Value> + Send + Sync>),
+}
+
+impl Link {
+    pub(super) fn to_server(client: Client, deadline: Duration) -> Self {
+        let connect = move || -> Promise<MultiplexedConnection> {
+            let client = client.clone();
+            Box::pin(async move {
+                // The deadline of a call is kept below.
+                let config = AsyncConnectionConfig::new()
+                    .set_response_timeout(None)
+                    .set_connection_timeout(None);
+                let connection = client.get_multiplexed_async_connection_with_config(&config);
+                connection.await
+            })
+        };
+        Self {
+            wire: Wire::Server(Line::new(connect)),
+            deadline,
+        }
+    }
+
+    #[cfg(feature = "redis-cluster")]
+    pub(super) fn to_cluster(client: redis::cluster::ClusterClient, deadline: Duration) -> Self {
+        let connect = move || -> Promise<ClusterConnection> {
+            let client = client.clone();
+            Box::pin(async move { client.get_async_connection().await })
+        };
+        Self {
+            wire: Wire::Cluster(Line::new(connect)),
+            deadline,
+        }
+    }
+
+    /// Over a connection that somebody else looks after.
+    pub(super) fn over<C>(connection: C, deadline: Duration) -> Self
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        let send = move |command: Cmd| -> Promise<Value> {
+            let mut connection = connection.clone();
+            Box::pin(async move { connection.req_packed_command(&command).await })
+        };
+        Self {
+            wire: Wire::Given(Box::new(send)),
+            deadline,
+        }
+    }
+
+    /// Whether keys may live on several servers.
+    pub(super) fn is_divided(&self) -> bool {
+        !matches!(self.wire, Wire::Server(_))
+    }
+
+    /// Sends this once, and waits for the answer until the deadline. After an error of the network, and at
+    /// the deadline, nobody knows whether it was done.
+    pub(super) async fn send(&self, command: Cmd) -> RedisResult<Value> {
+        let until = Instant::now() + self.deadline;
+        match &self.wire {
+            Wire::Server(line) => {
+                let (mut connection, number) = in_time(until, line.connection()).await?;
+                let sent = connection.send_packed_command(&command);
+                let answer = in_time(until, told(sent)).await;
+                if let Err(error) = &answer
+                    && (error.is_unrecoverable_error() || error.is_timeout())
+                {
+                    line.forget(number);
+                }
+                answer
+            }
+            #[cfg(feature = "redis-cluster")]
+            Wire::Cluster(line) => {
+                // It looks for nodes that it has lost by itself.
+                let (connection, _) = in_time(until, line.connection()).await?;
+                in_time(until, cluster::send(connection, &command)).await
+            }
+            Wire::Given(send) => in_time(until, told(send(command))).await,
+        }
+    }
+}
+
+/// An error that the server tells is an error.
+pub(super) async fn told(answer: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
+    answer.await.and_then(Value::extract_error)
+}
+
+async fn in_time<T>(
+    until: Instant,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    match timeout_at(until, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}

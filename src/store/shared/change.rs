@@ -1,0 +1,355 @@
+use std::fmt;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::item::{Damaged, Item};
+use super::rule;
+use crate::algorithm::{Algorithm, State};
+use crate::clock::Micros;
+use crate::decision::{Outcome, Outcomes};
+use crate::error::{StoreError, StoreErrorKind};
+
+/// What is to be done with some items, in one step; see [`Items::update`](super::Items::update).
+///
+/// It reads no clock and changes nothing itself, so that it can be [applied](Self::apply) as often as
+/// somebody else was quicker.
+pub struct Change {
+    pub(super) names: Vec<String>,
+    pub(super) parts: SmallVec<[Part; 8]>,
+    pub(super) verb: Verb,
+    #[cfg(feature = "testing")]
+    pub(super) meanwhile: Option<Meanwhile>,
+}
+
+/// Done whenever the items have been read; it is told which of them are there.
+#[cfg(feature = "testing")]
+pub(crate) type Meanwhile = std::sync::Arc<dyn Fn(&[bool]) + Send + Sync>;
+
+/// One policy's part of a change.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// The place of the item's name.
+    pub(super) item: usize,
+    pub(super) policy: usize,
+    pub(super) algorithm: Algorithm,
+    pub(super) tags: Tags,
+    pub(super) cost: u32,
+    pub(super) is_soft: bool,
+}
+
+/// What an item calls the records of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tags {
+    pub(super) state: u64,
+    pub(super) block: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Charge,
+    Peek,
+    Refund,
+    Settle,
+    Reset,
+    Block(Micros),
+    Unblock,
+    GiveBack(Micros),
+}
+
+/// What has come of a [`Change`] to the items as they were found.
+#[derive(Debug)]
+#[must_use = "what it writes has to be written"]
+pub struct Changed {
+    writes: Vec<Write>,
+    pub(super) answer: Result<Outcomes, StoreError>,
+}
+
+/// An item to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    item: usize,
+    value: Vec<u8>,
+    ttl: Duration,
+}
+
+/// A clock so much behind the one of the last write stands still until it has caught up. If it is
+/// further behind, it has stepped back. Where nodes take turns, each step back would give a bucket what
+/// drains in it, again and again.
+const SKEW: Micros = Micros::from_secs(1);
+
+/// The block of a key, as an item has it: from when, until when.
+#[derive(Clone, Copy)]
+struct Block {
+    from: Micros,
+    until: Micros,
+}
+
+impl Change {
+    pub(super) fn new(names: Vec<String>, parts: SmallVec<[Part; 8]>, verb: Verb) -> Self {
+        Self {
+            names,
+            parts,
+            verb,
+            #[cfg(feature = "testing")]
+            meanwhile: None,
+        }
+    }
+
+    /// The names of the items that it reads, in ascending order, none twice.
+    ///
+    /// A name has at most 128 characters, letters and digits of ASCII and `.`, `_`, `:`, `/`, `@`, `-`,
+    /// `%`, `,`, and is another one in the other case of letters. It shows the key that it is made of:
+    /// see [`KeyName`](crate::key::KeyName).
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Decides what to write, and what to answer, given the value of each item in the order of the
+    /// [names](Self::names): `None` for an item that is not there.
+    ///
+    /// `now` is the time of the whole store if it has one, so that all nodes agree; else that of this
+    /// process.
+    pub fn apply<V: AsRef<[u8]>>(&self, now: Micros, found: &[Option<V>]) -> Changed {
+        #[cfg(feature = "testing")]
+        self.do_meanwhile(found);
+        let mut before: SmallVec<[Option<Item>; 2]> = SmallVec::new();
+        for (place, name) in self.names.iter().enumerate() {
+            let value = found.get(place).and_then(Option::as_ref);
+            match Item::read(value.map_or(&[], AsRef::as_ref)) {
+                Ok(item) => before.push(Some(item)),
+                Err(Damaged) if self.verb == Verb::Reset => before.push(None),
+                Err(Damaged) => return Changed::damaged(name),
+            }
+        }
+        let latest = before.iter().flatten().map(|item| item.latest);
+        let latest = latest.filter(|latest| latest.saturating_sub(SKEW) <= now);
+        let now = latest.max().map_or(now, |latest| latest.max(now));
+
+        let items = before.iter().cloned().map(Option::unwrap_or_default);
+        let mut items: SmallVec<[Item; 2]> = items.collect();
+        let mut outcomes = Outcomes::new(now);
+        match self.verb {
+            Verb::Charge | Verb::Peek => self.decide(&mut items, now, &mut outcomes),
+            _ => {
+                for part in &self.parts {
+                    part.amend(&mut items[part.item], now, self.verb);
+                }
+            }
+        }
+        let changed = before.iter().zip(items).enumerate();
+        let changed = changed.filter(|(_, (before, after))| before.as_ref() != Some(after));
+        Changed {
+            writes: changed
+                .map(|(item, (_, after))| Write::of(item, after, now))
+                .collect(),
+            answer: Ok(outcomes),
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    fn do_meanwhile<V>(&self, found: &[Option<V>]) {
+        if let Some(meanwhile) = &self.meanwhile {
+            let are_there: Vec<_> = found.iter().map(Option::is_some).collect();
+            meanwhile(&are_there);
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn meanwhile(mut self, meanwhile: Meanwhile) -> Self {
+        self.meanwhile = Some(meanwhile);
+        self
+    }
+
+    fn decide(&self, items: &mut [Item], now: Micros, outcomes: &mut Outcomes) {
+        let seen: SmallVec<[Seen; 8]> = self
+            .parts
+            .iter()
+            .map(|part| Seen::of(part, &items[part.item], now))
+            .collect();
+        let passes = |(part, seen): (&Part, &Seen)| {
+            (part.is_soft || seen.told.is_allowed()) && seen.block.is_none()
+        };
+        let allowed = self.parts.iter().zip(&seen).all(passes);
+        for (part, seen) in self.parts.iter().zip(seen) {
+            let item = &mut items[part.item];
+            let mut told = seen.told;
+            let mut state = seen.moved;
+            if allowed && told.is_allowed() && part.cost > 0 {
+                let charged = part.algorithm.step(part.state(item), now, part.cost);
+                told = charged.0;
+                state = Some(charged.1);
+            }
+            if self.verb == Verb::Charge && part.cost > 0 {
+                if let Some(state) = state {
+                    part.keep(item, &state, now, told.reset_after());
+                }
+                if let Some(block) = seen.block {
+                    part.keep_block(item, block);
+                }
+            }
+            if let Some(block) = seen.block {
+                told = told.blocked_for(block.left(now));
+            }
+            outcomes.push(part.policy, told);
+        }
+    }
+}
+
+/// What one policy says before anything is charged.
+struct Seen {
+    told: Outcome,
+    /// The state, if it had to be moved back.
+    moved: Option<State>,
+    /// The block, if it has not ended, moved back if it had to be.
+    block: Option<Block>,
+}
+
+impl Seen {
+    fn of(part: &Part, item: &Item, now: Micros) -> Self {
+        let (told, moved) = rule::look(&part.algorithm, part.state(item), now, part.cost);
+        let block = Block::of(item.words(part.tags.block));
+        let block = block.map(|block| block.moved_back(now));
+        Self {
+            told,
+            moved,
+            block: block.filter(|block| block.until > now),
+        }
+    }
+}
+
+impl Part {
+    fn state(&self, item: &Item) -> State {
+        State::from_words(item.words(self.tags.state))
+    }
+
+    fn keep(&self, item: &mut Item, state: &State, now: Micros, reset_after: Duration) {
+        // What is as good as new is a new one.
+        let is_new = reset_after == Duration::ZERO;
+        let words = if is_new { &[] } else { state.words() };
+        if words != item.words(self.tags.state) {
+            let until = now.saturating_add(reset_after.into());
+            item.put(self.tags.state, words, until);
+        }
+    }
+
+    fn keep_block(&self, item: &mut Item, block: Block) {
+        let words = [block.from, block.until].map(Micros::get);
+        if words != *item.words(self.tags.block) {
+            item.put(self.tags.block, &words, block.until);
+        }
+    }
+
+    fn amend(&self, item: &mut Item, now: Micros, verb: Verb) {
+        let state = match verb {
+            Verb::Charge | Verb::Peek => return,
+            Verb::Refund => self.algorithm.refund(self.state(item), now, self.cost),
+            Verb::Settle => self.algorithm.settle(self.state(item), now, self.cost),
+            Verb::GiveBack(departure) => {
+                let state = self.state(item);
+                rule::give_back(&self.algorithm, state, now, self.cost, departure)
+            }
+            Verb::Reset => State::NEW,
+            Verb::Block(length) => return self.block(item, now, length),
+            Verb::Unblock => return item.put(self.tags.block, &[], Micros::ZERO),
+        };
+        let (told, _) = rule::look(&self.algorithm, state.clone(), now, 0);
+        self.keep(item, &state, now, told.reset_after());
+    }
+
+    fn block(&self, item: &mut Item, now: Micros, length: Micros) {
+        let new = Block {
+            from: now,
+            until: now.saturating_add(length.min(Micros::LONGEST)),
+        };
+        let old = Block::of(item.words(self.tags.block));
+        let old = old.map_or(now, |block| block.moved_back(now).until);
+        if new.until > old {
+            self.keep_block(item, new);
+        }
+    }
+}
+
+impl Block {
+    fn of(words: &[u64]) -> Option<Self> {
+        match *words {
+            [from, until] => Some(Self {
+                from: Micros::new(from),
+                until: Micros::new(until),
+            }),
+            _ => None,
+        }
+    }
+
+    fn left(self, now: Micros) -> Micros {
+        self.until.saturating_sub(now)
+    }
+
+    /// The same length, beginning no later than now.
+    fn moved_back(self, now: Micros) -> Self {
+        let from = self.from.min(now);
+        let length = self.until.saturating_sub(self.from).min(Micros::LONGEST);
+        Self {
+            from,
+            until: from.saturating_add(length),
+        }
+    }
+}
+
+impl Changed {
+    /// The items to write, all of them or none. If there are none, nothing is to be done.
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    fn damaged(name: &str) -> Self {
+        let kind = name.split(':').nth(1).unwrap_or_default();
+        let cause = format!(
+            "an item of a key (of kind {kind:?}) holds what no store of this version writes: \
+             reset the key, or delete the item"
+        );
+        Self {
+            writes: Vec::new(),
+            answer: Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)),
+        }
+    }
+}
+
+impl Write {
+    fn of(item: usize, mut after: Item, now: Micros) -> Self {
+        after.latest = now;
+        after.forget(now);
+        let left = after.until().saturating_sub(now).get();
+        Self {
+            item,
+            value: after.write(),
+            ttl: Duration::from_millis(left.div_ceil(1_000).max(1)),
+        }
+    }
+
+    /// The item, by the place of its [name](Change::names).
+    pub fn item(&self) -> usize {
+        self.item
+    }
+
+    /// Its value.
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// How long it says anything, in whole milliseconds, at least 1, and up to 285 years. From then on
+    /// the store may forget it, and no sooner.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+}
+
+impl fmt::Debug for Change {
+    /// Without the names, which may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Change")
+            .field("items", &self.names.len())
+            .field("verb", &self.verb)
+            .finish_non_exhaustive()
+    }
+}

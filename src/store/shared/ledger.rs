@@ -1,0 +1,222 @@
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+use super::Items;
+use super::change::{Change, Part, Tags, Verb};
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::policy::Policy;
+use crate::store::{Charge, Ledger, Reply};
+
+/// A [`SharedStore`](super::SharedStore) opened for a list of policies.
+pub struct SharedLedger<I> {
+    items: Arc<I>,
+    policies: Box<[Opened]>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    algorithm: Algorithm,
+    tags: Tags,
+}
+
+impl<I: Items> SharedLedger<I> {
+    pub(super) fn new(items: Arc<I>, policies: &[Policy]) -> Self {
+        let policies = policies.iter().map(|policy| Opened {
+            algorithm: *policy.algorithm(),
+            tags: Tags::of(policy),
+        });
+        Self {
+            items,
+            policies: policies.collect(),
+        }
+    }
+
+    /// All or nothing.
+    fn decide(&self, charges: &[Charge], verb: Verb) -> Reply<Result<Outcomes, StoreError>> {
+        let change = match self.change(charges, verb) {
+            Ok(change) => change,
+            Err(error) => return Reply::Now(Err(error)),
+        };
+        if change.names.len() > self.items.at_once().max(1) {
+            let cause = "the policies of this request count different keys, and the store cannot \
+                         change so many items at once: count one key, or take another store";
+            let error = StoreError::new(StoreErrorKind::Unsupported).caused_by(cause);
+            return Reply::Now(Err(error));
+        }
+        self.items.update(change).map(|changed| changed?.answer)
+    }
+
+    /// One item after another, if they cannot be changed together.
+    fn amend(&self, charges: &[Charge], verb: Verb) -> Reply<Result<(), StoreError>> {
+        let change = match self.change(charges, verb) {
+            Ok(change) => change,
+            Err(error) => return Reply::Now(Err(error)),
+        };
+        if change.names.len() <= self.items.at_once().max(1) {
+            let reply = self.items.update(change);
+            return reply.map(|changed| changed?.answer.map(drop));
+        }
+        let items = Arc::clone(&self.items);
+        Reply::later(async move {
+            for change in change.one_by_one() {
+                let changed = items.update(change).wait().await?;
+                drop(changed.answer?);
+            }
+            Ok(())
+        })
+    }
+
+    fn change(&self, charges: &[Charge], verb: Verb) -> Result<Change, StoreError> {
+        let item = |charge: &Charge| format!("trl1:{}", charge.key.name());
+        let mut names: Vec<String> = charges.iter().map(item).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut parts = SmallVec::new();
+        for charge in charges {
+            let opened = self.policies.get(charge.policy).ok_or_else(|| {
+                let cause = "a charge names a policy that was not opened";
+                StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)
+            })?;
+            parts.push(Part {
+                item: names.partition_point(|name| *name < item(charge)),
+                policy: charge.policy,
+                algorithm: opened.algorithm,
+                tags: opened.tags,
+                cost: charge.cost,
+                is_soft: charge.is_soft,
+            });
+        }
+        Ok(Change::new(names, parts, verb))
+    }
+}
+
+impl Change {
+    /// The same, as a change for each item.
+    fn one_by_one(self) -> impl Iterator<Item = Self> {
+        let Self {
+            names, parts, verb, ..
+        } = self;
+        names.into_iter().enumerate().map(move |(item, name)| {
+            let parts = parts.iter().filter(|part| part.item == item);
+            let parts = parts.map(|part| Part {
+                item: 0,
+                ..part.clone()
+            });
+            Self::new(vec![name], parts.collect(), verb)
+        })
+    }
+}
+
+impl Tags {
+    /// Nodes of different versions share a store, so these stay as they are.
+    fn of(policy: &Policy) -> Self {
+        let name = policy.name();
+        let (algorithm, period, slots) = policy.algorithm().frame();
+        let period = period.map_or(Micros::ZERO, Micros::from).get();
+        let slots = slots.unwrap_or(0);
+        Self {
+            state: tag(&format!("state {algorithm} {period} {slots} {name}")),
+            block: tag(&format!("block {name}")),
+        }
+    }
+}
+
+fn tag(text: &str) -> u64 {
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    let [tag, ..] = digest.as_chunks().0 else {
+        return 0;
+    };
+    u64::from_be_bytes(*tag)
+}
+
+impl<I: Items> Ledger for SharedLedger<I> {
+    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.decide(charges, Verb::Charge)
+    }
+
+    fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.decide(charges, Verb::Peek)
+    }
+
+    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.amend(charges, Verb::Refund)
+    }
+
+    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.amend(charges, Verb::Settle)
+    }
+
+    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.amend(charges, Verb::Reset)
+    }
+
+    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
+        self.amend(charges, Verb::Block(length))
+    }
+
+    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.amend(charges, Verb::Unblock)
+    }
+
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+        self.amend(&[*charge], Verb::GiveBack(departure))
+    }
+}
+
+impl<I: fmt::Debug> fmt::Debug for SharedLedger<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedLedger")
+            .field("items", &self.items)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, Gcra, SlidingSlots};
+
+    fn tags(name: &str, algorithm: impl Into<Algorithm>) -> (u64, u64) {
+        let Tags { state, block } = Tags::of(&Policy::new(name, algorithm));
+        (state, block)
+    }
+
+    /// Nodes of different versions share a store.
+    #[test]
+    fn tags_stay_the_same_from_version_to_version() {
+        let by_hand = |text: &str| {
+            let digest: [u8; 32] = Sha256::digest(text).into();
+            digest[..8]
+                .iter()
+                .fold(0, |tag, byte| tag << 8 | u64::from(*byte))
+        };
+        let window = FixedWindow::per_minute(5);
+        let state = by_hand("state fixed-window 60000000 0 a b");
+        assert_eq!(tags("a b", window), (state, by_hand("block a b")));
+    }
+
+    #[test]
+    fn a_state_is_the_names_and_the_periods_and_a_block_the_names_alone() {
+        let window = FixedWindow::per_minute(5);
+        let (state, block) = tags("a", window);
+        assert_eq!(tags("a", FixedWindow::per_minute(6)), (state, block));
+        assert_ne!(state, block);
+        for other in [
+            Algorithm::from(FixedWindow::per_hour(5)),
+            Gcra::per_minute(5).into(),
+            SlidingSlots::per_minute(5).into(),
+        ] {
+            let (others, same) = tags("a", other);
+            assert_ne!(others, state);
+            assert_eq!(same, block);
+        }
+        let (others, another) = tags("b", window);
+        assert!(others != state && another != block);
+    }
+}

@@ -1,0 +1,83 @@
+//! What is asked of an algorithm besides to decide.
+
+use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
+use crate::clock::Micros;
+use crate::decision::Outcome;
+
+/// Tells of a request without charging it. Where no request by `now` could have left the state, it is
+/// moved back, and returned as it is then.
+pub(super) fn look(
+    algorithm: &Algorithm,
+    state: State,
+    now: Micros,
+    cost: u32,
+) -> (Outcome, Option<State>) {
+    struct Look(State, Micros, u32);
+
+    impl Look {
+        fn under<S: Step>(self, rule: &S) -> (Outcome, Option<State>) {
+            let Self(state, now, cost) = self;
+            let mut kept = rule.read(state, now);
+            let moved = rule.moved_back(&kept, now);
+            let is_moved = moved.is_some();
+            if let Some(moved) = moved {
+                kept = moved;
+            }
+            let allowed = rule.allows(&kept, now, cost);
+            let told = rule.outcome(&kept, now, cost, allowed);
+            (told, is_moved.then(|| rule.write(kept)))
+        }
+    }
+
+    impl WithRule for Look {
+        type Result = (Outcome, Option<State>);
+
+        fn fixed(self, rule: impl Fixed) -> Self::Result {
+            self.under(&rule)
+        }
+
+        fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
+            self.under(&rule)
+        }
+    }
+
+    algorithm.with_rule(Look(state, now, cost))
+}
+
+/// The state without the turn of a request of this cost that was to leave at `departure`, if that
+/// turn is the last.
+pub(super) fn give_back(
+    algorithm: &Algorithm,
+    state: State,
+    now: Micros,
+    cost: u32,
+    departure: Micros,
+) -> State {
+    struct GiveBack(State, Micros, u32, Micros);
+
+    impl GiveBack {
+        fn under<S: Step>(self, rule: &S) -> State {
+            let Self(state, now, cost, departure) = self;
+            let mut kept = rule.read(state, now);
+            if let Some(moved) = rule.moved_back(&kept, now) {
+                kept = moved;
+            }
+            rule.give_back(&mut kept, now, cost, departure);
+            rule.write(kept)
+        }
+    }
+
+    impl WithRule for GiveBack {
+        type Result = State;
+
+        fn fixed(self, rule: impl Fixed) -> State {
+            self.under(&rule)
+        }
+
+        fn long(self, rule: impl Step<Kept = State>) -> State {
+            self.under(&rule)
+        }
+    }
+
+    algorithm.with_rule(GiveBack(state, now, cost, departure))
+}

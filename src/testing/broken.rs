@@ -1,0 +1,65 @@
+use std::error::Error;
+use std::fmt::{self, Write};
+
+use crate::error::{ConfigError, StoreError};
+
+/// A law that a store breaks, and how that was seen.
+///
+/// Its `Debug` form is the same sentence, since `unwrap` shows that.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Broken {
+    law: &'static str,
+    seen: String,
+}
+
+impl Broken {
+    pub(super) fn new(law: &'static str, seen: impl fmt::Display) -> Self {
+        Self {
+            law,
+            seen: seen.to_string(),
+        }
+    }
+
+    pub(super) fn refused(law: &'static str, error: &ConfigError) -> Self {
+        Self::new(law, format_args!("it could not be opened: {error}"))
+    }
+
+    pub(super) fn failed(law: &'static str, error: &StoreError) -> Self {
+        let mut seen = format!("it answered with an error: {error}");
+        let mut source = error.source();
+        while let Some(cause) = source {
+            // Text takes it.
+            let _ = write!(seen, ": {cause}");
+            source = cause.source();
+        }
+        Self { law, seen }
+    }
+
+    /// The law, in a sentence.
+    pub fn law(&self) -> &str {
+        self.law
+    }
+
+    /// What was asked, what should have been told, and what was.
+    pub fn seen(&self) -> &str {
+        &self.seen
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the store breaks the law that {}: {}",
+            self.law, self.seen
+        )
+    }
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error for Broken {}

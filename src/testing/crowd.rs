@@ -1,0 +1,88 @@
+//! Many requests at once.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::{Broken, Stage};
+use crate::algorithm::{Algorithm, AnchoredWindow, TokenBucket};
+use crate::key::Key;
+use crate::store::{Charge, Ledger, Store, answered};
+
+pub(super) const CROWD: &str =
+    "of many requests at once exactly as many are allowed as the limit is";
+
+/// Each as a task, so that what waits for a network overlaps; and each of these asks so often.
+const TASKS: u32 = 24;
+const EACH: u32 = 4;
+
+pub(super) async fn exactly_the_limit<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    // None of them begins anew while this runs, at midnight either.
+    let scarce = AnchoredWindow::per_day(TASKS);
+    let ample = TokenBucket::per_day(2 * TASKS);
+    for algorithms in [
+        vec![Algorithm::from(scarce)],
+        vec![ample.into(), scarce.into()],
+    ] {
+        for in_threads in [false, true] {
+            let [key] = stage.keys("crowd", 1)[..] else {
+                continue;
+            };
+            let scene = stage.scene(CROWD, &algorithms)?;
+            let ledger = Arc::new(scene.ledger);
+            let allowed = crowd(&ledger, key, algorithms.len(), in_threads).await?;
+            let peeks: Vec<_> = (0..algorithms.len())
+                .map(|policy| Charge::new(policy, key, 0))
+                .collect();
+            let told = answered(&peeks, ledger.peek(&peeks).wait().await);
+            let told = told.map_err(|error| Broken::failed(CROWD, &error))?;
+            let used: Vec<u32> = told.iter().map(|(_, told)| told.used()).collect();
+            if allowed != TASKS || used.iter().any(|used| *used != TASKS) {
+                return Err(Broken::new(
+                    CROWD,
+                    format_args!(
+                        "of {} at once {allowed} were allowed and {used:?} are used, where {TASKS} \
+                         of each policy are right",
+                        TASKS * EACH,
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn crowd<L: Ledger>(
+    ledger: &Arc<L>,
+    key: Key,
+    policies: usize,
+    in_threads: bool,
+) -> Result<u32, Broken> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let ledger = Arc::clone(ledger);
+        let asks = async move {
+            let mut allowed = 0;
+            for _ in 0..EACH {
+                let charges = (0..policies).map(|policy| Charge::new(policy, key, 1));
+                let charges: Vec<_> = charges.collect();
+                let told = answered(&charges, ledger.charge(&charges).wait().await)?;
+                allowed += u32::from(told.is_allowed());
+            }
+            Ok(allowed)
+        };
+        if in_threads {
+            let runtime = tokio::runtime::Handle::current();
+            tasks.spawn_blocking(move || runtime.block_on(asks));
+        } else {
+            tasks.spawn(asks);
+        }
+    }
+    let mut allowed = 0;
+    while let Some(done) = tasks.join_next().await {
+        let counted =
+            done.map_err(|error| Broken::new(CROWD, format_args!("it panicked: {error}")))?;
+        allowed += counted.map_err(|error| Broken::failed(CROWD, &error))?;
+    }
+    Ok(allowed)
+}

@@ -1,0 +1,195 @@
+//! What is asked of items alone.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::{Broken, Stage};
+use crate::algorithm::AnchoredWindow;
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::store::{
+    Change, Changed, Charge, Items, Ledger, Meanwhile, Reply, SharedLedger, SharedStore, Store,
+    answered,
+};
+
+type AnyItems = Arc<dyn Items>;
+
+pub(super) const OVERLAP: &str = "an item that has changed since it was read is read anew";
+
+/// A place that locks cannot let anybody in meanwhile; one that compares and swaps can, at once.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Between reading and writing of one request, another one is let in: to an item that is new, to one that
+/// is there, and to the last of several.
+pub(super) async fn nothing_is_lost<S: Store>(
+    stage: &Stage<S>,
+    items: &AnyItems,
+) -> Result<(), Broken> {
+    let one = stage.keys("overlap", 1);
+    overlap(items, &one, [2].into()).await?;
+    overlap(items, &one, [4].into()).await?;
+    if items.at_once() > 1 {
+        let two = stage.keys("overlap", 2);
+        overlap(items, &two, [1, 2].into()).await?;
+    }
+    Ok(())
+}
+
+/// A request of all keys, and between its reading and writing one of the last key. So much has to be
+/// used of each of them then.
+async fn overlap(items: &AnyItems, keys: &[Key], right: Vec<u32>) -> Result<(), Broken> {
+    let failed = |error| Broken::failed(OVERLAP, &error);
+    let ask = |(policy, key): (usize, &Key), cost| Charge::new(policy, *key, cost);
+    let all: Vec<_> = keys.iter().enumerate().map(|key| ask(key, 1)).collect();
+    let asks: Vec<_> = keys.iter().enumerate().map(|key| ask(key, 0)).collect();
+    let last = [all[all.len() - 1]];
+    let rival = Arc::new(open(OVERLAP, items, all.len())?);
+    let rivals = Arc::new(Mutex::new(None));
+    let meanwhile = {
+        let runtime = Handle::current();
+        let (rival, rivals) = (Arc::clone(&rival), Arc::clone(&rivals));
+        let is_first = AtomicBool::new(true);
+        move |_: &[bool]| {
+            if is_first.swap(false, Ordering::SeqCst) {
+                let task = come_between(&runtime, Arc::clone(&rival), last);
+                *rivals.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+            }
+        }
+    };
+    let watched: AnyItems = Arc::new(Watched {
+        items: Arc::clone(items),
+        meanwhile: Arc::new(meanwhile),
+    });
+    let ledger = open(OVERLAP, &watched, all.len())?;
+    let _ = ledger.charge(&all).wait().await.map_err(failed)?;
+    let task = rivals.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(task) = task else {
+        return Err(Broken::new(OVERLAP, "the change was not applied"));
+    };
+    match task.await {
+        Ok(answer) => answer.map_err(failed)?,
+        Err(panic) => return Err(Broken::new(OVERLAP, format_args!("it panicked: {panic}"))),
+    }
+    let told = answered(&asks, rival.peek(&asks).wait().await).map_err(failed)?;
+    let used: Vec<u32> = told.iter().map(|(_, told)| told.used()).collect();
+    if used != right {
+        return Err(Broken::new(
+            OVERLAP,
+            format_args!(
+                "of two requests that overlapped {used:?} is used, where {right:?} is right"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Charges on another thread, and waits a moment for that.
+fn come_between(
+    runtime: &Handle,
+    rival: Arc<SharedLedger<AnyItems>>,
+    charge: [Charge; 1],
+) -> JoinHandle<Result<(), StoreError>> {
+    let (done, is_done) = mpsc::channel();
+    let its_runtime = runtime.clone();
+    let task = runtime.spawn_blocking(move || {
+        let answer = its_runtime.block_on(rival.charge(&charge).wait());
+        // Nobody may be waiting any more.
+        let _ = done.send(());
+        answer.map(drop)
+    });
+    let _ = is_done.recv_timeout(PATIENCE);
+    task
+}
+
+pub(super) const EXPIRY: &str = "an item is forgotten once it has expired";
+
+/// So often a twentieth of a second passes, which is ten seconds.
+const LOOKS: usize = 200;
+
+pub(super) async fn the_expired_is_forgotten<S: Store>(
+    stage: &Stage<S>,
+    items: &AnyItems,
+) -> Result<(), Broken> {
+    let failed = |error| Broken::failed(EXPIRY, &error);
+    let found = Arc::new(AtomicUsize::new(0));
+    let meanwhile = {
+        let found = Arc::clone(&found);
+        move |items: &[bool]| {
+            let there = items.iter().filter(|is_there| **is_there).count();
+            found.store(there, Ordering::SeqCst);
+        }
+    };
+    let watched: AnyItems = Arc::new(Watched {
+        items: Arc::clone(items),
+        meanwhile: Arc::new(meanwhile),
+    });
+    let window = AnchoredWindow::new(1, Duration::from_millis(100));
+    let window = window.map_err(|error| Broken::refused(EXPIRY, &error))?;
+    let ledger = SharedStore::new(watched).open(&[Policy::new("conformance-expiry", window)]);
+    let ledger = ledger.map_err(|error| Broken::refused(EXPIRY, &error))?;
+    for key in stage.keys("expiry", 1) {
+        let _ = ledger
+            .charge(&[Charge::new(0, key, 1)])
+            .wait()
+            .await
+            .map_err(failed)?;
+        let mut looks = 0;
+        while looks < LOOKS {
+            stage.real_time_passes(Duration::from_millis(50)).await;
+            let _ = ledger
+                .peek(&[Charge::new(0, key, 0)])
+                .wait()
+                .await
+                .map_err(failed)?;
+            if found.load(Ordering::SeqCst) == 0 {
+                return Ok(());
+            }
+            looks += 1;
+        }
+    }
+    let seen = "an item with a time to live of 100 ms is still there after ten seconds";
+    Err(Broken::new(EXPIRY, seen))
+}
+
+fn open(
+    law: &'static str,
+    items: &AnyItems,
+    policies: usize,
+) -> Result<SharedLedger<AnyItems>, Broken> {
+    let policies: Vec<_> = (0..policies)
+        .map(|place| Policy::new(format!("conformance-{place}"), AnchoredWindow::per_day(9)))
+        .collect();
+    let store = SharedStore::new(Arc::clone(items));
+    store
+        .open(&policies)
+        .map_err(|error| Broken::refused(law, &error))
+}
+
+/// Items, and what is done whenever a change has read them.
+struct Watched {
+    items: AnyItems,
+    meanwhile: Meanwhile,
+}
+
+impl Items for Watched {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        self.items
+            .update(change.meanwhile(Arc::clone(&self.meanwhile)))
+    }
+
+    fn at_once(&self) -> usize {
+        self.items.at_once()
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.items.fmt(f)
+    }
+}

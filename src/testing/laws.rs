@@ -1,0 +1,291 @@
+//! One request after another.
+
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use super::scene::Scene;
+use super::{Broken, Stage};
+use crate::algorithm::{
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
+    SlidingSlots, SlidingWindow, TokenBucket,
+};
+use crate::clock::Micros;
+use crate::key::{IntoKey, Key};
+use crate::store::{Charge, Ledger, Store};
+
+const STEPS: usize = 60;
+
+const HOUR: Micros = Micros::from_secs(3_600);
+
+/// Every algorithm, and numbers at both ends.
+fn algorithms() -> Vec<Algorithm> {
+    vec![
+        FixedWindow::per_day(5).into(),
+        AnchoredWindow::per_day(5).into(),
+        SlidingLog::per_day(5).into(),
+        SlidingWindow::per_day(5).into(),
+        SlidingSlots::per_day(5).into(),
+        TokenBucket::per_day(5).burst(3).into(),
+        TokenBucket::per_day(3).burst(5).by_interval().into(),
+        LeakyBucket::per_day(5).into(),
+        Gcra::per_day(7).burst(4).into(),
+        LeakyQueue::per_day(7).places(4).into(),
+        FixedWindow::per_day(0).into(),
+        FixedWindow::per_day(u32::MAX).into(),
+        Gcra::per_day(999_983).into(),
+    ]
+}
+
+pub(super) const DECIDES: &str = "every algorithm decides as its step does";
+
+pub(super) async fn decides<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    for algorithm in algorithms() {
+        let mut scene = stage.scene(DECIDES, &[algorithm])?;
+        let keys = stage.keys("decides", 2);
+        for _ in 0..STEPS {
+            scene.let_time_pass();
+            let charges = [Charge::new(
+                0,
+                *scene.random.one_of(&keys),
+                cost(&mut scene, algorithm),
+            )];
+            if scene.random.below(4) == 0 {
+                let _ = scene.peek(&charges).await?;
+            }
+            let _ = scene.charge(&charges).await?;
+        }
+    }
+    Ok(())
+}
+
+fn cost<L: Ledger>(scene: &mut Scene<L>, algorithm: Algorithm) -> u32 {
+    let limit = algorithm.limit().unwrap_or(1);
+    match scene.random.below(8) {
+        0 => 0,
+        1 => 2,
+        2 => limit,
+        3 => limit.saturating_add(1),
+        _ => 1,
+    }
+}
+
+pub(super) const ALL_OR_NOTHING: &str = "all policies of a request are charged, or none";
+
+pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    let all = algorithms();
+    let several = stage.counts_several_keys().await?;
+    for (place, first) in all.iter().enumerate() {
+        let second = all[(place + 1) % all.len()];
+        // Scarcer than the first, often, so that what denies comes last.
+        let third = FixedWindow::per_day(2).into();
+        let mut scene = stage.scene(ALL_OR_NOTHING, &[*first, second, third])?;
+        let keys = stage.keys("all-or-nothing", 2);
+        for _ in 0..STEPS {
+            scene.let_time_pass();
+            let same = *scene.random.one_of(&keys);
+            let mut charges = Vec::new();
+            for policy in 0..3 {
+                let own = *scene.random.one_of(&keys);
+                let key = if several { own } else { same };
+                let cost = cost(&mut scene, *first).min(3);
+                let charge = Charge::new(policy, key, cost);
+                match scene.random.below(6) {
+                    // Not every policy is asked about each request.
+                    0 => {}
+                    1 => charges.push(charge.soft()),
+                    _ => charges.push(charge),
+                }
+            }
+            if !charges.is_empty() {
+                let _ = scene.charge(&charges).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) const VERBS: &str =
+    "a key is refunded, reset, blocked and unblocked as it was asked for";
+
+pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    for algorithm in algorithms() {
+        let second = TokenBucket::per_day(9).into();
+        let mut scene = stage.scene(VERBS, &[algorithm, second])?;
+        let keys = stage.keys("verbs", 2);
+        let both = [0, 1].map(|policy| Charge::new(policy, keys[0], 1));
+        let _ = scene.charge(&both).await?;
+        scene.block(&both, HOUR.saturating_add(HOUR)).await?;
+        scene.reset(&both).await?;
+        scene.block(&both, HOUR).await?;
+        let _ = scene.charge(&both).await?;
+        scene.unblock(&both[1..]).await?;
+        let _ = scene.charge(&both).await?;
+        scene.unblock(&both).await?;
+        for _ in 0..STEPS {
+            scene.let_time_pass();
+            let key = *scene.random.one_of(&keys);
+            let cost = cost(&mut scene, algorithm);
+            let both = [Charge::new(0, key, cost), Charge::new(1, key, cost.min(2))];
+            // Now and then one policy alone.
+            let charges = match scene.random.below(4) {
+                0 => &both[..1],
+                _ => &both[..],
+            };
+            match scene.random.below(10) {
+                0 | 1 => scene.refund(charges).await?,
+                2 => scene.reset(charges).await?,
+                3 => {
+                    let length = HOUR.saturating_add(Micros::new(scene.random.below(HOUR.get())));
+                    scene.block(charges, length).await?;
+                }
+                4 => scene.unblock(charges).await?,
+                _ => {
+                    let _ = scene.charge(charges).await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) const KEYS: &str = "different keys have states of their own";
+
+/// Values of which a store may make one, or something that it reads as its own.
+const HOSTILE: &[&str] = &[
+    "",
+    "a",
+    "A",
+    "a ",
+    " a",
+    "a  ",
+    "á",
+    "a\u{301}",
+    "ab",
+    "a:b",
+    "a,b",
+    "a/b",
+    "a%b",
+    "a20b",
+    "a%20b",
+    "a b",
+    "{a}",
+    "{b}",
+    "{}",
+    "a\0b",
+    "a\r\nset b 0 0 1",
+    "*",
+    "?",
+    "a*",
+    "'; DROP TABLE states; --",
+    "\"a\"",
+    "\\a",
+    "a\\",
+    "%",
+    "_",
+    "nobody",
+    "everybody",
+    "trl1:a",
+    "t:a",
+    "p:t:a,t:b",
+    "203.0.113.7",
+];
+
+pub(super) async fn keys_are_apart<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    let mut scene = stage.scene(KEYS, &[FixedWindow::per_day(1).into()])?;
+    let number = stage.run;
+    let run = format!("{number:08x}");
+    let run = run.as_str();
+    let mut keys: Vec<Key> = Vec::new();
+    for text in HOSTILE {
+        let before = format!("{text}{run}");
+        let behind = format!("{run}{text}");
+        keys.extend([before.as_str().into_key(), behind.as_str().into_key()]);
+        keys.push(behind.as_bytes().into_key());
+        keys.push(behind.repeat(100_000 / behind.len()).into_key());
+        keys.extend([(*text, run).into_key(), (run, *text).into_key()]);
+        keys.extend([
+            ((run, *text), "b").into_key(),
+            (run, (*text, "b")).into_key(),
+        ]);
+    }
+    keys.extend([
+        number.into_key(),
+        number.to_string().into_key(),
+        (-1 - i128::from(number)).into_key(),
+    ]);
+    keys.extend(
+        [1_u128, 1 << 64, 1 << 65].map(|high| (high << 60 | u128::from(number)).into_key()),
+    );
+    let networks =
+        [0x2001_0db8_u128, 0x3fff].map(|network| network << 96 | u128::from(number) << 64);
+    keys.extend(networks.map(|network| Ipv6Addr::from_bits(network).into_key()));
+    keys.push(Ipv4Addr::from_bits(number).into_key());
+    let mut known = HashSet::new();
+    keys.retain(|key| known.insert(*key));
+    for cost in [1, 1] {
+        for key in &keys {
+            let _ = scene.charge(&[Charge::new(0, *key, cost)]).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) const NODES: &str = "whoever opens the store for a policy shares its state";
+
+pub(super) async fn nodes_agree<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    let algorithms = [
+        FixedWindow::per_day(5).into(),
+        TokenBucket::per_day(5).into(),
+    ];
+    let mut scene = stage.scene(NODES, &algorithms)?;
+    let other = stage.scene(NODES, &algorithms)?;
+    let mut elsewhere = Some(other.ledger);
+    for key in stage.keys("nodes", 4) {
+        for cost in [1, 2, 2, 1] {
+            let charges = [Charge::new(0, key, cost), Charge::new(1, key, cost)];
+            let _ = scene.charge(&charges).await?;
+            if let Some(other) = &mut elsewhere {
+                std::mem::swap(&mut scene.ledger, other);
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) const EARLY: &str = "nothing is forgotten before it is as good as new";
+
+/// In real time, since a place may have a time of its own. Nothing here depends on how much passes.
+pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    let period = Duration::from_millis(1_900);
+    let window = AnchoredWindow::new(1, period);
+    let window = window.map_err(|error| Broken::refused(EARLY, &error))?;
+    let mut scene = stage.scene(EARLY, &[window.into()])?;
+    let [key] = stage.keys("early", 1)[..] else {
+        return Ok(());
+    };
+    let charges = [Charge::new(0, key, 1)];
+    let first = scene.attempt(&charges).await?;
+    if !first.is_allowed() {
+        return Err(scene.broken("a new key was denied"));
+    }
+    // Ten seconds.
+    for _ in 0..200 {
+        stage.real_time_passes(Duration::from_millis(50)).await;
+        let told = scene.attempt(&charges).await?;
+        let since = told.at().saturating_sub(first.at());
+        if told.is_allowed() != (since >= period.into()) {
+            let what = if told.is_allowed() { "again" } else { "not" };
+            return Err(scene.broken(&format!(
+                "{what} allowed {} µs after the first of one in 1.9 s",
+                since.get()
+            )));
+        }
+        if told.is_allowed() {
+            return Ok(());
+        }
+    }
+    Err(scene.broken(
+        "its time stands still, or nearly: if it reads a `ManualClock`, give that to `Conformance::clock`",
+    ))
+}

@@ -1,0 +1,226 @@
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::Broken;
+use super::random::Random;
+use super::reference::{Expected, Reference};
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, ManualClock, Micros};
+use crate::decision::Outcomes;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::store::{Charge, Ledger, Store, answered};
+
+/// A ledger and the reference, which are asked the same and have to tell the same.
+pub(super) struct Scene<L> {
+    pub(super) ledger: L,
+    pub(super) random: Random,
+    law: &'static str,
+    reference: Reference,
+    clock: Option<ManualClock>,
+    /// What was done, for whoever has to find out.
+    past: Vec<String>,
+    last: Option<Outcomes>,
+}
+
+/// A place with a time to live of its own may be quicker to forget than a clock that stands still. What
+/// ends sooner than this is left to end.
+const SOON: Micros = Micros::from_secs(60);
+
+/// So much of the past is told.
+const TOLD: usize = 8;
+
+impl<L: Ledger> Scene<L> {
+    pub(super) fn open<S: Store<Ledger = L>>(
+        law: &'static str,
+        store: &S,
+        clock: Option<&ManualClock>,
+        seed: u32,
+        algorithms: &[Algorithm],
+    ) -> Result<Self, Broken> {
+        let policies: Vec<_> = (0..)
+            .zip(algorithms)
+            .map(|(place, algorithm)| Policy::new(format!("conformance-{place}"), *algorithm))
+            .collect();
+        let ledger = store.open(&policies);
+        Ok(Self {
+            ledger: ledger.map_err(|error| Broken::refused(law, &error))?,
+            random: Random::new(seed),
+            law,
+            reference: Reference::new(algorithms.to_vec()),
+            clock: clock.cloned(),
+            past: Vec::new(),
+            last: None,
+        })
+    }
+
+    pub(super) async fn charge(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
+        let answer = self.ledger.charge(charges).wait().await;
+        let told = self.told("charge", charges, answer)?;
+        let expected = self.reference.charge(charges, told.at());
+        self.compare(&expected, &told)?;
+        self.last = Some(told.clone());
+        self.let_end(charges, told.at());
+        Ok(told)
+    }
+
+    /// Charges without the reference.
+    pub(super) async fn attempt(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
+        let answer = self.ledger.charge(charges).wait().await;
+        self.told("charge", charges, answer)
+    }
+
+    pub(super) async fn peek(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
+        let answer = self.ledger.peek(charges).wait().await;
+        let told = self.told("peek", charges, answer)?;
+        let expected = self.reference.peek(charges, told.at());
+        self.compare(&expected, &told)?;
+        Ok(told)
+    }
+
+    /// The moment is not told. It is between two others, and what differs between those is in doubt.
+    pub(super) async fn refund(&mut self, charges: &[Charge]) -> Result<(), Broken> {
+        let before = self.peek(charges).await?.at();
+        let answer = self.ledger.refund(charges).wait().await;
+        self.done("refund", charges, answer)?;
+        let answer = self.ledger.peek(charges).wait().await;
+        let told = self.told("peek", charges, answer)?;
+        let mut refunded = self.reference.clone();
+        refunded.refund(charges, before);
+        let expected = refunded.peek(charges, told.at());
+        if self.compare(&expected, &told).is_err() {
+            refunded = self.reference.clone();
+            refunded.refund(charges, told.at());
+            self.compare(&refunded.peek(charges, told.at()), &told)?;
+        }
+        self.reference = refunded;
+        self.let_end(charges, told.at());
+        Ok(())
+    }
+
+    pub(super) async fn reset(&mut self, charges: &[Charge]) -> Result<(), Broken> {
+        let answer = self.ledger.reset(charges).wait().await;
+        self.done("reset", charges, answer)?;
+        self.reference.reset(charges);
+        self.peek(charges).await.map(drop)
+    }
+
+    pub(super) async fn block(&mut self, charges: &[Charge], length: Micros) -> Result<(), Broken> {
+        let before = self.peek(charges).await?.at();
+        let answer = self.ledger.block(charges, length).wait().await;
+        self.done(
+            &format!("block for {:?}", length.to_duration()),
+            charges,
+            answer,
+        )?;
+        let answer = self.ledger.peek(charges).wait().await;
+        let told = self.told("peek", charges, answer)?;
+        self.reference.block(charges, (before, told.at()), length);
+        let expected = self.reference.peek(charges, told.at());
+        self.compare(&expected, &told)
+    }
+
+    pub(super) async fn unblock(&mut self, charges: &[Charge]) -> Result<(), Broken> {
+        let answer = self.ledger.unblock(charges).wait().await;
+        self.done("unblock", charges, answer)?;
+        self.reference.unblock(charges);
+        self.peek(charges).await.map(drop)
+    }
+
+    /// Whether requests whose policies count different keys can be decided.
+    pub(super) async fn counts_several_keys(&mut self, keys: [Key; 2]) -> bool {
+        let charges = [Charge::new(0, keys[0], 0), Charge::new(1, keys[1], 0)];
+        let answer = self.ledger.charge(&charges).wait().await;
+        !matches!(answer, Err(error) if error.kind() == StoreErrorKind::Unsupported)
+    }
+
+    /// Lets some time pass, if the clock can be moved: often none, and often just as much as was told.
+    pub(super) fn let_time_pass(&mut self) {
+        let Some(clock) = self.clock.clone() else {
+            return;
+        };
+        let last = self.last.as_ref().and_then(Outcomes::binding);
+        let (retry, reset) = last.map_or((0, 0), |(_, told)| {
+            let retry = told.retry_micros().unwrap_or_default();
+            (retry.get(), Micros::from(told.reset_after()).get())
+        });
+        let gap = match self.random.below(10) {
+            0 => self.random.below(1_000),
+            1 | 2 => self.random.below(86_400_000_000 / 8),
+            3 => retry,
+            4 => retry.saturating_sub(1),
+            5 => reset,
+            6 => reset.saturating_sub(1),
+            _ => return,
+        };
+        clock.advance(Duration::from_micros(gap.min(400 * 86_400_000_000)));
+        self.past.push(format!("{gap} µs pass"));
+    }
+
+    fn let_end(&mut self, charges: &[Charge], at: Micros) {
+        let Some(clock) = &self.clock else {
+            return;
+        };
+        let mut now = at.max(clock.now());
+        while let Some(end) = self
+            .reference
+            .soonest_end(charges, now)
+            .filter(|end| *end < SOON)
+        {
+            now = now.saturating_add(end);
+            clock.advance(end.to_duration());
+            self.past.push(format!("{} µs pass", end.get()));
+        }
+    }
+
+    fn told(
+        &mut self,
+        verb: &str,
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+    ) -> Result<Outcomes, Broken> {
+        self.note(verb, charges);
+        answered(charges, answer).map_err(|error| Broken::failed(self.law, &error))
+    }
+
+    fn done(
+        &mut self,
+        verb: &str,
+        charges: &[Charge],
+        answer: Result<(), StoreError>,
+    ) -> Result<(), Broken> {
+        self.note(verb, charges);
+        answer.map_err(|error| Broken::failed(self.law, &error))
+    }
+
+    fn note(&mut self, verb: &str, charges: &[Charge]) {
+        let mut note = verb.to_owned();
+        for charge in charges {
+            let (policy, name, cost) = (charge.policy, charge.key.name(), charge.cost);
+            let soft = if charge.is_soft { ", softly" } else { "" };
+            // Text takes it.
+            let _ = write!(note, " [policy {policy}, key {name}, cost {cost}{soft}]");
+        }
+        self.past.push(note);
+    }
+
+    fn compare(&self, expected: &[Expected], told: &Outcomes) -> Result<(), Broken> {
+        for (expected, (policy, told)) in expected.iter().zip(told.iter()) {
+            if let Some(difference) = expected.differs_from(told) {
+                let policy = self.reference.algorithm(policy);
+                return Err(self.broken(&format!("under `{policy}` {difference}")));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn broken(&self, seen: &str) -> Broken {
+        let told = self.past.len().saturating_sub(TOLD);
+        let past = self.past[told..].join("; ");
+        Broken::new(
+            self.law,
+            format_args!("{seen}; the last that was done: {past}"),
+        )
+    }
+}

@@ -1,0 +1,14 @@
+//! The outgoing side, against servers in this process, under a clock that stands still; the last of
+//! them over real connections.
+
+#![cfg(feature = "client")]
+
+mod bounds;
+mod connections;
+mod fuzzed;
+#[cfg(feature = "tonic")]
+mod grpc;
+mod holds;
+mod load;
+mod server;
+mod waiting;

@@ -1,0 +1,292 @@
+//! Each breaks one law, on purpose.
+
+use std::time::Duration;
+
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::store::{
+    Change, Changed, Charge, Items, Ledger, MemoryLedger, Reply, SharedStore, Store,
+};
+use tower_ratelimit::testing::Conformance;
+use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Micros, Policy, StoreError};
+
+use crate::scratch::Scratch;
+use crate::support::items::Map;
+
+#[track_caller]
+fn assert_breaks(ran: Result<(), tower_ratelimit::testing::Broken>, law: &str) {
+    let broken = ran.expect_err("it conforms");
+    println!("{broken}");
+    assert!(broken.law().contains(law), "{broken}");
+}
+
+async fn of_items(items: impl Items) -> Result<(), tower_ratelimit::testing::Broken> {
+    Conformance::of_items(items).run().await
+}
+
+/// Reads and writes, with room for others between.
+#[derive(Clone, Debug)]
+struct NotAtomic(Scratch);
+
+impl Items for NotAtomic {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        let found = self.0.read(&change);
+        let changed = Scratch::apply(&change, &found);
+        self.0.write(&change, &changed);
+        Reply::Now(Ok(changed))
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_writes_over_what_changed_is_found() {
+    assert_breaks(of_items(NotAtomic(Scratch::new())).await, "is read anew");
+}
+
+/// The same over what is a network elsewhere.
+#[derive(Clone, Debug)]
+struct NotAtomicLater(Scratch);
+
+impl Items for NotAtomicLater {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        let items = self.0.clone();
+        Reply::later(async move {
+            let found = items.read(&change);
+            tokio::task::yield_now().await;
+            let changed = Scratch::apply(&change, &found);
+            items.write(&change, &changed);
+            Ok(changed)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_admits_a_crowd_is_found() {
+    let store = SharedStore::new(NotAtomicLater(Scratch::new()));
+    assert_breaks(
+        Conformance::of(store).run().await,
+        "of many requests at once",
+    );
+}
+
+/// Begins anew, and answers what came of the first time.
+#[derive(Clone, Debug)]
+struct AnswersTheFirst(Scratch);
+
+impl Items for AnswersTheFirst {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        let first = Scratch::apply(&change, &self.0.read(&change));
+        self.0.update(change).wait_now();
+        Reply::Now(Ok(first))
+    }
+}
+
+trait WaitNow {
+    fn wait_now(self);
+}
+
+impl<T> WaitNow for Reply<T> {
+    fn wait_now(self) {
+        assert!(matches!(self, Self::Now(_)));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_what_was_written_is_found() {
+    let items = AnswersTheFirst(Scratch::new());
+    assert_breaks(of_items(items).await, "decides as its step does");
+}
+
+#[tokio::test]
+async fn a_place_that_applies_a_change_twice_is_found() {
+    let items = Scratch {
+        applications: 2,
+        ..Scratch::new()
+    };
+    assert_breaks(of_items(items).await, "decides as its step does");
+}
+
+#[tokio::test]
+async fn a_place_that_forgets_an_item_of_several_is_found() {
+    let items = Scratch {
+        writes: |writes| &writes[..writes.len().min(1)],
+        ..Scratch::new()
+    };
+    assert_breaks(of_items(items).await, "all policies");
+}
+
+#[tokio::test]
+async fn names_that_are_made_one_are_found() {
+    let one: [fn(&str) -> String; 6] = [
+        str::to_ascii_lowercase,
+        |name| name.replace("%20", ""),
+        |name| name.replace([',', ':'], ""),
+        |name| name.replace('%', ""),
+        |name| {
+            name.trim_start_matches("trl1:")
+                .trim_start_matches(['t', 'b', ':'])
+                .to_owned()
+        },
+        |name| name.chars().take(24).collect(),
+    ];
+    for name in one {
+        let items = Scratch {
+            name,
+            ..Scratch::new()
+        };
+        assert_breaks(of_items(items).await, "different keys");
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_forgets_too_early_is_found() {
+    let items = Scratch {
+        keep: |ttl| match ttl.as_secs() {
+            0 => ttl,
+            seconds => Duration::from_secs(seconds),
+        },
+        ..Scratch::new()
+    };
+    assert_breaks(of_items(items).await, "nothing is forgotten before");
+}
+
+#[tokio::test]
+async fn a_place_that_never_forgets_is_found() {
+    let items = Scratch {
+        keep: |_| Duration::from_secs(3_600),
+        ..Scratch::new()
+    };
+    assert_breaks(of_items(items).await, "once it has expired");
+}
+
+#[tokio::test]
+async fn a_clock_that_was_not_given_is_said() {
+    let store = SharedStore::new(Map::new(&ManualClock::new()));
+    let ran = Conformance::of(store).run().await;
+    assert_breaks(ran, "nothing is forgotten before");
+}
+
+/// A store in memory of which one thing was done otherwise.
+#[derive(Clone, Debug)]
+struct Otherwise {
+    store: MemoryStore,
+    clock: ManualClock,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    EachOpensItsOwn,
+    ChargesOneAfterAnother,
+    DeniesWithSoft,
+    RefundsNothing,
+    RefundsAll,
+    ResetsBlocks,
+    BlocksForever,
+    PeekCharges,
+    UnblocksNothing,
+}
+
+#[derive(Debug)]
+struct OtherwiseLedger {
+    ledger: MemoryLedger,
+    what: What,
+}
+
+impl Store for Otherwise {
+    type Ledger = OtherwiseLedger;
+
+    fn open(&self, policies: &[Policy]) -> Result<OtherwiseLedger, ConfigError> {
+        let own = MemoryStore::new().clock(self.clock.clone());
+        let store = match self.what {
+            What::EachOpensItsOwn => &own,
+            _ => &self.store,
+        };
+        Ok(OtherwiseLedger {
+            ledger: store.open(policies)?,
+            what: self.what,
+        })
+    }
+}
+
+impl Ledger for OtherwiseLedger {
+    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        let hard: Vec<_> = charges
+            .iter()
+            .map(|charge| Charge::new(charge.policy(), charge.key(), charge.cost()))
+            .collect();
+        let outcomes = match self.what {
+            What::ChargesOneAfterAnother => {
+                let told = self.ledger.peek_now(charges);
+                for charge in charges {
+                    let _ = self.ledger.charge_now(&[*charge]);
+                }
+                told
+            }
+            What::DeniesWithSoft => self.ledger.charge_now(&hard),
+            _ => self.ledger.charge_now(charges),
+        };
+        Reply::Now(Ok(outcomes))
+    }
+
+    fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        if self.what == What::PeekCharges {
+            return self.charge(charges);
+        }
+        self.ledger.peek(charges)
+    }
+
+    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        match self.what {
+            What::RefundsNothing => Reply::Now(Ok(())),
+            What::RefundsAll => self.ledger.reset(charges),
+            _ => self.ledger.refund(charges),
+        }
+    }
+
+    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        if self.what == What::ResetsBlocks {
+            self.ledger.unblock_now(charges);
+        }
+        self.ledger.reset(charges)
+    }
+
+    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
+        let length = match self.what {
+            What::BlocksForever => Micros::LONGEST,
+            _ => length,
+        };
+        self.ledger.block(charges, length)
+    }
+
+    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        if self.what == What::UnblocksNothing {
+            return Reply::Now(Ok(()));
+        }
+        self.ledger.unblock(charges)
+    }
+}
+
+#[tokio::test]
+async fn each_mistake_of_a_ledger_is_found() {
+    for (what, law) in [
+        (What::EachOpensItsOwn, "shares its state"),
+        (What::ChargesOneAfterAnother, "all policies"),
+        (What::DeniesWithSoft, "all policies"),
+        (What::RefundsNothing, "refunded"),
+        (What::RefundsAll, "refunded"),
+        (What::ResetsBlocks, "reset"),
+        (What::BlocksForever, "blocked"),
+        (What::PeekCharges, "decides as its step does"),
+        (What::UnblocksNothing, "unblocked"),
+    ] {
+        println!("{what:?}");
+        let clock = ManualClock::new();
+        let store = MemoryStore::new().clock(clock.clone());
+        let otherwise = Otherwise {
+            store,
+            clock: clock.clone(),
+            what,
+        };
+        let ran = Conformance::of(otherwise).clock(clock).run().await;
+        assert_breaks(ran, law);
+    }
+}

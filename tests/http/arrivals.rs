@@ -1,0 +1,114 @@
+//! Who arrives at an inner service, and when, under a clock that tokio has paused.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::Full;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::clock::Clock;
+use tower_ratelimit::{MemoryStore, Micros, RateLimitLayer};
+
+use crate::exchange::{Answer, answer, get_with};
+
+/// Tokio's clock, so that the store and the timers agree while it is paused.
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Micros {
+        let start = Duration::from_secs(1_704_067_200);
+        Micros::from(start + self.0.elapsed())
+    }
+}
+
+pub(crate) fn store() -> MemoryStore {
+    MemoryStore::new().clock(TokioClock(Instant::now()))
+}
+
+/// After a sleep of this much more, whatever is due has been done.
+pub(crate) const TICK: Duration = Duration::from_millis(1);
+
+/// Who has arrived at the inner service, and when.
+#[derive(Clone)]
+pub(crate) struct Arrivals {
+    start: Instant,
+    log: Arc<Mutex<Vec<(u32, Duration)>>>,
+}
+
+impl Arrivals {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            log: Arc::default(),
+        }
+    }
+
+    pub(crate) fn service(
+        &self,
+    ) -> impl Service<
+        Request<()>,
+        Response = Response<Full<bytes::Bytes>>,
+        Error = Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + Sync
+    + 'static {
+        let arrivals = self.clone();
+        service_fn(move |request: Request<()>| {
+            let number = request.headers()["x-number"].to_str().unwrap();
+            arrivals.note(number.parse().unwrap());
+            std::future::ready(Ok(Response::new(Full::default())))
+        })
+    }
+
+    pub(crate) fn note(&self, number: u32) {
+        self.log
+            .lock()
+            .unwrap()
+            .push((number, self.start.elapsed()));
+    }
+
+    pub(crate) fn log(&self) -> Vec<(u32, Duration)> {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+type Limited = BoxCloneSyncService<Request<()>, Response<Full<bytes::Bytes>>, Infallible>;
+
+pub(crate) fn behind(
+    layer: &RateLimitLayer,
+    arrivals: &Arrivals,
+) -> impl Service<
+    Request<()>,
+    Response = Response<tower_ratelimit::middleware::ResponseBody<Full<bytes::Bytes>>>,
+    Error = Infallible,
+    Future: Send,
+> + Clone
++ Send
++ 'static {
+    layer.layer(Limited::new(arrivals.service()))
+}
+
+pub(crate) fn request(user: u32, number: u32) -> Request<()> {
+    get_with([("x-user", user), ("x-number", number)])
+}
+
+/// Sends a request, and lets it come to its place.
+pub(crate) async fn send<S, B>(service: &S, request: Request<()>) -> JoinHandle<Answer>
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: http_body::Body<Error: std::fmt::Debug> + Send + 'static,
+{
+    let service = service.clone();
+    let sent = tokio::spawn(async move { answer(service.oneshot(request).await.unwrap()) });
+    tokio::task::yield_now().await;
+    sent
+}

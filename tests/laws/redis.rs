@@ -1,0 +1,196 @@
+//! The laws over Redis: a real server, which is told the time.
+
+use std::cell::{Cell, LazyCell, RefCell};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use redis::{Connection, FromRedisValue};
+use tokio::runtime::{Builder, Runtime};
+use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::{Algorithm, Limiter, ManualClock, Micros, Policy, RedisStore, StoreError};
+
+use crate::case::Case;
+use crate::laws::Holds;
+use crate::subject::Subject;
+use crate::support::driver::{Blocking, Driver, Seen};
+use crate::support::redis::Server;
+
+thread_local! {
+    /// Each test has a thread of its own.
+    static SCENE: LazyCell<Scene> = LazyCell::new(Scene::new);
+    static KEYS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Scene {
+    connection: RefCell<Connection>,
+    clock: ManualClock,
+    store: RedisStore,
+    /// After the store, which has a connection in it.
+    runtime: Runtime,
+    _server: Server,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let server = Server::start(&[]);
+        let clock = ManualClock::new();
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let store = RedisStore::builder().deadline(Duration::from_secs(20));
+        Self {
+            connection: RefCell::new(server.connection()),
+            store: store.open(&server.url()).unwrap().clock(clock.clone()),
+            clock,
+            runtime: runtime.unwrap(),
+            _server: server,
+        }
+    }
+}
+
+/// One key on a server that the test has for itself.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    policy: Policy,
+    limiter: Limiter<RedisLedger>,
+    key: u64,
+}
+
+impl Redis {
+    fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter<RedisLedger>) -> F) -> T
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        SCENE.with(|scene| {
+            scene.clock.set_micros(Micros::new(at));
+            let answer = scene.runtime.block_on(ask(&self.limiter));
+            answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+        })
+    }
+
+    fn name(&self) -> String {
+        SCENE.with(|scene| scene.store.store_key(&self.policy, self.key))
+    }
+
+    fn command<T: FromRedisValue>(name: &str, arguments: &[&str]) -> T {
+        SCENE.with(|scene| {
+            let mut command = redis::cmd(name);
+            command.arg(arguments);
+            let answer = command.query(&mut scene.connection.borrow_mut());
+            answer.expect("the command is good")
+        })
+    }
+}
+
+/// What a server has of a key.
+pub(crate) trait Kept: Driver {
+    /// All of it, byte for byte, but for when it dies.
+    fn dump(&self) -> Option<Vec<u8>>;
+
+    /// In how many milliseconds it dies; -1 for never, and -2 if there is nothing.
+    fn dies_in(&self) -> i64;
+}
+
+impl Kept for Redis {
+    fn dump(&self) -> Option<Vec<u8>> {
+        Self::command("DUMP", &[&self.name()])
+    }
+
+    fn dies_in(&self) -> i64 {
+        Self::command("PTTL", &[&self.name()])
+    }
+}
+
+impl Driver for Redis {
+    const PRICE: u32 = 25;
+
+    /// Cases go on until 2250 at most, and the server's numbers end in 2255.
+    fn takes(algorithm: &Algorithm) -> bool {
+        let longest = algorithm.longest_wait();
+        longest.is_none_or(|wait| wait < Duration::from_secs(4 * 365 * 86_400))
+    }
+
+    fn new(algorithm: Algorithm) -> Self {
+        let policy = Policy::new("0", algorithm);
+        let limiter = SCENE.with(|scene| {
+            let limiter = Limiter::builder().policy(policy.clone());
+            limiter.store(scene.store.clone()).build()
+        });
+        KEYS.set(KEYS.get() + 1);
+        Self {
+            policy,
+            limiter: limiter.expect("the policy is good"),
+            key: KEYS.get(),
+        }
+    }
+
+    fn decide(&mut self, at: u64, cost: u32) -> Seen {
+        let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
+    fn peek(&mut self, at: u64, cost: u32) -> Seen {
+        let decision = self.ask(at, |limiter| limiter.peek(self.key, cost));
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
+    fn refund(&mut self, at: u64, units: u32) {
+        self.ask(at, |limiter| limiter.refund(self.key, units));
+    }
+
+    fn settle(&mut self, at: u64, units: u32) {
+        self.ask(at, |limiter| limiter.settle(self.key, units));
+    }
+
+    fn reset(&mut self, at: u64) {
+        self.ask(at, |limiter| limiter.reset(self.key));
+    }
+
+    fn fork(&self) -> Self {
+        KEYS.set(KEYS.get() + 1);
+        let fork = Self {
+            policy: self.policy.clone(),
+            limiter: self.limiter.clone(),
+            key: KEYS.get(),
+        };
+        let (): () = Self::command("COPY", &[&self.name(), &fork.name()]);
+        fork
+    }
+}
+
+impl Blocking for Redis {
+    const FORGETS_WHEN_ASKED: bool = false;
+
+    fn block(&mut self, at: u64, length: u64) {
+        let length = Duration::from_micros(length);
+        self.ask(at, |limiter| limiter.block(self.key, length));
+    }
+
+    fn unblock(&mut self, at: u64) {
+        self.ask(at, |limiter| limiter.unblock(self.key));
+    }
+}
+
+/// Law 6: a denial leaves what the server has byte for byte as it was.
+pub(crate) fn law_6_what_a_denial_leaves_is_byte_for_byte_the_same<D: Kept>(
+    subject: &Subject,
+    case: &Case,
+) -> Holds {
+    let mut before = None;
+    case.play(&mut D::new(subject.algorithm), |driver, asked, seen| {
+        let kept = driver.dump();
+        if asked.cost == 0 || !seen.allowed {
+            prop_assert_eq!(&kept, &before);
+        }
+        before = kept;
+        Ok(())
+    })
+}
+
+/// F01–F08: every state that is kept dies, and no sooner than it is as good as new.
+pub(crate) fn every_state_dies_and_not_too_soon<D: Kept>(subject: &Subject, case: &Case) -> Holds {
+    case.play(&mut D::new(subject.algorithm), |driver, _, seen| {
+        let left = driver.dies_in();
+        prop_assert!(left != -1, "it never dies");
+        prop_assert!(left > 0 || seen.reset_after == 0);
+        Ok(())
+    })
+}

@@ -1,0 +1,296 @@
+//! The layer for services that speak no HTTP: it needs no feature.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tower::limit::ConcurrencyLimit;
+use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::key::Key;
+use tower_ratelimit::service::{LimitLayer, Refused};
+use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
+use tower_ratelimit::{
+    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy, StoreError,
+};
+
+#[derive(Clone, Copy)]
+struct Job {
+    owner: Option<u32>,
+    size: u32,
+}
+
+fn job(owner: u32, size: u32) -> Job {
+    let owner = Some(owner);
+    Job { owner, size }
+}
+
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Done(u32),
+    Refused(Option<Duration>),
+}
+
+/// Answers with the job's size, and panics if it is called without having been polled ready.
+#[derive(Default)]
+struct Worker {
+    is_ready: bool,
+}
+
+impl Clone for Worker {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Service<Job> for Worker {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Answer, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, job: Job) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "not polled ready");
+        std::future::ready(Ok(Answer::Done(job.size)))
+    }
+}
+
+fn limiter(policy: Policy) -> Limiter {
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let limiter = Limiter::builder().policy(policy).store(store).build();
+    limiter.unwrap()
+}
+
+/// Of a type that can be written down.
+fn limit<L: Ledger>(limiter: Limiter<L>) -> LimitLayer<Job, Answer, Infallible> {
+    let key = |job: &Job| {
+        job.owner
+            .map_or(Key::NOBODY, tower_ratelimit::key::IntoKey::into_key)
+    };
+    let refuse = |refused: Refused| Ok(Answer::Refused(refused.retry_after()));
+    LimitLayer::new(limiter, key, refuse)
+}
+
+fn hourly(units: u32) -> Policy {
+    Policy::new("jobs", FixedWindow::per_hour(units))
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test]
+async fn each_key_has_its_own_limit_and_a_refusal_is_the_response_that_was_made_of_the_decision() {
+    let worker = limit(limiter(hourly(1))).layer(Worker::default());
+    let ask = |job| worker.clone().oneshot(job);
+    assert_eq!(ask(job(1, 9)).await, Ok(Answer::Done(9)));
+    assert_eq!(ask(job(1, 9)).await, Ok(Answer::Refused(Some(HOUR))));
+    assert_eq!(ask(job(2, 9)).await, Ok(Answer::Done(9)));
+    let ownerless = Job {
+        owner: None,
+        size: 9,
+    };
+    assert_eq!(ask(ownerless).await, Ok(Answer::Done(9)));
+    assert_eq!(ask(ownerless).await, Ok(Answer::Refused(Some(HOUR))));
+}
+
+#[tokio::test]
+async fn a_request_takes_what_it_costs_and_one_that_can_never_pass_is_told_no_wait() {
+    let limiter = limiter(hourly(10));
+    let worker = limit(limiter.clone())
+        .cost(|job| job.size)
+        .layer(Worker::default());
+    let ask = |size| worker.clone().oneshot(job(1, size));
+    assert_eq!(ask(11).await, Ok(Answer::Refused(None)));
+    assert_eq!(ask(8).await, Ok(Answer::Done(8)));
+    assert_eq!(ask(3).await, Ok(Answer::Refused(Some(HOUR))));
+    assert_eq!(ask(0).await, Ok(Answer::Done(0)));
+    // The limiter is the caller's too.
+    limiter.refund_now(1_u32, 1);
+    assert_eq!(ask(3).await, Ok(Answer::Done(3)));
+}
+
+#[tokio::test]
+async fn layers_that_are_given_one_limiter_share_its_state() {
+    let limiter = limiter(hourly(1)).erased();
+    let refuse = |refused: Refused| Err::<(), BoxError>(refused.into());
+    let first = LimitLayer::new(limiter.clone(), |_: &u8| "all", refuse);
+    let second = LimitLayer::new(limiter, |_: &String| "all", refuse);
+    let first = first.layer(service_fn(async |_: u8| Ok(())));
+    let second = second.layer(service_fn(async |_: String| Ok(())));
+    assert!(first.oneshot(1).await.is_ok());
+    let error = second.oneshot(String::new()).await.unwrap_err();
+    let refused = error.downcast_ref::<Refused>().unwrap();
+    assert_eq!(refused.decision().unwrap().binding().unwrap().0, "jobs");
+    assert_eq!(
+        error.to_string(),
+        "over the limit of \"jobs\"; it passes in 3600s"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_holds_requests_until_their_turn_and_refuses_those_without_a_place() {
+    let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(2));
+    let worker = limit(limiter(queue)).layer(Worker::default());
+    let start = Instant::now();
+    let mut jobs = JoinSet::new();
+    for size in 0..4 {
+        let asked = worker.clone().oneshot(job(1, size));
+        jobs.spawn(async move { (asked.await.unwrap(), start.elapsed()) });
+    }
+    let mut answers = jobs.join_all().await;
+    answers.sort_by_key(|(_, at)| at.as_millis());
+    let after = Duration::from_millis;
+    let mut served: Vec<_> = answers.iter().map(|(_, at)| *at).collect();
+    // The refused one is answered at once, as the first is.
+    served.dedup();
+    assert_eq!(served, [after(0), after(500), after(1_000)]);
+    let refused = (Answer::Refused(Some(after(500))), after(0));
+    assert!(answers.contains(&refused), "{answers:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f72_one_that_goes_away_while_it_waits_gives_the_last_place_back() {
+    let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(1));
+    let worker = limit(limiter(queue)).layer(Worker::default());
+    let ask = || worker.clone().oneshot(job(1, 1));
+    assert_eq!(ask().await, Ok(Answer::Done(1)));
+    let mut waiting = polled(ask());
+    assert!(waiting.poll().is_pending());
+    assert!(matches!(ask().await, Ok(Answer::Refused(Some(_)))));
+    drop(waiting);
+    assert_eq!(ask().await, Ok(Answer::Done(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_takes_nothing_of_the_inner_service() {
+    let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(5));
+    let one_at_a_time = ConcurrencyLimit::new(Worker::default(), 1);
+    let worker = limit(limiter(queue)).layer(one_at_a_time);
+    assert_eq!(worker.clone().oneshot(job(1, 1)).await, Ok(Answer::Done(1)));
+    let mut waiting = polled(worker.clone().oneshot(job(1, 2)));
+    assert!(waiting.poll().is_pending());
+    // Another key need not wait, and finds the permit.
+    assert_eq!(worker.oneshot(job(2, 3)).await, Ok(Answer::Done(3)));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(waiting.poll(), Poll::Ready(Ok(Answer::Done(2))));
+}
+
+#[test]
+fn without_a_timer_nobody_is_held_and_nothing_panics() {
+    let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(5));
+    let refuse = |refused: Refused| Err::<(), BoxError>(refused.into());
+    let limit = LimitLayer::new(limiter(queue), |(): &()| 0_u8, refuse);
+    let service = limit.layer(service_fn(async |()| Ok(())));
+    let ask = || polled(service.clone().oneshot(())).poll();
+    assert!(matches!(ask(), Poll::Ready(Ok(()))));
+    let Poll::Ready(Err(error)) = ask() else {
+        panic!("it was not refused");
+    };
+    assert!(matches!(error.downcast_ref(), Some(Refused::NoTimer)));
+}
+
+/// Answers later, when it is told to; or not at all.
+struct LaterStore(Option<Arc<Semaphore>>);
+
+struct LaterLedger(MemoryLedger, Option<Arc<Semaphore>>);
+
+impl Store for LaterStore {
+    type Ledger = LaterLedger;
+
+    fn open(&self, policies: &[Policy]) -> Result<LaterLedger, ConfigError> {
+        let memory = MemoryStore::new().clock(ManualClock::new());
+        Ok(LaterLedger(memory.open(policies)?, self.0.clone()))
+    }
+}
+
+impl Ledger for LaterLedger {
+    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        let (answer, released) = (self.0.charge_now(charges), self.1.clone());
+        Reply::later(async move {
+            let Some(released) = released else {
+                return Err(StoreError::new(StoreErrorKind::Unavailable));
+            };
+            released.acquire().await.unwrap().forget();
+            Ok(answer)
+        })
+    }
+}
+
+impl fmt::Debug for LaterLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LaterLedger")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_later_is_heeded_as_one_that_is_there() {
+    let released = Arc::new(Semaphore::new(0));
+    let store = LaterStore(Some(Arc::clone(&released)));
+    let queue = Policy::new("turns", LeakyQueue::per_second(2).places(1));
+    let limiter = Limiter::builder()
+        .policy(queue)
+        .policy(hourly(2))
+        .store(store);
+    let worker = limit(limiter.build().unwrap()).layer(Worker::default());
+    let start = Instant::now();
+    let [mut first, mut second, mut third] =
+        [1, 2, 3].map(|size| polled(worker.clone().oneshot(job(1, size))));
+    for asked in [&mut first, &mut second, &mut third] {
+        assert!(asked.poll().is_pending());
+    }
+    released.add_permits(3);
+    assert_eq!(first.await, Ok(Answer::Done(1)));
+    assert_eq!(second.await, Ok(Answer::Done(2)));
+    assert_eq!(start.elapsed(), Duration::from_millis(500));
+    assert_eq!(third.await, Ok(Answer::Refused(Some(HOUR))));
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_decide_is_told_apart_from_a_limit() {
+    let limiter = Limiter::builder().policy(hourly(1)).store(LaterStore(None));
+    let refuse = |refused: Refused| Err::<(), BoxError>(refused.into());
+    let limit = LimitLayer::new(limiter.build().unwrap(), |(): &()| 0_u8, refuse);
+    let service = limit.layer(service_fn(async |()| Ok(())));
+    let error = service.oneshot(()).await.unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(Refused::Store(_))));
+    assert!(error.source().is_some());
+}
+
+#[test]
+fn its_types_can_be_sent_whatever_the_request_is() {
+    fn can_be_sent<T: Send>(_: &T) {}
+    let worker = limit(limiter(hourly(1))).layer(Worker::default());
+    can_be_sent(&worker);
+    can_be_sent(&worker.clone().oneshot(job(1, 1)));
+}
+
+/// A future that can be polled once, and waited for afterwards.
+struct Polled<F>(std::pin::Pin<Box<F>>);
+
+fn polled<F: Future>(future: F) -> Polled<F> {
+    Polled(Box::pin(future))
+}
+
+impl<F: Future> Polled<F> {
+    fn poll(&mut self) -> Poll<F::Output> {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        self.0.as_mut().poll(&mut cx)
+    }
+}
+
+impl<F: Future> Future for Polled<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}

@@ -1,0 +1,203 @@
+//! Servers of the tests' own: each on a port that was free, and gone with the test.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use redis::{Client, Connection, Value};
+
+/// Ends the server when whoever started it is gone, however that came: its end of the pipe is closed then.
+const GUARD: &str = r#""$@" >/dev/null 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait"#;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A `redis-server`.
+#[derive(Debug)]
+pub(crate) struct Server {
+    guard: Child,
+    /// Closed to end the server.
+    alive: Option<ChildStdin>,
+    pid: u32,
+    port: u16,
+}
+
+impl Server {
+    /// Starts one, with these options beside those that all have.
+    pub(crate) fn start(options: &[&str]) -> Self {
+        let started = Instant::now();
+        loop {
+            let mut server = Self::spawn(free_port(), options);
+            if server.comes_up() {
+                return server;
+            }
+            assert!(
+                started.elapsed() < PATIENCE,
+                "no redis-server came up; `make test` installs it where it is missing"
+            );
+        }
+    }
+
+    fn spawn(port: u16, options: &[&str]) -> Self {
+        let mut guard = Command::new("sh")
+            .args(["-c", GUARD, "guard", "redis-server"])
+            .args(["--port", &port.to_string()])
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--dir", &std::env::temp_dir().to_string_lossy()])
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("there is a shell");
+        let mut pid = String::new();
+        let told = guard.stdout.take().expect("it is piped");
+        BufReader::new(told)
+            .read_line(&mut pid)
+            .expect("the shell tells a number");
+        Self {
+            alive: guard.stdin.take(),
+            guard,
+            pid: pid.trim().parse().expect("the shell tells a number"),
+            port,
+        }
+    }
+
+    /// Whether it answers; it does not if somebody else was quicker to take the port.
+    fn comes_up(&mut self) -> bool {
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE / 4 {
+            let answer = self.try_connect().and_then(|mut connection| {
+                let info: String = redis::cmd("INFO").arg("server").query(&mut connection)?;
+                Ok(info)
+            });
+            if let Ok(info) = answer {
+                return info.contains(&format!("process_id:{}\r", self.pid));
+            }
+            sleep(Duration::from_millis(2));
+        }
+        false
+    }
+
+    fn try_connect(&self) -> redis::RedisResult<Connection> {
+        Client::open(self.url())?.get_connection()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process, to send it signals.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn connection(&self) -> Connection {
+        self.try_connect().expect("the server is there")
+    }
+
+    /// The answer to a command, given as words.
+    pub(crate) fn ask(&self, words: &[&str]) -> Value {
+        ask(&mut self.connection(), words)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        // Whether it was there yet is all one.
+        let _ = self.guard.wait();
+    }
+}
+
+/// The answer to a command, given as words.
+pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
+    let (name, arguments) = words.split_first().expect("a command has a name");
+    let mut command = redis::cmd(name);
+    command.arg(arguments);
+    command.query(connection).expect("the command is good")
+}
+
+/// A cluster of three primaries.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Server>,
+}
+
+const SLOTS: u16 = 16_384;
+
+impl Cluster {
+    pub(crate) fn start() -> Self {
+        let nodes: Vec<Server> = (0..3).map(|_| Self::node()).collect();
+        for (index, node) in nodes.iter().enumerate() {
+            let share = |index: usize| u16::try_from(index * usize::from(SLOTS) / 3).unwrap();
+            let slots: Vec<String> = (share(index)..share(index + 1))
+                .map(|slot| slot.to_string())
+                .collect();
+            let mut words = vec!["CLUSTER", "ADDSLOTS"];
+            words.extend(slots.iter().map(String::as_str));
+            node.ask(&words);
+            node.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
+        }
+        for node in &nodes[1..] {
+            let (port, bus) = (node.port().to_string(), (node.port() + BUS).to_string());
+            nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        let cluster = Self { nodes };
+        cluster.wait_until("cluster_state:ok");
+        cluster.wait_until("cluster_known_nodes:3");
+        cluster
+    }
+
+    fn node() -> Server {
+        Server::start(&[
+            "--cluster-enabled",
+            "yes",
+            "--cluster-config-file",
+            &format!("nodes-{}-{}.conf", std::process::id(), free_port()),
+            "--cluster-node-timeout",
+            "2000",
+        ])
+    }
+
+    /// Waits until every node tells this of the cluster.
+    pub(crate) fn wait_until(&self, told: &str) {
+        let started = Instant::now();
+        for node in &self.nodes {
+            loop {
+                let info = node.ask(&["CLUSTER", "INFO"]);
+                let Value::BulkString(info) = info else {
+                    panic!("a cluster tells of itself in text, and not {info:?}");
+                };
+                if String::from_utf8_lossy(&info).contains(told) {
+                    break;
+                }
+                assert!(started.elapsed() < PATIENCE, "no cluster came up");
+                sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+}
+
+/// Nodes talk to each other on a port that is so much higher.
+const BUS: u16 = 10_000;
+
+/// A port that nobody listened on a moment ago, and for a cluster's node neither the other one.
+fn free_port() -> u16 {
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let bus = port.checked_add(BUS);
+        if bus.is_some_and(|bus| TcpListener::bind((Ipv4Addr::LOCALHOST, bus)).is_ok()) {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Servers that a test starts on a free port, and stops.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A running server, which is stopped when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    address: SocketAddr,
+    /// A folder of its own, with its log.
+    folder: PathBuf,
+}
+
+/// Between finding a free port and taking it, somebody else may have.
+const ATTEMPTS: usize = 5;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Server {
+    pub(crate) fn memcached() -> Self {
+        Self::start("memcached", |command, port| {
+            let port = port.to_string();
+            command.args([
+                "-l",
+                "127.0.0.1",
+                "-U",
+                "0",
+                "-m",
+                "64",
+                "-u",
+                "nobody",
+                "-p",
+                &port,
+            ]);
+        })
+    }
+
+    /// Starts this program, once it has been told its port, and waits until it accepts connections. It
+    /// runs in a folder of its own, which is removed with it.
+    pub(crate) fn start(program: &str, tell: impl Fn(&mut Command, u16)) -> Self {
+        let mut log = String::new();
+        for _ in 0..ATTEMPTS {
+            match Self::attempt(program, &tell) {
+                Ok(server) => return server,
+                Err(said) => log = said,
+            }
+        }
+        panic!("{program} does not start: {log}");
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has said.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    fn attempt(program: &str, tell: impl Fn(&mut Command, u16)) -> Result<Self, String> {
+        let address = free_address();
+        let folder = new_folder(program);
+        let log = File::create(folder.join("log")).expect("the folder is there");
+        let mut command = Command::new(program);
+        command.current_dir(&folder).stdin(Stdio::null());
+        command.stdout(log.try_clone().expect("a file can be shared"));
+        command.stderr(log);
+        tell(&mut command, address.port());
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                panic!("{program} is not installed: run `make test`, which installs it")
+            }
+            Err(error) => panic!("{program} cannot be run: {error}"),
+        };
+        let mut server = Self {
+            child,
+            address,
+            folder,
+        };
+        let began = Instant::now();
+        loop {
+            // Another server may have taken the port: then this one has ended.
+            if let Ok(Some(status)) = server.child.try_wait() {
+                return Err(format!("{status}: {}", server.log()));
+            }
+            if TcpStream::connect(address).is_ok() {
+                return Ok(server);
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{program} does not answer: {}",
+                server.log()
+            );
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn free_address() -> SocketAddr {
+    let any = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    any.local_addr().expect("it is bound")
+}
+
+fn new_folder(program: &str) -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("tower-ratelimit-{program}-{}-{number}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
+}
