@@ -208,6 +208,11 @@ impl<S> RateLimitLayerBuilder<S> {
                 "leave it out, since an interceptor is not told the path, or build a layer";
             return Err(ConfigError::quoting("exempt_paths", path, remedy));
         }
+        let mut policies = self.policies.iter();
+        if let Some(patient) = policies.find(|policy| policy.patience().is_any()) {
+            let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
+            return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
+        }
         match self.policies.iter().find(|policy| policy.shapes()) {
             None => Ok(()),
             Some(queue) => {

@@ -21,7 +21,8 @@ use crate::store::MemoryStore;
 ///
 /// - The store is in this process: another could not answer at once. An interceptor and a layer over
 ///   clones of one [`MemoryStore`] share the budget of policies that have the same name and algorithm.
-/// - It holds nobody: a [`LeakyQueue`](crate::LeakyQueue) is refused when it is built.
+/// - It holds nobody: a [`LeakyQueue`](crate::LeakyQueue), and a policy that
+///   [waits](crate::Policy::wait_up_to), are refused when it is built.
 /// - It sees neither path nor version. Exempt paths are refused when it is built;
 ///   [`grpc_method`](crate::key::grpc_method) and [`grpc_service`](crate::key::grpc_service) read
 ///   nothing (`TRL021`), and to a closure the path is `/`.

@@ -21,7 +21,8 @@ pub enum NoKey {
     Skip,
     /// They are refused with this status, which is one of 4xx or 5xx, and charged to nothing. A `401`
     /// has to have a `WWW-Authenticate` (RFC 9110, section 15.5.2), which a layer outside adds: the
-    /// scheme is not known here.
+    /// scheme is not known here. A call of gRPC gets the code of
+    /// [this table](crate::response#grpc).
     Refuse(StatusCode),
 }
 

@@ -130,6 +130,9 @@
 //! there is no `RetryInfo`. Message, subject and `grpc-retry-pushback-ms` are set by [`Grpc`], which can
 //! force or switch off the detection as well.
 //!
+//! Clients may take no more than 8 KiB of a refusal: of many policies as many violations are told as fit,
+//! and fields of more than 1 KiB are left out.
+//!
 //! The fields are those of HTTP, in any dialect; a client finds them in the metadata of the status, and
 //! of a call that went on in the metadata of its response. A body has no place in a refusal:
 //! [`RefusalBody`], custom ones too, and the status of refusals are for HTTP alone.

@@ -94,6 +94,12 @@ proptest! {
 
 #[tokio::test]
 async fn the_longest_refusal_fits_into_what_clients_take() {
+    for tells in [true, false] {
+        longest(tells).await;
+    }
+}
+
+async fn longest(tells: bool) {
     let subject = |_: &key::Head<'_>, _: &str| Some("\u{1f980}".repeat(1_000));
     let mut builder = RateLimitLayer::builder()
         .grpc(
@@ -101,7 +107,10 @@ async fn the_longest_refusal_fits_into_what_clients_take() {
                 .subject(subject)
                 .message("\u{20ac}".repeat(170)),
         )
-        .without_fields();
+        .retry_jitter(Duration::from_secs(1));
+    if !tells {
+        builder = builder.without_fields();
+    }
     for policy in 0..40 {
         let name = format!("{policy:02} {}", "n".repeat(61));
         builder = builder.policy(everybody(&name, FixedWindow::per_day(0)));

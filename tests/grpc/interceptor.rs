@@ -116,6 +116,12 @@ fn what_an_interceptor_cannot_do_is_refused_when_it_is_built() {
         queue.build_interceptor().unwrap_err().field(),
         "leaky queue"
     );
+    let patient = calls().wait_up_to(Duration::from_secs(1));
+    let patient = RateLimitLayer::builder().policy(patient);
+    assert_eq!(
+        patient.build_interceptor().unwrap_err().field(),
+        "wait_up_to"
+    );
     let none = RateLimitLayer::builder();
     assert_eq!(none.build_interceptor().unwrap_err().field(), "policies");
 }

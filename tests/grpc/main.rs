@@ -2,6 +2,7 @@
 //! clients over loopback.
 
 mod codes;
+mod deadlines;
 mod details;
 mod echo;
 mod hostile;

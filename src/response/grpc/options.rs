@@ -56,6 +56,9 @@ impl Grpc {
     /// A request is a call if its content type is `application/grpc`, `application/grpc-web` or
     /// `application/grpc-web-text`, with any suffix (`+proto`); any other is answered as HTTP. So one
     /// layer serves both on one port.
+    ///
+    /// A client chooses what it is taken for, and so whether its refusal has the status 429 or 200: who
+    /// counts refusals reads [`Refusal`](crate::response::Refusal) in the extensions of the response.
     pub fn detected() -> Self {
         Self::of(Calls::Detected)
     }

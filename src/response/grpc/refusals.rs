@@ -34,6 +34,9 @@ pub(in crate::response) struct GrpcRefusals {
 
 static PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
+/// Of the 8 KiB that clients may take of a refusal, what the fields may have; the details say more.
+const LONGEST_FIELDS: usize = 1_024;
+
 /// A larger number would be none, and forbid a retry (gRFC A6).
 const LONGEST_PUSHBACK: u64 = 2_147_483_647;
 
@@ -83,6 +86,9 @@ impl GrpcRefusals {
         let mut metadata = HeaderMap::new();
         if let Some(fields) = fields(LONGEST_RETRY) {
             fields.add_to_refusal(&mut metadata);
+            if length(&metadata) > LONGEST_FIELDS {
+                metadata.clear();
+            }
         }
         self.tell_wait(wait, &mut metadata);
         let (code, message) = (Code::ResourceExhausted, self.message.as_str());
@@ -159,6 +165,13 @@ fn answer(
     let mut response = status.into_http();
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
+}
+
+/// As HTTP/2 counts a header section (RFC 9113, section 10.5.1).
+fn length(headers: &HeaderMap) -> usize {
+    let lines = headers.iter();
+    let lengths = lines.map(|(name, value)| name.as_str().len() + value.len() + 32);
+    lengths.sum()
 }
 
 fn millis(time: Duration) -> u64 {
