@@ -12,7 +12,7 @@ use crate::diagnostics::Diagnostic;
 /// [`map`](ClientCertificate::map), which is given its encoding (DER).
 ///
 /// If there is none, the server is not set up to ask for one: calls are refused with `INTERNAL`, and
-/// the log says so once (`TRL020`). Where clients may leave it out (`client_auth_optional`), say so by
+/// the log says so once (`TRL010`). Where clients may leave it out (`client_auth_optional`), say so by
 /// [`optional`](ClientCertificate::optional).
 ///
 /// It is looked for where tonic puts it (`TlsConnectInfo` of `TcpConnectInfo` or of
@@ -73,7 +73,7 @@ const NOT_SHOWN: Diagnostic = not_there(
 
 const fn not_there(subject: &'static str, remedy: &'static str) -> Diagnostic {
     let problem = "a connection has no certificate of its client, so clients cannot be told apart";
-    Diagnostic::new("TRL020", subject, problem, remedy)
+    Diagnostic::new("TRL010", subject, problem, remedy)
 }
 
 impl Take for ClientCertificate {

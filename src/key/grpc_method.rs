@@ -11,7 +11,7 @@ use crate::diagnostics::Diagnostic;
 ///
 /// Requests whose path is not that of a call share one quota. An
 /// [interceptor](crate::middleware::RateLimitInterceptor) is not told the path: there calls are
-/// refused with `INTERNAL`, and the log says so once (`TRL021`).
+/// refused with `INTERNAL`, and the log says so once (`TRL011`).
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -33,7 +33,7 @@ pub struct GrpcMethod(());
 pub(crate) struct Pathless;
 
 const PATHLESS: Diagnostic = Diagnostic::new(
-    "TRL021",
+    "TRL011",
     "interceptor",
     "an interceptor is not told which method is called, so methods cannot be told apart",
     "put a layer in its place: `Server::builder().layer(limit)`, or around the one service",

@@ -25,7 +25,7 @@ use crate::store::MemoryStore;
 ///   [waits](crate::Policy::wait_up_to), are refused when it is built.
 /// - It sees neither path nor version. Exempt paths are refused when it is built;
 ///   [`grpc_method`](crate::key::grpc_method) and [`grpc_service`](crate::key::grpc_service) read
-///   nothing (`TRL021`), and to a closure the path is `/`.
+///   nothing (`TRL011`), and to a closure the path is `/`.
 /// - A call that goes on tells its client no limits, since the response is not seen. A refusal does,
 ///   as that of a layer; its content type is always `application/grpc`.
 /// - It cannot tell who is refused to a layer outside: there is no
