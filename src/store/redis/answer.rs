@@ -61,13 +61,33 @@ impl Answer {
                 });
             }
             let at = Micros::new(number(at)?);
-            (each.len() == charges.len()).then_some(Self { at, each })
+            (told.len() == charges.len()).then_some(Self { at, each })
         };
         read().ok_or_else(|| nonsense("the script's answer is not what this version reads"))
     }
 
+    #[cfg(test)]
+    pub(super) fn denied(charges: &[Charge], at: Micros, state: State) -> Self {
+        let told = |charge: &Charge| Told {
+            charge: *charge,
+            fits: false,
+            blocked: Micros::ZERO,
+            state: state.clone(),
+        };
+        Self {
+            at,
+            each: charges.iter().map(told).collect(),
+        }
+    }
+
     pub(super) fn is_allowed(&self) -> bool {
         !self.each.iter().any(Told::denies)
+    }
+
+    /// Whether this policy is one of those that deny.
+    pub(super) fn is_denied_by(&self, policy: usize) -> bool {
+        let mut told = self.each.iter().filter(|told| told.charge.policy == policy);
+        told.any(Told::denies)
     }
 
     /// The charges that were made, if the request was allowed.
@@ -80,12 +100,12 @@ impl Answer {
     /// helps.
     pub(super) fn wait(&self, outcomes: &Outcomes) -> Option<Micros> {
         let denying = self.each.iter().filter(|told| told.denies());
-        let waits = denying.map(|told| {
+        let mut waits = denying.map(|told| {
             let mut all = outcomes.iter();
             let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
             outcome.retry_micros()
         });
-        waits.fold(Some(Micros::ZERO), |longest, wait| Some(longest?.max(wait?)))
+        waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
     }
 
     /// Adds what another server told.
@@ -135,8 +155,10 @@ fn words(value: &Value) -> Option<State> {
     for word in str::from_utf8(text).ok()?.split_ascii_whitespace() {
         words.push(word.parse().ok()?);
     }
-    Some(match words.iter().all(|word| *word == 0) {
-        true => State::NEW,
-        false => State::from_words(&words),
+    let is_new = words.iter().all(|word| *word == 0);
+    Some(if is_new {
+        State::NEW
+    } else {
+        State::from_words(&words)
     })
 }

@@ -5,6 +5,7 @@ use redis::aio::ConnectionLike;
 use redis::{Client, RedisError};
 
 use super::RedisStore;
+use super::denials::Changes;
 use super::greeting::greet;
 use super::link::Link;
 #[cfg(feature = "testing")]
@@ -166,12 +167,17 @@ impl RedisStoreBuilder {
         }
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.deadline) {
             let remedy = "give a length from 1 ms to a minute";
-            return Err(ConfigError::new("deadline", format_args!("{:?}", self.deadline), remedy));
+            return Err(ConfigError::new(
+                "deadline",
+                format_args!("{:?}", self.deadline),
+                remedy,
+            ));
         }
         Ok(RedisStore {
             link: Arc::new(link()),
             prefix: self.prefix.into(),
             remember_denials_for: self.remember_denials_for,
+            changes: Arc::new(Changes::new()),
             #[cfg(feature = "testing")]
             clock: None,
         })
