@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    ManualClock, MemoryStore, Micros, Policy, Quota, RedisStore, SlidingLog, SlidingSlots,
+    ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, RedisStore, SlidingLog, SlidingSlots,
     SlidingWindow, StoreError, TokenBucket,
 };
 
@@ -89,7 +89,7 @@ enum Cost {
     Remaining,
 }
 
-const KEYS: u64 = 3;
+const KEYS: u32 = 3;
 
 const GCRA: u8 = 8;
 const QUEUE: u8 = 9;
@@ -153,7 +153,7 @@ fn gap() -> impl Strategy<Value = Gap> {
 }
 
 fn verb() -> impl Strategy<Value = Verb> {
-    let key = || 0..KEYS;
+    let key = || 0..u64::from(KEYS);
     let asked = || proptest::option::of((key(), cost()));
     prop_oneof![
         8 => (key(), cost()).prop_map(|(key, cost)| Verb::Check(key, cost)),
@@ -180,7 +180,9 @@ fn cost() -> impl Strategy<Value = Cost> {
 impl Shape {
     fn policy(self, place: usize) -> Policy {
         let quota = Quota::new(self.limit, Duration::from_micros(self.period)).unwrap();
-        let slots = (1..=16).rev().find(|slots| self.period.is_multiple_of((*slots).into()));
+        let slots = (1..=16)
+            .rev()
+            .find(|slots| self.period.is_multiple_of((*slots).into()));
         let algorithm: Algorithm = match self.kind {
             0 => FixedWindow::of(quota).into(),
             1 => AnchoredWindow::of(quota).into(),
@@ -247,7 +249,7 @@ struct Pair<'a> {
     now: u64,
     last: Option<Decision>,
     /// How much may yet be settled for each key: some counts in memory hold twice the limit only.
-    settled: [u32; KEYS as usize],
+    settled: Vec<u32>,
     counts: Counts,
 }
 
@@ -261,7 +263,11 @@ impl<'a> Pair<'a> {
         let memory = MemoryStore::new().clock(clock.clone());
         let least = case.policies.iter().map(|shape| shape.limit).min();
         Self {
-            redis: limiter.clone().store(store.clone().clock(clock.clone())).build().unwrap(),
+            redis: limiter
+                .clone()
+                .store(store.clone().clock(clock.clone()))
+                .build()
+                .unwrap(),
             memory: limiter.store(memory).build().unwrap(),
             clock,
             runtime,
@@ -269,7 +275,7 @@ impl<'a> Pair<'a> {
             case: number,
             now: case.start,
             last: None,
-            settled: [least.unwrap(); KEYS as usize],
+            settled: (0..KEYS).map(|_| least.unwrap()).collect(),
             counts: Counts::default(),
         }
     }
@@ -277,8 +283,8 @@ impl<'a> Pair<'a> {
     fn wait(&mut self, gap: Gap) {
         let told = self.last.as_ref().and_then(Decision::binding);
         let told = told.map(|(_, told)| told);
-        let retry = told.and_then(|told| told.retry_after());
-        let reset = told.map(|told| told.reset_after());
+        let retry = told.and_then(Outcome::retry_after);
+        let reset = told.map(Outcome::reset_after);
         let micros = |time: Option<Duration>| time.map_or(0, |time| Micros::from(time).get());
         // No further than a case may last.
         let longest = 400 * 86_400_000_000;
@@ -314,19 +320,19 @@ impl<'a> Pair<'a> {
             Verb::Check(key, cost) => {
                 let (key, cost) = ((case, key), self.cost(cost));
                 let told = self.wait_for(self.redis.check(key, cost));
-                self.same(told, self.memory.check_now(key, cost))?;
+                self.same(told, &self.memory.check_now(key, cost))?;
             }
             Verb::Peek(key, cost) => {
                 let (key, cost) = ((case, key), self.cost(cost));
                 let told = self.wait_for(self.redis.peek(key, cost));
-                self.same(told, self.memory.peek_now(key, cost))?;
+                self.same(told, &self.memory.peek_now(key, cost))?;
             }
             Verb::TakeUpTo(key, most) => {
                 let (key, most) = ((case, key), self.cost(most));
                 let (taken, told) = self.wait_for(self.redis.take_up_to(key, most));
                 let (expected, in_memory) = self.memory.take_up_to_now(key, most);
                 prop_assert_eq!(taken, expected);
-                self.same(told, in_memory)?;
+                self.same(told, &in_memory)?;
             }
             Verb::CheckWith(asked) => {
                 let names: Vec<String> = (0..4).map(|place| place.to_string()).collect();
@@ -341,7 +347,7 @@ impl<'a> Pair<'a> {
                 let in_memory = self.memory.check_with_now(asked.iter().copied()).unwrap();
                 let of_several = asked.iter().any(|(_, key, _)| *key != asked[0].1);
                 self.counts.of_several_keys += u64::from(of_several);
-                self.same(told, in_memory)?;
+                self.same(told, &in_memory)?;
             }
             Verb::Refund(key, units) => {
                 let (key, units) = ((case, key), self.cost(units));
@@ -384,7 +390,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Its debug form shows every number of a decision, and when it was made.
-    fn same(&mut self, in_redis: Decision, in_memory: Decision) -> Result<(), TestCaseError> {
+    fn same(&mut self, in_redis: Decision, in_memory: &Decision) -> Result<(), TestCaseError> {
         if in_memory.policies().len() > 0 {
             prop_assert_eq!(format!("{in_redis:?}"), format!("{in_memory:?}"));
             self.counts.decisions += 1;

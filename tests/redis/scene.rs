@@ -3,12 +3,11 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use redis::{FromRedisValue, Value};
+use redis::FromRedisValue;
 use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    Policy, Quota, RedisStore, SlidingLog, SlidingSlots, SlidingWindow,
-    StoreError, TokenBucket,
+    Policy, Quota, RedisStore, SlidingLog, SlidingSlots, SlidingWindow, StoreError, TokenBucket,
 };
 
 use crate::support::redis::{Cluster, Server};
@@ -34,7 +33,9 @@ pub(crate) fn cluster_store(cluster: &Cluster) -> RedisStore {
 
 pub(crate) fn over(builder: RedisStoreBuilder, cluster: &Cluster) -> RedisStore {
     let urls = cluster.urls();
-    builder.open_cluster(urls.iter().map(String::as_str)).unwrap()
+    builder
+        .open_cluster(urls.iter().map(String::as_str))
+        .unwrap()
 }
 
 pub(crate) fn limiter(
@@ -96,26 +97,24 @@ pub(crate) fn keys(server: &Server) -> Vec<String> {
     keys
 }
 
-/// The node of a cluster that has the slot of this key.
+/// The node of a cluster that has the slot of this key: the others say who has it.
 pub(crate) fn node_of<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
-    let first = &cluster.nodes[0];
-    let slot: u64 = ask(first, &["CLUSTER", "KEYSLOT", key]);
-    let served = |node: &&Server| {
-        let Value::Array(shards) = node.ask(&["CLUSTER", "SLOTS"]) else {
-            panic!("slots are told as an array");
-        };
-        shards.iter().any(|shard| {
-            let shard: (u64, u64, Vec<Value>) = redis::from_redis_value(shard.clone()).unwrap();
-            let primary: Vec<Value> = redis::from_redis_value(shard.2[0].clone()).unwrap();
-            let port: u16 = redis::from_redis_value(primary[1].clone()).unwrap();
-            (shard.0..=shard.1).contains(&slot) && port == node.port()
-        })
+    let serves = |node: &&Server| {
+        let answer = redis::cmd("EXISTS")
+            .arg(key)
+            .query::<u64>(&mut node.connection());
+        answer.is_ok()
     };
-    cluster.nodes.iter().find(served).expect("every slot is served")
+    let node = cluster.nodes.iter().find(serves);
+    node.expect("every slot is served")
 }
 
 /// A key for each node of the cluster whose states under this policy are there.
-pub(crate) fn key_on_each<R>(cluster: &Cluster, store: &RedisStore, policy: &Policy<R>) -> Vec<u64> {
+pub(crate) fn key_on_each<R>(
+    cluster: &Cluster,
+    store: &RedisStore,
+    policy: &Policy<R>,
+) -> Vec<u64> {
     let on = |node: &Server| {
         let mut keys = 0_u64..;
         keys.find(|key| node_of(cluster, &store.store_key(policy, *key)).port() == node.port())

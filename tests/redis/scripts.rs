@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::scene::{
-    calls, cluster_store, daily, every, key_on_each, limiter, scripts_run, store, used, MINUTE,
+    MINUTE, calls, cluster_store, daily, every, key_on_each, limiter, scripts_run, store, used,
 };
 use crate::support::redis::{Cluster, Server};
 
@@ -47,7 +47,16 @@ async fn f37_every_verb_is_done_once_by_a_server_that_has_forgotten_the_scripts(
         forget();
         limiter.block("ann", MINUTE).await.unwrap();
         forget();
-        assert!(limiter.check("ann", 0).await.unwrap().binding().unwrap().1.is_blocked());
+        assert!(
+            limiter
+                .check("ann", 0)
+                .await
+                .unwrap()
+                .binding()
+                .unwrap()
+                .1
+                .is_blocked()
+        );
         forget();
         limiter.unblock("ann").await.unwrap();
         forget();
@@ -61,7 +70,10 @@ async fn f37_scripts_that_are_flushed_under_load_leave_exactly_one_charge_a_call
     const TASKS: u32 = 32;
     const CALLS: u32 = 40;
     let server = Server::start(&[]);
-    let limiter = limiter(&store(&server), [daily("a", 1_000_000), daily("b", 1_000_000)]);
+    let limiter = limiter(
+        &store(&server),
+        [daily("a", 1_000_000), daily("b", 1_000_000)],
+    );
     let is_over = AtomicBool::new(false);
     let flushes = std::thread::scope(|scope| {
         let flushing = scope.spawn(|| {
@@ -97,7 +109,10 @@ async fn f37_scripts_that_are_flushed_under_load_leave_exactly_one_charge_a_call
     // The peek is one more.
     let (by_digest, by_text) = scripts_run(&server);
     assert_eq!(by_digest, u64::from(TASKS * CALLS) + 1);
-    assert!(by_text > 0 && by_text < by_digest, "{by_text} of {by_digest}, {flushes} flushes");
+    assert!(
+        by_text > 0 && by_text < by_digest,
+        "{by_text} of {by_digest}, {flushes} flushes"
+    );
 }
 
 #[tokio::test]

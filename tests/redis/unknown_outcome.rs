@@ -17,7 +17,12 @@ const SHORT: Duration = Duration::from_millis(60);
 
 fn assert_unavailable<T>(answer: Result<T, StoreError>) {
     let error = answer.map(drop).unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{}", story(&error));
+    assert_eq!(
+        error.kind(),
+        StoreErrorKind::Unavailable,
+        "{}",
+        story(&error)
+    );
     assert!(error.is_transient());
 }
 
@@ -71,28 +76,27 @@ async fn f39_a_text_that_was_sent_is_not_sent_again() {
     });
     let store = patient().open(&server.url()).unwrap();
     assert_unavailable(limiter(&store, [daily("a", 5)]).check("ann", 1).await);
-    let names: Vec<String> = server.scripts().iter().map(|words| words[0].clone()).collect();
+    let names: Vec<String> = server
+        .scripts()
+        .iter()
+        .map(|words| words[0].clone())
+        .collect();
     assert_eq!(names, ["EVALSHA", "EVAL"]);
 }
 
-/// The text's round trip has no deadline of its own.
+/// Neither answer is late by itself.
 #[tokio::test]
-async fn the_deadline_is_of_the_whole_call() {
-    let deadline = Duration::from_millis(300);
-    let server = StandIn::start(move |words| match &*words[0] {
-        "EVALSHA" => {
-            std::thread::sleep(deadline / 2);
-            Answer::Say("-NOSCRIPT No matching script.\r\n")
+async fn the_deadline_is_that_of_both_round_trips_together() {
+    let deadline = Duration::from_millis(400);
+    let server = StandIn::start(move |words| {
+        std::thread::sleep(deadline * 6 / 10);
+        match &*words[0] {
+            "EVALSHA" => Answer::Say("-NOSCRIPT No matching script.\r\n"),
+            _ => Answer::Say("*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n"),
         }
-        _ => Answer::Silence,
     });
     let store = patient().deadline(deadline).open(&server.url()).unwrap();
-    let limiter = limiter(&store, [daily("a", 5)]);
-    // On tokio's clock, which goes on by itself when all wait, the answer to the first never comes.
-    let asked = tokio::time::Instant::now();
-    assert_unavailable(limiter.check("ann", 1).await);
-    let took = asked.elapsed();
-    assert!(took < deadline * 7 / 5, "{took:?}");
+    assert_unavailable(limiter(&store, [daily("a", 5)]).check("ann", 1).await);
 }
 
 /// After a failover behind one name, the old connection leads to what is a replica now.
@@ -120,24 +124,22 @@ async fn is_charged_once(hasty: &RedisStore, calm: &RedisStore, server: &Server,
     let calm = limiter(calm, [daily("a", 5)]);
     // The script is known there, and the connection made.
     assert!(calm.check(key, 1).await.unwrap().is_allowed());
-    until("a connection", || true).await;
     let mut connected = hasty.peek(key, 0).await;
     while connected.is_err() {
         connected = hasty.peek(key, 0).await;
     }
-    let before = calls(server, "evalsha");
     signal(server, "-STOP");
     let answer = hasty.check(key, 2).await;
     signal(server, "-CONT");
     assert_unavailable(answer);
-    until("the charge", || calls(server, "evalsha") > before).await;
-    let told = calm.peek(key, 0).await.unwrap();
+    let mut told = calm.peek(key, 0).await.unwrap();
+    while used(&told) == [1] {
+        told = calm.peek(key, 0).await.unwrap();
+    }
     assert_eq!(used(&told), [3]);
-    // The client that gave up has had the time to send it again.
+    // Whatever the client that gave up may have sent again comes before what it sends now.
     while hasty.peek(key, 0).await.is_err() {}
-    let asked = calls(server, "evalsha") - before;
-    let told = calm.peek(key, 0).await.unwrap();
-    assert_eq!(used(&told), [3], "{asked} scripts");
+    assert_eq!(used(&calm.peek(key, 0).await.unwrap()), [3]);
 }
 
 #[tokio::test]
