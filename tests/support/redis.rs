@@ -1,8 +1,11 @@
 //! Servers of the tests' own: each on a port that was free, and gone with the test.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -126,13 +129,40 @@ pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
+    /// Goes after those who write to it.
+    _folder: Folder,
+}
+
+/// A folder of a cluster's own: what a node finds there of another one, it takes for its own past.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("trl-cluster-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // Of a process that had this number before.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("a folder can be made");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Whether it goes is all one to the test.
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 const SLOTS: u16 = 16_384;
 
 impl Cluster {
     pub(crate) fn start() -> Self {
-        let nodes: Vec<Server> = (0..3).map(|_| Self::node()).collect();
+        let folder = Folder::new();
+        let nodes: Vec<Server> = (0..3).map(|index| Self::node(&folder, index)).collect();
         for (index, node) in nodes.iter().enumerate() {
             let share = |index: usize| u16::try_from(index * usize::from(SLOTS) / 3).unwrap();
             let slots: Vec<String> = (share(index)..share(index + 1))
@@ -147,18 +177,23 @@ impl Cluster {
             let (port, bus) = (node.port().to_string(), (node.port() + BUS).to_string());
             nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
-        let cluster = Self { nodes };
+        let cluster = Self {
+            nodes,
+            _folder: folder,
+        };
         cluster.wait_until("cluster_state:ok");
         cluster.wait_until("cluster_known_nodes:3");
         cluster
     }
 
-    fn node() -> Server {
+    fn node(folder: &Folder, index: usize) -> Server {
         Server::start(&[
+            "--dir",
+            &folder.0.to_string_lossy(),
             "--cluster-enabled",
             "yes",
             "--cluster-config-file",
-            &format!("nodes-{}-{}.conf", std::process::id(), free_port()),
+            &format!("{index}.conf"),
             "--cluster-node-timeout",
             "2000",
         ])
@@ -191,7 +226,7 @@ impl Cluster {
 const BUS: u16 = 10_000;
 
 /// A port that nobody listened on a moment ago, and for a cluster's node neither the other one.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();

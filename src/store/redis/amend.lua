@@ -8,12 +8,20 @@ for index = 1, #KEYS do
   local at = 7 * index - 4
   local key, rule, amount, departure = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
   local policys = {ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
-  local limit, a, b, c = unpack(policys)
-  local kept, marks, found = (rule.load or load)(key)
+  local kept, marks, found
+  if verb == 'reset' then
+    -- What no rule can read has no marks, and goes as well.
+    local is_read, _, read = pcall(rule.load or load, key)
+    marks = is_read and read
+    redis.call('DEL', key)
+    kept = (rule.load or load)(key)
+  else
+    kept, marks, found = (rule.load or load)(key)
+  end
   marks = marks or {}
+  local _, limit, a, b, c
+  kept, _, _, limit, a, b, c = heed(rule, kept, marks, now, false, unpack(policys))
   if found then
-    local _
-    kept, _, _, limit, a, b, c = heed(rule, kept, marks, now, false, limit, a, b, c)
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
   end
   local changes = true
@@ -42,9 +50,6 @@ for index = 1, #KEYS do
     limit, a, b, c = unpack(policys)
     kept = under_another(rule, kept, now, limit, a, b, c)
     marks.own = nil
-  elseif verb == 'reset' then
-    redis.call('DEL', key)
-    kept, found = (rule.load or load)(key), nil
   end
   if changes and (found or marks.block or marks.own) then
     save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, limit, a, b, c)

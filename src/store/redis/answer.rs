@@ -65,13 +65,33 @@ impl Answer {
                 });
             }
             let at = Micros::new(number(at)?);
-            (each.len() == charges.len()).then_some(Self { at, each })
+            (told.len() == charges.len()).then_some(Self { at, each })
         };
         read().ok_or_else(|| nonsense("the script's answer is not what this version reads"))
     }
 
+    #[cfg(test)]
+    pub(super) fn denied(charges: &[Charge], at: Micros, state: State) -> Self {
+        let told = |charge: &Charge| Told {
+            charge: *charge,
+            fits: false,
+            blocked: Micros::ZERO,
+            state: state.clone(),
+        };
+        Self {
+            at,
+            each: charges.iter().map(told).collect(),
+        }
+    }
+
     pub(super) fn is_allowed(&self) -> bool {
         !self.each.iter().any(Told::denies)
+    }
+
+    /// Whether this policy is one of those that deny.
+    pub(super) fn is_denied_by(&self, policy: usize) -> bool {
+        let mut told = self.each.iter().filter(|told| told.charge.policy == policy);
+        told.any(Told::denies)
     }
 
     /// The charges that were made, if the request was allowed.

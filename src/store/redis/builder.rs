@@ -5,6 +5,7 @@ use redis::aio::ConnectionLike;
 use redis::{Client, RedisError};
 
 use super::RedisStore;
+use super::denials::Changes;
 use super::greeting::greet;
 use super::link::Link;
 #[cfg(feature = "testing")]
@@ -176,6 +177,7 @@ impl RedisStoreBuilder {
             link: Arc::new(link()),
             prefix: self.prefix.into(),
             remember_denials_for: self.remember_denials_for,
+            changes: Arc::new(Changes::new()),
             #[cfg(feature = "testing")]
             clock: None,
         })

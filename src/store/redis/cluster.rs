@@ -4,6 +4,8 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::SingleNodeRoutingInfo;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
+use super::link::told;
+
 /// How often a call follows its slot to another node.
 const MOVES: usize = 4;
 
@@ -21,6 +23,13 @@ pub(super) async fn send(mut connection: ClusterConnection, command: &Cmd) -> Re
         }
     }
     told(connection.req_packed_command(command)).await
+}
+
+/// Whether the connection has ended with the runtime that it was made in. It looks for nodes that it has lost
+/// by itself, and then is as good as it was.
+pub(super) fn is_over(error: &RedisError) -> bool {
+    // No kind tells one from the other.
+    error.is_io_error() && error.to_string().starts_with("redis_cluster: Unable to ")
 }
 
 /// Sends this to the node that is about to get the slot.

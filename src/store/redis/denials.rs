@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
@@ -24,9 +24,15 @@ pub(super) struct Denials {
     longest: Duration,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
-    /// How often the state of a key was changed by something else than a charge; many keys share a
-    /// number.
-    changes: [AtomicU64; CHANGES],
+    changes: Arc<Changes>,
+}
+
+/// How often the state of a key was changed by something else than a charge, through whatever ledger of the
+/// store; many keys share a number.
+#[derive(Debug)]
+pub(super) struct Changes {
+    hasher: RandomState,
+    numbers: [AtomicU64; NUMBERS],
 }
 
 /// Nothing in it lasts for long, so what is too much goes by generations: the old one is forgotten when the
@@ -41,34 +47,33 @@ struct Shard {
 struct Denial {
     charges: Charges,
     answer: Answer,
-    /// The numbers of the keys' changes when the question was put.
-    seen: Seen,
+    /// The numbers of the changes of those keys that are why it was denied, when the question was put.
+    seen: SmallVec<[Option<u64>; 4]>,
     received: Instant,
     until: Instant,
 }
-
-type Seen = SmallVec<[u64; 2]>;
 
 /// A question that was put to the server.
 #[derive(Debug)]
 pub(super) struct Question {
     put: Instant,
-    seen: Seen,
+    /// The number of the changes of each charge's key.
+    seen: SmallVec<[u64; 4]>,
 }
 
 const SHARDS: usize = 16;
-const CHANGES: usize = 256;
+const NUMBERS: usize = 256;
 
 /// How many denials are remembered at most; each takes some 500 bytes.
 const MOST: usize = 10_000;
 
 impl Denials {
-    pub(super) fn new(longest: Duration) -> Self {
+    pub(super) fn new(longest: Duration, changes: Arc<Changes>) -> Self {
         Self {
             longest,
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
-            changes: std::array::from_fn(|_| AtomicU64::new(0)),
+            changes,
         }
     }
 
@@ -82,9 +87,12 @@ impl Denials {
         let hash = self.hash(charges);
         let shard = self.shard(hash);
         let denial = shard.young.get(&hash).or_else(|| shard.old.get(&hash))?;
+        let mut seen = denial.seen.iter().zip(charges);
         let still_holds = now < denial.until
             && is_same(&denial.charges, charges)
-            && denial.seen == self.seen(charges);
+            && seen.all(|(seen, charge)| {
+                seen.is_none_or(|seen| seen == self.changes.number(&charge.key))
+            });
         still_holds.then(|| {
             // Not since it was put: what is told must not be too short.
             let later = now.saturating_duration_since(denial.received);
@@ -96,7 +104,10 @@ impl Denials {
     pub(super) fn put(&self, charges: &[Charge], now: Instant) -> Question {
         Question {
             put: now,
-            seen: self.seen(charges),
+            seen: charges
+                .iter()
+                .map(|charge| self.changes.number(&charge.key))
+                .collect(),
         }
     }
 
@@ -118,6 +129,8 @@ impl Denials {
         if until <= now {
             return;
         }
+        let seen = charges.iter().zip(question.seen);
+        let seen = seen.map(|(charge, seen)| answer.is_denied_by(charge.policy).then_some(seen));
         let hash = self.hash(charges);
         let mut shard = self.shard(hash);
         if shard.young.len() >= MOST / SHARDS / 2 {
@@ -128,35 +141,11 @@ impl Denials {
             Denial {
                 charges: Charges::from_slice(charges),
                 answer: answer.clone(),
-                seen: question.seen,
+                seen: seen.collect(),
                 received: now,
                 until,
             },
         );
-    }
-
-    /// These keys are about to be changed, or have been.
-    pub(super) fn changed(&self, charges: &[Charge]) {
-        for charge in charges {
-            self.changes_of(&charge.key).fetch_add(1, Ordering::Release);
-        }
-    }
-
-    fn seen(&self, charges: &[Charge]) -> Seen {
-        let mut seen = Seen::new();
-        let mut last: Option<&Key> = None;
-        for Charge { key, .. } in charges {
-            if last != Some(key) {
-                seen.push(self.changes_of(key).load(Ordering::Acquire));
-                last = Some(key);
-            }
-        }
-        seen
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-    fn changes_of(&self, key: &Key) -> &AtomicU64 {
-        &self.changes[self.hasher.hash_one(key) as usize % CHANGES]
     }
 
     fn hash(&self, charges: &[Charge]) -> u64 {
@@ -172,7 +161,113 @@ impl Denials {
     }
 }
 
+impl Changes {
+    pub(super) fn new() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            numbers: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// These keys are about to be changed, or may have been.
+    pub(super) fn add(&self, charges: &[Charge]) {
+        for charge in charges {
+            self.of(&charge.key).fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn number(&self, key: &Key) -> u64 {
+        self.of(key).load(Ordering::Acquire)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+    fn of(&self, key: &Key) -> &AtomicU64 {
+        &self.numbers[self.hasher.hash_one(key) as usize % NUMBERS]
+    }
+}
+
 fn is_same(one: &[Charge], other: &[Charge]) -> bool {
     let asked = |charge: &Charge| (charge.policy, charge.key, charge.cost, charge.is_soft);
     one.iter().map(asked).eq(other.iter().map(asked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{AnchoredWindow, State};
+    use crate::decision::Outcomes;
+    use crate::key::IntoKey;
+    use crate::store::redis::ledger::Counted;
+
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    fn denials() -> Denials {
+        Denials::new(LONGEST, Arc::new(Changes::new()))
+    }
+
+    fn policies() -> [Counted; 1] {
+        let algorithm = AnchoredWindow::per_day(1).into();
+        [Counted {
+            algorithm,
+            lua: algorithm.lua(),
+            suffix: String::new(),
+        }]
+    }
+
+    fn charges(key: u32) -> Charges {
+        Charges::from_slice(&[Charge::new(0, key.into_key(), 1)])
+    }
+
+    fn denied(charges: &Charges) -> (Answer, Outcomes) {
+        let answer = Answer::denied(charges, Micros::new(1_704_067_200_000_000), State::NEW);
+        let outcomes = answer.outcomes(&policies(), Micros::ZERO);
+        (answer, outcomes)
+    }
+
+    fn remembered(denials: &Denials) -> usize {
+        let counts = denials.shards.iter().map(|shard| {
+            let shard = shard.lock().unwrap();
+            shard.young.len() + shard.old.len()
+        });
+        counts.sum()
+    }
+
+    #[test]
+    fn f58_a_million_keys_that_are_denied_take_no_more_room_than_the_bound() {
+        let (denials, now) = (denials(), Instant::now());
+        let (answer, outcomes) = denied(&charges(0));
+        for key in 0..1_000_000 {
+            let charges = charges(key);
+            let question = denials.put(&charges, now);
+            denials.remember((&charges, question), (&answer, &outcomes), now);
+        }
+        let remembered = remembered(&denials);
+        assert!((MOST / 4..=MOST).contains(&remembered), "{remembered}");
+        assert!(denials.find(&charges(999_999), &policies(), now).is_some());
+        assert!(denials.find(&charges(0), &policies(), now).is_none());
+    }
+
+    #[test]
+    fn f62_what_was_changed_between_question_and_answer_is_not_remembered() {
+        let (denials, now) = (denials(), Instant::now());
+        let charges = charges(7);
+        let (answer, outcomes) = denied(&charges);
+        let question = denials.put(&charges, now);
+        denials.changes.add(&charges);
+        denials.remember((&charges, question), (&answer, &outcomes), now);
+        assert!(denials.find(&charges, &policies(), now).is_none());
+    }
+
+    #[test]
+    fn f62_a_denial_is_remembered_from_its_question_and_no_longer_than_the_bound() {
+        let (denials, put) = (denials(), Instant::now());
+        let charges = charges(7);
+        let (answer, outcomes) = denied(&charges);
+        let question = denials.put(&charges, put);
+        let received = put + LONGEST / 2;
+        denials.remember((&charges, question), (&answer, &outcomes), received);
+        let just_before = put + LONGEST - Duration::from_nanos(1);
+        assert!(denials.find(&charges, &policies(), just_before).is_some());
+        assert!(denials.find(&charges, &policies(), put + LONGEST).is_none());
+    }
 }

@@ -1,4 +1,4 @@
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError};
 
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -17,16 +17,31 @@ pub(super) fn interrupted() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable).caused_by("the runtime has ended")
 }
 
+/// Whether the server is a replica, as the primary of before is after a failover.
+pub(super) fn is_read_only(error: &RedisError) -> bool {
+    code(error) == "READONLY"
+}
+
+/// What the server calls the error.
+fn code(error: &RedisError) -> &str {
+    /// Those that Redis 6.2 calls `ERR` if a script has met them, which then stand in its sentence.
+    const INSIDE: [&str; 4] = ["OOM", "READONLY", "MISCONF", "NOREPLICAS"];
+    let said = error.detail().unwrap_or_default();
+    let inside = INSIDE
+        .into_iter()
+        .find(|code| said.contains(&format!(": -{code} ")));
+    inside.or(error.code()).unwrap_or_default()
+}
+
 fn kind(error: &RedisError) -> StoreErrorKind {
     match error.kind() {
-        ErrorKind::Server(
-            ServerErrorKind::ResponseError | ServerErrorKind::CrossSlot | ServerErrorKind::NoPerm,
-        )
-        | ErrorKind::AuthenticationFailed
+        ErrorKind::AuthenticationFailed
         | ErrorKind::InvalidClientConfig
         | ErrorKind::UnexpectedReturnType => StoreErrorKind::Misconfigured,
-        ErrorKind::Extension => match error.code() {
-            Some("WRONGTYPE" | "NOAUTH" | "WRONGPASS") => StoreErrorKind::Misconfigured,
+        ErrorKind::Server(_) | ErrorKind::Extension => match code(error) {
+            "ERR" | "CROSSSLOT" | "NOPERM" | "WRONGTYPE" | "NOAUTH" | "WRONGPASS" => {
+                StoreErrorKind::Misconfigured
+            }
             _ => StoreErrorKind::Unavailable,
         },
         _ => StoreErrorKind::Unavailable,

@@ -13,7 +13,7 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
     let mut info = redis::cmd("EVAL");
     // Of a cluster, some node answers.
     info.arg("return redis.call('INFO', 'server')").arg(0);
-    match link.send(info).await {
+    match link.send(info, link.deadline()).await {
         Ok(Value::BulkString(info)) => check(&String::from_utf8_lossy(&info)),
         Ok(_) => Ok(()),
         // Whoever may not ask for the version may still do all that is needed.
@@ -22,9 +22,12 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
     }
 }
 
+/// As servers of several versions say it of a command in a script.
 fn is_forbidden(error: &redis::RedisError) -> bool {
+    let said = error.detail().unwrap_or_default();
     error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
-        || error.to_string().contains("ACL failure")
+        || said.contains("ACL failure")
+        || said.contains("can't run this command")
 }
 
 fn check(info: &str) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::denials::Denials;
+use super::denials::{Changes, Denials};
 use super::failure::{failure, interrupted};
 use super::link::Link;
 use super::script::{Call, Script};
@@ -27,6 +27,7 @@ pub(super) struct Opened {
     pub(super) policies: Box<[Counted]>,
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<Denials>,
+    pub(super) changes: Arc<Changes>,
     pub(super) charge: Script,
     pub(super) amend: Script,
     #[cfg(feature = "testing")]
@@ -133,12 +134,24 @@ impl Opened {
         Answer::read(value, charges)
     }
 
-    async fn ask_each(&self, charges: &[Charge], purpose: Purpose) -> Result<Answer, StoreError> {
-        let mut answer = Answer::none();
-        for group in self.groups(charges) {
-            answer.add(self.ask(&group, purpose).await?);
+    async fn peek(&self, charges: &[Charge]) -> Result<Answer, StoreError> {
+        let groups = self.groups(charges);
+        let mut answers: SmallVec<[Answer; 1]> = SmallVec::new();
+        for group in &groups {
+            answers.push(self.ask(group, Purpose::Peek).await?);
         }
-        Ok(answer)
+        let is_denied = !answers.iter().all(Answer::is_allowed);
+        let mut together = Answer::none();
+        for (group, answer) in groups.iter().zip(answers) {
+            // It has told how it would stand if the others allowed it.
+            let is_told_anew = is_denied && answer.is_allowed();
+            together.add(if is_told_anew {
+                self.ask(group, Purpose::Deny).await?
+            } else {
+                answer
+            });
+        }
+        Ok(together)
     }
 
     async fn change(&self, charges: &[Charge], amendment: Amendment) -> Result<(), StoreError> {
@@ -177,19 +190,15 @@ impl Opened {
         charges: &[Charge],
         amendment: Amendment,
     ) -> Result<(), StoreError> {
-        self.forget_denials(charges);
+        self.changes.add(charges);
+        let mut changed = Ok(());
         for group in self.groups(charges) {
-            self.change(&group, amendment).await?;
+            // That one server fails is no reason to leave out those of the others.
+            changed = changed.and(self.change(&group, amendment).await);
         }
         // Somebody may have been denied in between.
-        self.forget_denials(charges);
-        Ok(())
-    }
-
-    fn forget_denials(&self, charges: &[Charge]) {
-        if let Some(denials) = &self.denials {
-            denials.changed(charges);
-        }
+        self.changes.add(charges);
+        changed
     }
 
     fn counts(&self, charge: &Charge) -> bool {
@@ -264,7 +273,7 @@ impl RedisLedger {
         Reply::later(async move {
             let answer = match purpose {
                 Purpose::Charge => Opened::decide(&opened, &charges).await?,
-                _ => opened.ask_each(&charges, purpose).await?,
+                _ => opened.peek(&charges).await?,
             };
             let outcomes = answer.outcomes(&opened.policies, Micros::ZERO);
             if let (Some(denials), Some(question)) = (&opened.denials, question) {

@@ -6,11 +6,14 @@ use std::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 #[cfg(feature = "redis-cluster")]
 use redis::cluster_async::ClusterConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
+};
 use tokio::time::{Instant, timeout_at};
 
 #[cfg(feature = "redis-cluster")]
 use super::cluster;
+use super::failure::is_read_only;
 use super::line::Line;
 
 pub(super) type Promise<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
@@ -80,30 +83,59 @@ impl Link {
         !matches!(self.wire, Wire::Server(_))
     }
 
-    /// Sends this once, and waits for the answer until the deadline. After an error of the network, and at
-    /// the deadline, nobody knows whether it was done.
-    pub(super) async fn send(&self, command: Cmd) -> RedisResult<Value> {
-        let until = Instant::now() + self.deadline;
+    /// When a call has to be over that begins now.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// Sends this once, and waits for the answer until then. After an error of the network, and when it is
+    /// over, nobody knows whether it was done.
+    pub(super) async fn send(&self, command: Cmd, until: Instant) -> RedisResult<Value> {
         match &self.wire {
             Wire::Server(line) => {
                 let (mut connection, number) = in_time(until, line.connection()).await?;
                 let sent = connection.send_packed_command(&command);
                 let answer = in_time(until, told(sent)).await;
                 if let Err(error) = &answer
-                    && (error.is_unrecoverable_error() || error.is_timeout())
+                    && is_of_no_use_after(error)
                 {
+                    line.forget(number);
+                }
+                answer.map_err(of_a_cluster)
+            }
+            #[cfg(feature = "redis-cluster")]
+            Wire::Cluster(line) => {
+                let (connection, number) = in_time(until, line.connection()).await?;
+                let answer = in_time(until, cluster::send(connection, &command)).await;
+                if answer.as_ref().is_err_and(cluster::is_over) {
                     line.forget(number);
                 }
                 answer
             }
-            #[cfg(feature = "redis-cluster")]
-            Wire::Cluster(line) => {
-                // It looks for nodes that it has lost by itself.
-                let (connection, _) = in_time(until, line.connection()).await?;
-                in_time(until, cluster::send(connection, &command)).await
-            }
             Wire::Given(send) => in_time(until, told(send(command))).await,
         }
+    }
+}
+
+/// Whether another connection may do what this one did not. One to a server that may not write any more
+/// leads to what was the primary before a failover.
+fn is_of_no_use_after(error: &RedisError) -> bool {
+    error.is_unrecoverable_error() || error.is_timeout() || is_read_only(error)
+}
+
+/// A server that has a part of the keys only will say so again and again.
+fn of_a_cluster(error: RedisError) -> RedisError {
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => {
+            let remedy = "open it as one, with feature `redis-cluster`".to_owned();
+            (
+                ErrorKind::InvalidClientConfig,
+                "the server is a node of a cluster",
+                remedy,
+            )
+                .into()
+        }
+        _ => error,
     }
 }
 

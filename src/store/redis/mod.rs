@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::denials::Denials;
+use self::denials::{Changes, Denials};
 use self::ledger::{Counted, Opened};
 use self::link::Link;
 use self::script::Script;
@@ -39,6 +39,7 @@ pub struct RedisStore {
     link: Arc<Link>,
     prefix: Arc<str>,
     remember_denials_for: Duration,
+    changes: Arc<Changes>,
     #[cfg(feature = "testing")]
     clock: Option<Arc<dyn Clock>>,
 }
@@ -72,7 +73,9 @@ impl Store for RedisStore {
         Ok(RedisLedger::new(Opened {
             charge: Script::of(&rules, include_str!("charge.lua")),
             amend: Script::of(&rules, include_str!("amend.lua")),
-            denials: remembers.then(|| Denials::new(self.remember_denials_for)),
+            denials: remembers
+                .then(|| Denials::new(self.remember_denials_for, Arc::clone(&self.changes))),
+            changes: Arc::clone(&self.changes),
             link: Arc::clone(&self.link),
             prefix: Arc::clone(&self.prefix),
             policies,

@@ -33,10 +33,13 @@ impl Script {
     /// Runs it. A server that does not know it, as after a restart or a failover, has done nothing, and is
     /// told the text: that is the only call which is sent again.
     pub(super) async fn run(&self, link: &Link, call: &Call) -> RedisResult<Value> {
-        let known = link.send(call.command("EVALSHA", &self.digest)).await;
+        let until = link.deadline();
+        let known = link
+            .send(call.command("EVALSHA", &self.digest), until)
+            .await;
         match known {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                link.send(call.command("EVAL", &self.text)).await
+                link.send(call.command("EVAL", &self.text), until).await
             }
             answer => answer,
         }

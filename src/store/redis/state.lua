@@ -36,7 +36,7 @@ local function load(key)
     words[#words + 1] = word + 0
   end
   if #words < 3 or string.find(rest or text, '[^%d ]') then
-    error('no state is under the key ' .. key)
+    error('no state is under the key ' .. key .. '; reset it')
   end
   return words, marks and marks_of(marks), rest or text
 end

@@ -1,0 +1,223 @@
+//! F30: keys of one request on several nodes of a cluster. They are charged one after another, and what
+//! was taken is given back when a later one denies.
+
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Charge, Ledger, RedisLedger, Store};
+use tower_ratelimit::{Decision, Limiter, ManualClock, Micros, Policy, RedisStore};
+
+use crate::scene::{
+    MINUTE, cluster_store, daily, every, key_on_each, keys, limiter, story, until, used,
+};
+use crate::support::redis::{Cluster, Server};
+
+struct Scene {
+    cluster: Cluster,
+    store: RedisStore,
+    /// One on each node, and under each policy.
+    keys: Vec<u64>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let cluster = Cluster::start();
+        let store = cluster_store(&cluster);
+        let keys = key_on_each(&cluster, &store, &daily("a", 1));
+        Self {
+            cluster,
+            store,
+            keys,
+        }
+    }
+
+    fn limiter(&self, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
+        limiter(&self.store, policies)
+    }
+
+    /// Asks the first policy of the key on the first node, and so on.
+    async fn check(&self, limiter: &Limiter<RedisLedger>, cost: u32) -> Decision {
+        let asked = ["a", "b", "c"].into_iter().zip(&self.keys);
+        let asked = asked.map(|(name, key)| (name, *key, cost));
+        limiter.check_with(asked).unwrap().await.unwrap()
+    }
+
+    /// What is used of each.
+    async fn used(&self, limiter: &Limiter<RedisLedger>) -> Vec<u32> {
+        used(&self.check(limiter, 0).await)
+    }
+
+    fn keys_on(&self, node: usize) -> Vec<String> {
+        keys(&self.cluster.nodes[node])
+    }
+}
+
+fn three(limits: [u32; 3]) -> [Policy; 3] {
+    let [a, b, c] = limits;
+    [daily("a", a), daily("b", b), daily("c", c)]
+}
+
+#[tokio::test]
+async fn f30_all_are_charged_if_all_allow_it() {
+    let scene = Scene::new();
+    let limiter = scene.limiter(three([5, 5, 5]));
+    let told = scene.check(&limiter, 2).await;
+    assert!(told.is_allowed());
+    assert_eq!(used(&told), [2, 2, 2]);
+    assert_eq!([0, 1, 2].map(|node| scene.keys_on(node).len()), [1, 1, 1]);
+    assert_eq!(scene.used(&limiter).await, [2, 2, 2]);
+}
+
+#[tokio::test]
+async fn f30_whichever_denies_none_is_charged() {
+    let scene = Scene::new();
+    for denying in 0..3 {
+        let mut limits = [5; 3];
+        limits[denying] = 1;
+        let limiter = scene.limiter(three(limits));
+        let told = scene.check(&limiter, 2).await;
+        assert!(!told.is_allowed());
+        assert_eq!(used(&told), [0, 0, 0], "told when {denying} denied");
+        assert_eq!([0, 1, 2].map(|node| scene.keys_on(node).len()), [0; 3]);
+        let names: Vec<&str> = told.policies().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
+}
+
+#[tokio::test]
+async fn f30_what_is_given_back_leaves_each_algorithm_as_it_was() {
+    let scene = Scene::new();
+    let clock = ManualClock::new();
+    clock.set_micros(Micros::new(1_704_067_200_123_457));
+    let store = scene.store.clone().clock(clock.clone());
+    for policy in every(5, MINUTE) {
+        let algorithm = *policy.algorithm();
+        let limiter = limiter(&store, [Policy::new("a", algorithm), daily("b", 1)]);
+        let alone = |cost| limiter.check_with([("a", scene.keys[0], cost)]).unwrap();
+        assert!(alone(2).await.unwrap().is_allowed());
+        clock.advance(MINUTE / 7);
+        let before = alone(0).await.unwrap();
+        let denied = scene.check_two(&limiter).await;
+        assert!(!denied.is_allowed());
+        let after = alone(0).await.unwrap();
+        assert_eq!(format!("{after:?}"), format!("{before:?}"), "{algorithm}");
+        limiter.reset(scene.keys[0]).await.unwrap();
+    }
+}
+
+impl Scene {
+    /// The second denies it.
+    async fn check_two(&self, limiter: &Limiter<RedisLedger>) -> Decision {
+        let asked = [("a", self.keys[0], 2), ("b", self.keys[1], 2)];
+        limiter.check_with(asked).unwrap().await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn f30_a_soft_one_that_was_left_out_is_given_nothing_back() {
+    let scene = Scene::new();
+    let limiter = scene.limiter([daily("a", 1).soft(), daily("b", 5), daily("c", 1)]);
+    let first = limiter.check_with([("a", scene.keys[0], 1)]).unwrap();
+    assert!(first.await.unwrap().is_allowed());
+    let told = scene.check(&limiter, 2).await;
+    assert!(!told.is_allowed());
+    assert_eq!(used(&told), [1, 0, 0]);
+    assert_eq!(scene.used(&limiter).await, [1, 0, 0]);
+    // Without a refusal it is left out, and the others are charged.
+    let told = scene.check(&limiter, 1).await;
+    assert!(told.is_allowed());
+    assert_eq!(used(&told), [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn f30_an_error_of_a_later_one_gives_back_what_was_taken() {
+    let scene = Scene::new();
+    let limiter = scene.limiter(three([5, 5, 5]));
+    let damaged = scene.store.store_key(&daily("c", 5), scene.keys[2]);
+    scene.cluster.nodes[2].ask(&["SET", &damaged, "nonsense"]);
+    let asked = ["a", "b", "c"].into_iter().zip(&scene.keys);
+    let asked = asked.map(|(name, key)| (name, *key, 1));
+    let error = limiter.check_with(asked).unwrap().await.unwrap_err();
+    assert_eq!(
+        error.kind(),
+        StoreErrorKind::Misconfigured,
+        "{}",
+        story(&error)
+    );
+    assert_eq!([0, 1].map(|node| scene.keys_on(node).len()), [0; 2]);
+}
+
+/// What cannot be given back on one node is no reason to keep what another one took.
+#[tokio::test]
+async fn f30_each_node_is_given_back_to_whatever_the_others_say() {
+    let scene = Scene::new();
+    let policies = three([5, 5, 5]);
+    let ledger = scene.store.open(&policies).unwrap();
+    let charges: Vec<Charge> = scene
+        .keys
+        .iter()
+        .enumerate()
+        .map(|(policy, key)| Charge::new(policy, key.into_key(), 1))
+        .collect();
+    assert!(ledger.charge(&charges).wait().await.unwrap().is_allowed());
+    let damaged = scene.store.store_key(&policies[0], scene.keys[0]);
+    scene.cluster.nodes[0].ask(&["SET", &damaged, "nonsense"]);
+    let error = ledger.refund(&charges).wait().await.unwrap_err();
+    assert_eq!(
+        error.kind(),
+        StoreErrorKind::Misconfigured,
+        "{}",
+        story(&error)
+    );
+    assert_eq!([1, 2].map(|node| scene.keys_on(node).len()), [0; 2]);
+}
+
+#[tokio::test]
+async fn f30_a_future_that_is_dropped_still_gives_back() {
+    let scene = Scene::new();
+    let limiter = scene.limiter(three([5, 5, 1]));
+    assert!(
+        limiter
+            .check_with([("c", scene.keys[2], 1)])
+            .unwrap()
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+    let last: &Server = &scene.cluster.nodes[2];
+    last.ask(&["CLIENT", "PAUSE", "20000", "WRITE"]);
+    let asked = ["a", "b", "c"].into_iter().zip(scene.keys.clone());
+    let asked = asked.map(|(name, key)| (name, key, 1));
+    let question = tokio::spawn(limiter.check_with(asked).unwrap());
+    let charged = || [0, 1].map(|node| scene.keys_on(node).len());
+    until("what the first two took", || charged() == [1, 1]).await;
+    question.abort();
+    assert!(question.await.unwrap_err().is_cancelled());
+    last.ask(&["CLIENT", "UNPAUSE"]);
+    until("what they are given back", || charged() == [0, 0]).await;
+}
+
+#[tokio::test]
+async fn f35_a_peek_tells_of_all_what_a_decision_would_and_changes_none() {
+    let scene = Scene::new();
+    let policies = three([5, 5, 1]);
+    let ledger = scene.store.open(&policies).unwrap();
+    let charges = |cost| -> Vec<Charge> {
+        let keys = scene.keys.iter().enumerate();
+        keys.map(|(policy, key)| Charge::new(policy, key.into_key(), cost))
+            .collect()
+    };
+    for cost in [1, 2] {
+        let peeked = ledger.peek(&charges(cost)).wait().await.unwrap();
+        assert_eq!([0, 1, 2].map(|node| scene.keys_on(node).len()), [0; 3]);
+        let told = ledger.charge(&charges(cost)).wait().await.unwrap();
+        assert_eq!(peeked.is_allowed(), told.is_allowed());
+        let numbers = |outcomes: &tower_ratelimit::decision::Outcomes| -> Vec<_> {
+            outcomes
+                .iter()
+                .map(|(_, told)| (told.is_allowed(), told.remaining()))
+                .collect()
+        };
+        assert_eq!(numbers(&peeked), numbers(&told), "at cost {cost}");
+        ledger.reset(&charges(0)).wait().await.unwrap();
+    }
+}

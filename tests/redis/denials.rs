@@ -1,0 +1,230 @@
+//! F62: whoever was denied and cannot pass yet is told so without a question to the server.
+
+use std::time::{Duration, Instant};
+
+use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::{
+    AnchoredWindow, Gcra, Limiter, Policy, Quota, RedisStore, SlidingLog, TokenBucket,
+};
+
+use crate::scene::{
+    MINUTE, PATIENCE, calls, daily, key_on_each, limiter, over, patient, scripts_run, used,
+};
+use crate::support::redis::{Cluster, Server};
+
+/// Longer than any test takes.
+fn remembering() -> RedisStoreBuilder {
+    patient().remember_denials_for(PATIENCE * 3)
+}
+
+fn open(builder: RedisStoreBuilder, server: &Server) -> RedisStore {
+    builder.open(&server.url()).unwrap()
+}
+
+async fn exhaust(limiter: &Limiter<RedisLedger>, key: &str) {
+    while limiter.check(key, 1).await.unwrap().is_allowed() {}
+}
+
+#[tokio::test]
+async fn f62_a_flood_against_a_denied_key_does_not_reach_the_server() {
+    let server = Server::start(&[]);
+    let store = open(remembering(), &server);
+    let limiter = limiter(&store, [daily("a", 5), daily("b", 3).soft()]);
+    exhaust(&limiter, "ann").await;
+    let before = scripts_run(&server);
+    let commands = |server: &Server| -> u64 {
+        let info: String = crate::scene::ask(server, &["INFO", "stats"]);
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("total_commands_processed:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let heard = commands(&server);
+    let mut told = limiter
+        .check("ann", 1)
+        .await
+        .unwrap()
+        .retry_after()
+        .unwrap();
+    for _ in 0..20_000 {
+        let denied = limiter.check("ann", 1).await.unwrap();
+        let retry = denied.retry_after().unwrap();
+        assert!(retry <= told && used(&denied) == [5, 3]);
+        told = retry;
+    }
+    assert_eq!(scripts_run(&server), before);
+    // To ask for the number is a command or two, on a connection of its own.
+    assert!(commands(&server) - heard < 10);
+}
+
+#[tokio::test]
+async fn f62_a_denial_says_nothing_of_other_costs_keys_and_policies() {
+    let server = Server::start(&[]);
+    let store = open(remembering(), &server);
+    let bucket = Policy::new("a", TokenBucket::per_day(10));
+    let limiter = limiter(&store, [bucket, daily("b", 100)]);
+    assert!(limiter.check("ann", 7).await.unwrap().is_allowed());
+    for _ in 0..3 {
+        assert!(!limiter.check("ann", 4).await.unwrap().is_allowed());
+    }
+    assert!(limiter.check("bob", 4).await.unwrap().is_allowed());
+    assert!(limiter.check("ann", 2).await.unwrap().is_allowed());
+    let asked = |name| limiter.check_with([(name, "ann", 4)]).unwrap();
+    assert!(!asked("a").await.unwrap().is_allowed());
+    assert!(asked("b").await.unwrap().is_allowed());
+    assert!(!limiter.check("ann", 4).await.unwrap().is_allowed());
+    assert!(limiter.check("ann", 0).await.unwrap().is_allowed());
+}
+
+/// Of each verb that changes a key, whether the server is asked after it about one who was denied.
+#[tokio::test]
+async fn f62_whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
+    let server = Server::start(&[]);
+    let store = open(remembering(), &server);
+    let policies = || [daily("a", 5)];
+    let one = limiter(&store, policies());
+    // Of the same store, such as an operator's beside the layer's.
+    let other = limiter(&store.clone(), policies());
+    let gone = async |key: &str| {
+        let before = scripts_run(&server);
+        let denied = one.check(key, 1).await.unwrap();
+        assert_ne!(
+            scripts_run(&server),
+            before,
+            "{key}: the server was not asked"
+        );
+        denied.is_allowed()
+    };
+    for (limiter, node) in [(&one, "one"), (&other, "other")] {
+        let key = |verb: &str| format!("{verb}-{node}");
+        for verb in ["refund", "reset", "settle", "unblock"] {
+            exhaust(&one, &key(verb)).await;
+            let before = scripts_run(&server);
+            assert!(!one.check(&key(verb), 1).await.unwrap().is_allowed());
+            assert_eq!(scripts_run(&server), before);
+        }
+        limiter.refund(&key("refund"), 1).await.unwrap();
+        assert!(gone(&key("refund")).await);
+        limiter.reset(&key("reset")).await.unwrap();
+        assert!(gone(&key("reset")).await);
+        limiter.settle(&key("settle"), 1).await.unwrap();
+        assert!(!gone(&key("settle")).await);
+        limiter.unblock(&key("unblock")).await.unwrap();
+        assert!(!gone(&key("unblock")).await);
+
+        limiter.block(&key("blocked"), MINUTE).await.unwrap();
+        assert!(!one.check(&key("blocked"), 1).await.unwrap().is_allowed());
+        limiter.unblock(&key("blocked")).await.unwrap();
+        assert!(gone(&key("blocked")).await);
+    }
+}
+
+/// The bound is that of the setting, counted from when the other one was done.
+#[tokio::test]
+async fn f62_what_another_node_gives_back_goes_unnoticed_for_no_longer_than_was_set() {
+    let longest = Duration::from_millis(150);
+    let server = Server::start(&[]);
+    let near = limiter(
+        &open(patient().remember_denials_for(longest), &server),
+        [daily("a", 5)],
+    );
+    let far = limiter(&open(remembering(), &server), [daily("a", 5)]);
+    exhaust(&near, "ann").await;
+    far.reset("ann").await.unwrap();
+    let given_back = Instant::now();
+    let mut unnoticed = 0;
+    loop {
+        let asked = Instant::now();
+        if near.check("ann", 1).await.unwrap().is_allowed() {
+            break;
+        }
+        unnoticed += 1;
+        assert!(asked < given_back + longest, "{:?}", asked - given_back);
+    }
+    assert!(unnoticed > 0, "nothing was remembered");
+}
+
+/// Whoever asks without a pause passes as soon as there is room, and is never told a wait that is too
+/// short.
+#[tokio::test]
+async fn f62_nobody_is_denied_for_longer_than_the_limit_says() {
+    let period = Duration::from_millis(300);
+    // The clock that measures here and the server's may differ by so much.
+    let slack = Duration::from_millis(5);
+    let quota = Quota::new(1, period).unwrap();
+    let server = Server::start(&[]);
+    for policy in [
+        Policy::new("a", AnchoredWindow::of(quota)),
+        Policy::new("b", SlidingLog::of(quota).unwrap()),
+        Policy::new("c", Gcra::of(quota)),
+    ] {
+        let name = policy.name().to_owned();
+        let limiter = limiter(&open(remembering(), &server), [policy]);
+        let not_before = Instant::now() + period;
+        assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+        let no_later = Instant::now() + period;
+        let mut denials = 0_u64;
+        loop {
+            let asked = Instant::now();
+            let told = limiter.check("ann", 1).await.unwrap();
+            let answered = Instant::now();
+            if told.is_allowed() {
+                assert!(answered + slack >= not_before, "{name}: too soon");
+                break;
+            }
+            denials += 1;
+            assert!(asked <= no_later + slack, "{name}: denied for too long");
+            let passes = answered + told.retry_after().unwrap();
+            assert!(
+                passes + slack >= not_before,
+                "{name}: told too short a wait"
+            );
+        }
+        assert!(denials > 0);
+        let asked = calls(&server, "evalsha");
+        assert!(
+            asked < denials || denials < 10,
+            "{name}: {asked} of {denials} asked"
+        );
+    }
+}
+
+#[tokio::test]
+async fn f62_with_a_length_of_zero_the_server_is_asked_each_time() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&open(patient(), &server), [daily("a", 5)]);
+    exhaust(&limiter, "ann").await;
+    let (before, _) = scripts_run(&server);
+    for _ in 0..10 {
+        assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
+    }
+    assert_eq!(scripts_run(&server).0, before + 10);
+}
+
+/// In a cluster, what the first key was charged is given back each time that the second denies.
+#[tokio::test]
+async fn f62_a_flood_of_denials_by_the_second_of_two_nodes_reaches_neither() {
+    let cluster = Cluster::start();
+    let store = over(remembering(), &cluster);
+    let keys = key_on_each(&cluster, &store, &daily("a", 5));
+    let limiter = limiter(&store, [daily("a", 5), daily("b", 1)]);
+    let check = || {
+        limiter
+            .check_with([("a", keys[0], 1), ("b", keys[1], 1)])
+            .unwrap()
+    };
+    assert!(check().await.unwrap().is_allowed());
+    assert!(!check().await.unwrap().is_allowed());
+    let run = || -> Vec<(u64, u64)> { cluster.nodes.iter().map(scripts_run).collect() };
+    let before = run();
+    for _ in 0..100 {
+        let denied = check().await.unwrap();
+        assert_eq!(used(&denied), [1, 1]);
+    }
+    assert_eq!(run(), before);
+    // What is given back to the key that denies is noticed.
+    let asked = limiter.check_with([("a", keys[1], 0)]).unwrap();
+    assert!(asked.await.unwrap().is_allowed());
+    limiter.reset(keys[1]).await.unwrap();
+    assert!(check().await.unwrap().is_allowed());
+}

@@ -1,0 +1,211 @@
+//! F01–F08: a state dies when it is as good as new, by the server's clock, and never later.
+
+use std::cell::Cell;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::{Limiter, Policy, RedisStore};
+
+use crate::scene::{MINUTE, ask, daily, every, keys, limiter, store, until};
+use crate::support::redis::Server;
+
+/// One key under one policy, on the server's time.
+struct Scene<'a> {
+    server: &'a Server,
+    name: String,
+    limiter: Limiter<RedisLedger>,
+    /// The state's key in Redis.
+    key: String,
+    /// Whatever was done last was done after this.
+    looked: Cell<u128>,
+}
+
+impl<'a> Scene<'a> {
+    fn new(server: &'a Server, store: &RedisStore, policy: Policy) -> Self {
+        Self {
+            server,
+            name: format!("{}: {}", policy.name(), policy.algorithm()),
+            key: store.store_key(&policy, "ann"),
+            limiter: limiter(store, [policy]),
+            looked: Cell::new(now()),
+        }
+    }
+
+    /// In milliseconds, as Redis tells it.
+    fn ttl(&self) -> i64 {
+        ask(self.server, &["PTTL", &self.key])
+    }
+
+    /// The key dies in the millisecond in which it is as good as new, or in the one after.
+    async fn dies_when_new(&self, after: &str) {
+        let told = self.limiter.peek("ann", 0).await.unwrap();
+        let (_, outcome) = told.binding().unwrap();
+        let new_at = micros(told.at().unwrap()) + outcome.reset_after().as_micros();
+        let before = now();
+        let ttl = self.ttl();
+        let after_all = now();
+        let about = format!("{}, after {after}: {ttl} ms, {outcome:?}", self.name);
+        assert_ne!(ttl, -1, "{about}: it never dies");
+        // Redis counts the milliseconds from the one that has begun.
+        let left = u128::try_from(ttl).unwrap_or(0);
+        assert!(
+            after_all / 1000 + left >= new_at / 1000,
+            "{about}: too soon"
+        );
+        // Its clock may have gone on while it was at it.
+        let took = (before - self.looked.replace(after_all)).div_ceil(1000);
+        if left > 0 {
+            assert!(
+                before / 1000 + left <= new_at.div_ceil(1000) + took,
+                "{about}: too late"
+            );
+        }
+    }
+
+    async fn denied(&self) {
+        let mut told = self.limiter.check("ann", 1).await.unwrap();
+        while told.is_allowed() {
+            told = self.limiter.check("ann", 1).await.unwrap();
+        }
+    }
+}
+
+fn now() -> u128 {
+    micros(SystemTime::now())
+}
+
+fn micros(time: SystemTime) -> u128 {
+    time.duration_since(UNIX_EPOCH).unwrap().as_micros()
+}
+
+/// Odd ones too, of which no part is whole milliseconds.
+fn all() -> impl Iterator<Item = Policy> {
+    let periods = [1_000, 7_010, 250_000, 61_000_010].map(Duration::from_micros);
+    periods.into_iter().flat_map(|period| every(5, period))
+}
+
+#[tokio::test]
+async fn f02_f03_f04_f05_f06_every_verb_leaves_a_ttl_that_ends_with_the_state() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    for policy in all() {
+        let scene = Scene::new(&server, &store, policy);
+        let limiter = &scene.limiter;
+        let _ = limiter.check("ann", 1).await.unwrap();
+        scene.dies_when_new("a charge").await;
+        let _ = limiter.check("ann", 2).await.unwrap();
+        scene.dies_when_new("another one").await;
+        let _ = limiter.check("ann", 100).await.unwrap();
+        scene.dies_when_new("a denial").await;
+        limiter.refund("ann", 1).await.unwrap();
+        scene.dies_when_new("a refund").await;
+        limiter.settle("ann", 7).await.unwrap();
+        scene.dies_when_new("a settlement").await;
+        limiter
+            .block("ann", Duration::from_millis(33))
+            .await
+            .unwrap();
+        scene.dies_when_new("a block").await;
+        limiter.block("ann", MINUTE * 2).await.unwrap();
+        scene.dies_when_new("a longer block").await;
+        limiter.settle("ann", 1).await.unwrap();
+        scene
+            .dies_when_new("a settlement of one who is blocked")
+            .await;
+        limiter.unblock("ann").await.unwrap();
+        scene.dies_when_new("the block's end").await;
+        limiter.refund("ann", 100).await.unwrap();
+        scene.dies_when_new("a refund of all").await;
+        limiter.refund("ann", 1).await.unwrap();
+        assert_eq!(scene.ttl(), -2, "{}", scene.name);
+        limiter.settle("ann", 3).await.unwrap();
+        limiter.reset("ann").await.unwrap();
+        assert_eq!(scene.ttl(), -2, "{}", scene.name);
+    }
+    assert!(keys(&server).is_empty());
+}
+
+/// An operator's `PERSIST`, or a version that forgot it.
+#[tokio::test]
+async fn f02_a_state_that_never_dies_is_repaired_by_an_admission_and_by_a_denial() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    for policy in every(5, MINUTE) {
+        let scene = Scene::new(&server, &store, policy);
+        let persist = || {
+            let done: u64 = ask(&server, &["PERSIST", &scene.key]);
+            assert_eq!((done, scene.ttl()), (1, -1), "{}", scene.name);
+        };
+        let _ = scene.limiter.check("ann", 1).await.unwrap();
+        persist();
+        let _ = scene.limiter.check("ann", 1).await.unwrap();
+        scene.dies_when_new("an admission that repairs").await;
+        scene.denied().await;
+        persist();
+        assert!(!scene.limiter.check("ann", 5).await.unwrap().is_allowed());
+        scene.dies_when_new("a denial that repairs").await;
+        scene.limiter.block("ann", MINUTE * 3).await.unwrap();
+        persist();
+        assert!(!scene.limiter.check("ann", 1).await.unwrap().is_allowed());
+        scene.dies_when_new("a denial of one who is blocked").await;
+    }
+}
+
+#[tokio::test]
+async fn f25_f35_neither_a_peek_nor_a_denial_changes_when_a_state_dies() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    for policy in every(5, MINUTE) {
+        let scene = Scene::new(&server, &store, policy);
+        scene.denied().await;
+        let dies_at = || -> i64 { ask(&server, &["PEXPIRETIME", &scene.key]) };
+        let before = dies_at();
+        for _ in 0..20 {
+            assert!(!scene.limiter.check("ann", 5).await.unwrap().is_allowed());
+            let _ = scene.limiter.peek("ann", 1).await.unwrap();
+            let _ = scene.limiter.check("ann", 0).await.unwrap();
+        }
+        assert_eq!(dies_at(), before, "{}", scene.name);
+    }
+}
+
+#[tokio::test]
+async fn f28_what_costs_nothing_or_changes_nothing_leaves_no_key() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&store(&server), every(5, MINUTE).into_iter().take(9));
+    assert!(limiter.check("ann", 0).await.unwrap().is_allowed());
+    assert!(limiter.peek("ann", 1).await.unwrap().is_allowed());
+    assert!(!limiter.check("ann", 6).await.unwrap().is_allowed());
+    limiter.refund("ann", 1).await.unwrap();
+    limiter.settle("ann", 0).await.unwrap();
+    limiter.unblock("ann").await.unwrap();
+    limiter.reset("ann").await.unwrap();
+    limiter.block("ann", Duration::ZERO).await.unwrap();
+    assert!(keys(&server).is_empty(), "{:?}", keys(&server));
+    limiter.block("ann", MINUTE).await.unwrap();
+    assert_eq!(keys(&server).len(), 9);
+    limiter.unblock("ann").await.unwrap();
+    assert!(keys(&server).is_empty(), "{:?}", keys(&server));
+}
+
+#[tokio::test]
+async fn f08_when_all_have_gone_nothing_is_left() {
+    let server = Server::start(&[]);
+    let short = limiter(&store(&server), every(5, Duration::from_millis(20)));
+    for key in 0..50_u32 {
+        let _ = short.check(key, 1).await.unwrap();
+        short.settle(key, 3).await.unwrap();
+    }
+    until("an empty server", || ask::<u64>(&server, &["DBSIZE"]) == 0).await;
+}
+
+/// Nothing that lasts for a day could be seen to die here.
+#[tokio::test]
+async fn a_state_that_lasts_has_the_ttl_of_its_reset() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let scene = Scene::new(&server, &store, daily("a", 5));
+    let _ = scene.limiter.check("ann", 1).await.unwrap();
+    scene.dies_when_new("a charge").await;
+    assert!(scene.ttl() > 86_000_000);
+}

@@ -1,0 +1,228 @@
+//! What stands in Redis under which key, and what never does.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use http::Request;
+use tower::{ServiceExt, service_fn};
+use tower_ratelimit::key::{self, IntoKey, Key, Secret};
+use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, RedisStore, TokenBucket};
+
+use crate::scene::{MINUTE, ask, cluster_store, daily, every, keys, limiter, patient, store, used};
+use crate::stand_in::{Answer, StandIn};
+use crate::support::redis::{Cluster, Server};
+
+/// What a client might send.
+fn hostile() -> Vec<Key> {
+    let texts = [
+        "",
+        "ann",
+        "{",
+        "}",
+        "{}",
+        "}{",
+        "{ann}",
+        "{}ann",
+        "a{b}c{d}",
+        "a\r\nFLUSHALL\r\n",
+        "\0",
+        "a\0b",
+        "é",
+        "日本語",
+        "*",
+        "?",
+        "[a-z]",
+        " ",
+        ":",
+        "a:b",
+        "ratelimit:1:{t:ann}:a",
+        "\u{feff}",
+        "$6\r\n",
+        "nobody",
+        "EVAL",
+        "-1",
+        "1",
+    ];
+    let mut keys: Vec<Key> = texts.iter().map(|text| text.into_key()).collect();
+    keys.extend(texts.iter().map(|text| text.as_bytes().into_key()));
+    keys.extend([
+        Key::NOBODY,
+        Key::EVERYBODY,
+        "x".repeat(10_000_000).into_key(),
+        "{".repeat(1_000).into_key(),
+        [0xff, 0xfe, 0].into_key(),
+        1_u8.into_key(),
+        (-1_i8).into_key(),
+        u128::MAX.into_key(),
+        "203.0.113.7".parse::<IpAddr>().unwrap().into_key(),
+        "2001:db8::1".parse::<IpAddr>().unwrap().into_key(),
+        ("a", "b:c").into_key(),
+        ("a:b", "c").into_key(),
+        ("a,t:b", "c").into_key(),
+        ("a", "b,t:c").into_key(),
+        (("a", "b"), "c").into_key(),
+        ("a", ("b", "c")).into_key(),
+        ("", "ab").into_key(),
+        ("ab", "").into_key(),
+        Secret::new([7; 16]).unwrap().hash("ann"),
+    ]);
+    keys
+}
+
+#[tokio::test]
+async fn f40_f55_f56_f57_every_key_has_a_state_of_its_own_under_a_short_plain_name() {
+    let server = Server::start(&[]);
+    let (store, policy) = (store(&server), daily("a", 1_000));
+    let limiter = limiter(&store, [policy.clone()]);
+    let hostile = hostile();
+    for (number, key) in (1..).zip(&hostile) {
+        assert!(limiter.check(*key, number).await.unwrap().is_allowed());
+    }
+    for (number, key) in (1..).zip(&hostile) {
+        let told = limiter.peek(*key, 0).await.unwrap();
+        assert_eq!(used(&told), [number], "{:?}", key.name().as_str());
+    }
+    let names = keys(&server);
+    assert_eq!(names.len(), hostile.len());
+    for name in &names {
+        assert!(
+            name.len() < 200 && name.bytes().all(|byte| byte.is_ascii_graphic()),
+            "{name}"
+        );
+        let braces: String = name.matches(['{', '}']).collect();
+        assert_eq!(braces, "{}", "{name}");
+    }
+    let told: HashSet<String> = hostile
+        .iter()
+        .map(|key| store.store_key(&policy, *key))
+        .collect();
+    assert_eq!(told, names.into_iter().collect());
+}
+
+#[tokio::test]
+async fn f40_all_states_of_one_key_are_in_one_slot_and_decided_on_in_one_call() {
+    let cluster = Cluster::start();
+    let store = cluster_store(&cluster);
+    let policies: Vec<Policy> = every(5, MINUTE);
+    let limiter = limiter(&store, policies.clone());
+    let mut slots = HashSet::new();
+    for key in hostile() {
+        let before: u64 = cluster
+            .nodes
+            .iter()
+            .map(|node| crate::scene::calls(node, "evalsha"))
+            .sum();
+        assert!(limiter.check(key, 1).await.unwrap().is_allowed());
+        let after: u64 = cluster
+            .nodes
+            .iter()
+            .map(|node| crate::scene::calls(node, "evalsha"))
+            .sum();
+        assert_eq!(after, before + 1);
+        let of_key: HashSet<u64> = policies
+            .iter()
+            .map(|policy| store.store_key(policy, key))
+            .map(|name| ask(&cluster.nodes[0], &["CLUSTER", "KEYSLOT", &name]))
+            .collect();
+        assert_eq!(of_key.len(), 1);
+        slots.extend(of_key);
+    }
+    assert!(slots.len() > 20);
+}
+
+#[tokio::test]
+async fn a_key_is_where_the_store_says_under_every_algorithm() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    for policy in every(5, MINUTE) {
+        let limiter = limiter(&store, [policy.clone()]);
+        assert!(limiter.check(("ann", 7_u8), 1).await.unwrap().is_allowed());
+        assert_eq!(keys(&server), [store.store_key(&policy, ("ann", 7_u8))]);
+        limiter.reset(("ann", 7_u8)).await.unwrap();
+    }
+}
+
+/// Nodes of several versions share a server, so this stays as it is.
+#[test]
+fn f48_the_layout_is_versioned_and_tells_what_a_state_means_nothing_without() {
+    let store = RedisStore::builder().prefix("shop:eu");
+    let store = store.open("redis://127.0.0.1:1/").unwrap();
+    let policy = Policy::new("daily", FixedWindow::per_day(100));
+    assert_eq!(
+        store.store_key(&policy, "ann smith"),
+        "shop:eu:1:{t:ann%20smith}:daily:fixed-window/day"
+    );
+    let policy = Policy::new("burst", TokenBucket::per_second(5));
+    let store = RedisStore::new("redis://127.0.0.1:1/").unwrap();
+    assert_eq!(
+        store.store_key(&policy, 42_u8),
+        "ratelimit:1:{n:42}:burst:token-bucket/second"
+    );
+}
+
+#[tokio::test]
+async fn services_with_prefixes_of_their_own_share_a_server_and_no_state() {
+    let server = Server::start(&[]);
+    for (prefix, cost) in [("a", 1), ("a:1", 2), ("b", 3)] {
+        let store = patient().prefix(prefix).open(&server.url()).unwrap();
+        let limiter = limiter(&store, [daily("a", 5)]);
+        assert_eq!(used(&limiter.check("ann", cost).await.unwrap()), [cost]);
+    }
+    assert_eq!(keys(&server).len(), 3);
+}
+
+/// What the policy is called, and what its states say something only under, is not what a client chooses.
+#[tokio::test]
+async fn a_policy_that_counts_otherwise_begins_anew_and_one_of_another_limit_goes_on() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let check = async |policy: Policy| {
+        let told = limiter(&store, [policy]).check("ann", 2).await.unwrap();
+        used(&told)
+    };
+    assert_eq!(check(daily("a", 5)).await, [2]);
+    assert_eq!(check(daily("a", 50)).await, [4]);
+    assert_eq!(check(daily("b", 50)).await, [2]);
+    assert_eq!(check(Policy::new("a", TokenBucket::per_day(50))).await, [2]);
+}
+
+#[tokio::test]
+async fn f56_a_token_is_neither_in_redis_nor_on_the_way_there() {
+    const TOKEN: &str = "s3kr3t-t0k3n-of-ann";
+    let secret = Secret::new("correct horse battery staple").unwrap();
+    let layer = |store: RedisStore| {
+        let token = Policy::new("token", TokenBucket::per_second(5));
+        let raw = Policy::new("hash", TokenBucket::per_second(5));
+        let secret = secret.clone();
+        let hashed = key::from_fn(move |_: &key::Head<'_>| secret.hash(TOKEN));
+        RateLimitLayer::builder()
+            .policy(token.key(key::bearer_token()))
+            .policy(raw.key(hashed))
+            .store(store)
+            .build()
+            .unwrap()
+    };
+    let send = async |store: RedisStore| {
+        let service = tower::ServiceBuilder::new()
+            .layer(layer(store))
+            .service(service_fn(async |_: Request<String>| {
+                Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+            }));
+        let request = Request::get("/").header("authorization", format!("Bearer {TOKEN}"));
+        let _ = service.oneshot(request.body(String::new()).unwrap()).await;
+    };
+    let server = Server::start(&[]);
+    send(store(&server)).await;
+    let names = keys(&server);
+    assert_eq!(names.len(), 2, "{names:?}");
+    let all = format!("{names:?}");
+    assert!(all.contains("{s:") && !all.contains("s3kr3t"), "{all}");
+
+    let heard = StandIn::start(|_| Answer::Break(""));
+    send(patient().open(&heard.url()).unwrap()).await;
+    let scripts = format!("{:?}", heard.scripts());
+    assert!(
+        scripts.contains("{s:") && !scripts.contains("s3kr3t"),
+        "{scripts}"
+    );
+}

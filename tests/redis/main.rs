@@ -1,0 +1,20 @@
+//! State in Redis, on real servers: each test starts its own.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agreement;
+mod apart;
+mod connecting;
+mod damage;
+mod denials;
+mod expiry;
+mod keys;
+mod nodes;
+mod permissions;
+mod scene;
+mod scripts;
+mod stand_in;
+#[cfg(feature = "redis-tls")]
+mod tls;
+mod unknown_outcome;

@@ -1,0 +1,144 @@
+//! What the tests begin with: stores, limiters, and looks at what a server has and does.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use redis::FromRedisValue;
+use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
+    Policy, Quota, RedisStore, SlidingLog, SlidingSlots, SlidingWindow, StoreError, TokenBucket,
+};
+
+use crate::support::redis::{Cluster, Server};
+
+/// So long that a test which reaches it has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// Of a store that waits, and asks the server each time.
+pub(crate) fn patient() -> RedisStoreBuilder {
+    let builder = RedisStore::builder().deadline(PATIENCE);
+    builder.remember_denials_for(Duration::ZERO)
+}
+
+pub(crate) fn store(server: &Server) -> RedisStore {
+    patient().open(&server.url()).unwrap()
+}
+
+pub(crate) fn cluster_store(cluster: &Cluster) -> RedisStore {
+    over(patient(), cluster)
+}
+
+pub(crate) fn over(builder: RedisStoreBuilder, cluster: &Cluster) -> RedisStore {
+    let urls = cluster.urls();
+    builder
+        .open_cluster(urls.iter().map(String::as_str))
+        .unwrap()
+}
+
+pub(crate) fn limiter(
+    store: &RedisStore,
+    policies: impl IntoIterator<Item = Policy>,
+) -> Limiter<RedisLedger> {
+    let limiter = Limiter::builder().policies(policies);
+    limiter.store(store.clone()).build().unwrap()
+}
+
+/// Each algorithm, by its name.
+pub(crate) fn every(limit: u32, period: Duration) -> Vec<Policy> {
+    let quota = Quota::new(limit, period).unwrap();
+    let algorithms: [Algorithm; 10] = [
+        FixedWindow::of(quota).into(),
+        AnchoredWindow::of(quota).into(),
+        SlidingLog::of(quota).unwrap().into(),
+        SlidingWindow::of(quota).into(),
+        SlidingSlots::of(quota).unwrap().into(),
+        TokenBucket::of(quota).into(),
+        TokenBucket::of(quota).by_interval().into(),
+        LeakyBucket::of(quota).into(),
+        Gcra::of(quota).into(),
+        LeakyQueue::of(quota).places(limit - 1).into(),
+    ];
+    let named = algorithms.map(|algorithm| Policy::new(algorithm.name(), algorithm));
+    named.into()
+}
+
+/// A limit that is whole again on New Year only.
+pub(crate) fn daily(name: &str, limit: u32) -> Policy {
+    Policy::new(name, AnchoredWindow::per_day(limit))
+}
+
+pub(crate) fn used(decision: &Decision) -> Vec<u32> {
+    decision.policies().map(|(_, told)| told.used()).collect()
+}
+
+pub(crate) fn ask<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
+    redis::from_redis_value(server.ask(words)).expect("the answer is of this kind")
+}
+
+/// How often a command was called, by clients and by scripts.
+pub(crate) fn calls(server: &Server, command: &str) -> u64 {
+    let info: String = ask(server, &["INFO", "commandstats"]);
+    let name = format!("cmdstat_{command}:calls=");
+    let calls = info.lines().find_map(|line| line.strip_prefix(&name));
+    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+}
+
+/// How many commands of clients a server has had, but for those of the tests.
+pub(crate) fn scripts_run(server: &Server) -> (u64, u64) {
+    (calls(server, "evalsha"), calls(server, "eval"))
+}
+
+pub(crate) fn keys(server: &Server) -> Vec<String> {
+    let mut keys: Vec<String> = ask(server, &["KEYS", "*"]);
+    keys.sort();
+    keys
+}
+
+/// The node of a cluster that has the slot of this key: the others say who has it.
+pub(crate) fn node_of<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
+    let serves = |node: &&Server| {
+        let answer = redis::cmd("EXISTS")
+            .arg(key)
+            .query::<u64>(&mut node.connection());
+        answer.is_ok()
+    };
+    let node = cluster.nodes.iter().find(serves);
+    node.expect("every slot is served")
+}
+
+/// A key for each node of the cluster whose states under this policy are there.
+pub(crate) fn key_on_each<R>(
+    cluster: &Cluster,
+    store: &RedisStore,
+    policy: &Policy<R>,
+) -> Vec<u64> {
+    let on = |node: &Server| {
+        let mut keys = 0_u64..;
+        keys.find(|key| node_of(cluster, &store.store_key(policy, *key)).port() == node.port())
+    };
+    cluster.nodes.iter().map(|node| on(node).unwrap()).collect()
+}
+
+/// All that an error and its causes say.
+pub(crate) fn story(error: &StoreError) -> String {
+    let mut story = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        story.push_str(": ");
+        story.push_str(&error.to_string());
+        cause = error.source();
+    }
+    story
+}
+
+/// Looks until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "{what}: not in time");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
