@@ -44,24 +44,21 @@ impl Answer {
 
     pub(super) fn read(value: Value, charges: &Charges) -> Result<Self, StoreError> {
         let read = || {
-            let Value::Array(values) = value else {
+            let Value::BulkString(text) = value else {
                 return None;
             };
-            let (at, values) = values.split_first()?;
-            let (told, []) = values.as_chunks::<3>() else {
-                return None;
-            };
+            let mut parts = str::from_utf8(&text).ok()?.split(';');
+            let at = Micros::new(parts.next()?.parse().ok()?);
             let mut each = SmallVec::new();
-            for (&charge, [fits, blocked, state]) in charges.iter().zip(told) {
+            for &charge in charges {
                 each.push(Told {
                     charge,
-                    fits: number(fits)? == 1,
-                    blocked: Micros::new(number(blocked)?),
-                    state: words(state)?,
+                    fits: parts.next()? == "1",
+                    blocked: Micros::new(parts.next()?.parse().ok()?),
+                    state: words(parts.next()?)?,
                 });
             }
-            let at = Micros::new(number(at)?);
-            (each.len() == charges.len()).then_some(Self { at, each })
+            parts.next().is_none().then_some(Self { at, each })
         };
         read().ok_or_else(|| nonsense("the script's answer is not what this version reads"))
     }
@@ -119,20 +116,10 @@ impl Answer {
     }
 }
 
-fn number(value: &Value) -> Option<u64> {
-    match value {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
-    }
-}
-
 /// Words in decimal, with spaces between them.
-fn words(value: &Value) -> Option<State> {
-    let Value::BulkString(text) = value else {
-        return None;
-    };
+fn words(text: &str) -> Option<State> {
     let mut words: SmallVec<[u64; 16]> = SmallVec::new();
-    for word in str::from_utf8(text).ok()?.split_ascii_whitespace() {
+    for word in text.split_ascii_whitespace() {
         words.push(word.parse().ok()?);
     }
     Some(match words.iter().all(|word| *word == 0) {
