@@ -108,8 +108,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let reply = self.charge(&charges);
         let names = Arc::clone(&self.policies.names);
         async move {
-            let outcomes = answered(&charges, reply.wait().await)?;
-            Ok(Decision::new(names, outcomes))
+            // Not by `wait`: each future in between would copy all numbers once more.
+            let answer = match reply {
+                Reply::Now(answer) => answer,
+                Reply::Later(answer) => answer.await,
+            };
+            Ok(Decision::new(names, answered(&charges, answer)?))
         }
     }
 

@@ -1,10 +1,11 @@
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
@@ -33,8 +34,8 @@ pub(super) struct Denials {
 /// young one is full.
 #[derive(Debug, Default)]
 struct Shard {
-    young: HashMap<u64, Denial>,
-    old: HashMap<u64, Denial>,
+    young: HashMap<u64, Denial, RandomState>,
+    old: HashMap<u64, Denial, RandomState>,
 }
 
 #[derive(Debug)]
@@ -158,9 +159,11 @@ impl Denials {
     }
 
     fn hash(&self, charges: &[Charge]) -> u64 {
-        let asked = |charge: &Charge| (charge.policy, charge.key, charge.cost, charge.is_soft);
-        let asked: SmallVec<[_; 4]> = charges.iter().map(asked).collect();
-        self.hasher.hash_one(&*asked)
+        let mut hasher = self.hasher.build_hasher();
+        for Charge { policy, key, cost, is_soft } in charges {
+            (policy, key, cost, is_soft).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
