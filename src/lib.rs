@@ -60,6 +60,10 @@
 //! | `http` | by `axum` | the layer, for any server of HTTP |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
+//! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
+//! | `redis-tls` | no | the same through TLS, by rustls; turns on `redis` |
+//! | `testing` | no | what tests of a store need, such as a Redis that is told the time |
 //!
 //! Without any, there is the [`Limiter`] with its algorithms and its store.
 
@@ -84,6 +88,10 @@ pub mod response;
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/many-nodes.md")]
+pub mod many_nodes {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}
@@ -104,6 +112,6 @@ pub use self::store::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::store::RedisStore;
 
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
