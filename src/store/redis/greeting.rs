@@ -23,8 +23,11 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
 }
 
 fn is_forbidden(error: &redis::RedisError) -> bool {
+    // Within a script it is told in words: since Redis 7.2 in the first, before in the second.
+    let told = error.to_string();
     error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
-        || error.to_string().contains("ACL failure")
+        || told.contains("ACL failure")
+        || told.contains("The user executing the script can't run this command")
 }
 
 fn check(info: &str) -> Result<(), StoreError> {
@@ -62,13 +65,32 @@ mod tests {
             ("redis_version:8.8.0\r\n", true),
             ("redis_version:6.0.16\r\n", false),
             ("redis_version:5.0.14\r\n", false),
-            ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0\r\n", true),
+            (
+                "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0\r\n",
+                true,
+            ),
             ("redis_version:7.2.4\r\nvalkey_version:7.0.0\r\n", false),
             ("redis_version:unstable\r\n", true),
             ("", true),
         ] {
             assert_eq!(check(info).is_ok(), is_taken, "{info}");
         }
+    }
+
+    /// As Redis 6.2 and 7.0, and 7.2 and Valkey, put it.
+    #[test]
+    fn whoever_may_not_ask_for_the_version_is_known_by_the_answer() {
+        let error = |told: &str| {
+            let kind = ErrorKind::Server(ServerErrorKind::ResponseError);
+            redis::RedisError::from((kind, "An error was signalled by the server", told.to_owned()))
+        };
+        for told in [
+            "The user executing the script can't run this command or subcommand script: 46dfc6",
+            "ACL failure in script: User limiter has no permissions to run the 'info' command",
+        ] {
+            assert!(is_forbidden(&error(told)), "{told}");
+        }
+        assert!(!is_forbidden(&error("unknown command 'EVAL'")));
     }
 
     #[test]
