@@ -10,6 +10,8 @@
 //! REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis --example algorithms
 //! ```
 //!
+//! A request that the server does not answer within `DEADLINE_MS` (default 100) is refused with 503.
+//!
 //! `/leaky-queue` holds requests until their turn: one in each `WINDOW_MS / LIMIT`, and `LIMIT - 1`
 //! may wait; `delay_us` tells how long it was to be.
 
@@ -100,10 +102,13 @@ impl State {
 
     #[cfg(feature = "redis")]
     async fn in_redis(url: &str) -> Result<Self, Box<dyn Error>> {
-        let store = tower_ratelimit::RedisStore::connect(url).await;
-        let store = store.map_err(|error| {
+        let deadline = Duration::from_millis(setting("DEADLINE_MS", 100)?);
+        let store = tower_ratelimit::RedisStore::builder().deadline(deadline);
+        let store = store.connect(url).await.map_err(|error| {
             // What went wrong is behind what it means. The address may have a password in it.
-            let cause = error.source().map_or_else(String::new, |cause| format!(" ({cause})"));
+            let cause = error
+                .source()
+                .map_or_else(String::new, |cause| format!(" ({cause})"));
             format!("REDIS_URL cannot be used: {error}{cause}")
         })?;
         Ok(Self::InRedis(store))

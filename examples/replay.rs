@@ -37,8 +37,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue,
-    Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
+    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
+    ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
     SlidingWindow, StoreError, TokenBucket,
 };
 
@@ -126,7 +126,10 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("replay: {error}");
+            let cause = error
+                .source()
+                .map_or_else(String::new, |cause| format!(" ({cause})"));
+            eprintln!("replay: {error}{cause}");
             ExitCode::FAILURE
         }
     }
@@ -145,7 +148,7 @@ async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut replays = Vec::new();
     for algorithm in [options.algorithm()?].iter().chain(&options.versus) {
         // A name of its own: limits that differ in numbers alone would share their state in Redis.
-        let policy = Policy::new(format!("replay {}", replays.len()), *algorithm);
+        let policy = Policy::new(format!("replay-{}", replays.len()), *algorithm);
         replays.push(Replay::new(*algorithm, state.limiter(policy)?));
     }
 
@@ -327,7 +330,10 @@ impl State {
 
     #[cfg(not(all(feature = "redis", feature = "testing")))]
     fn in_redis(_: &str, _: &ManualClock) -> Result<Self, Box<dyn Error>> {
-        Err("REDIS_URL is set: run this with `--features redis,testing`, or without REDIS_URL".into())
+        Err(
+            "REDIS_URL is set: run this with `--features redis,testing`, or without REDIS_URL"
+                .into(),
+        )
     }
 
     fn limiter(&self, policy: Policy) -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {

@@ -101,7 +101,8 @@ impl Plan {
             };
         }
         // As criterion has it.
-        let seconds = given("--measurement-time").and_then(|at| arguments.get(at + 1)?.parse().ok());
+        let seconds =
+            given("--measurement-time").and_then(|at| arguments.get(at + 1)?.parse().ok());
         let slices = 15;
         Self {
             slices,
@@ -115,7 +116,9 @@ fn main() -> io::Result<()> {
     let plan = Plan::of_arguments();
     let server = Server::start(&[]);
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let connection = runtime.block_on(connect(&server)).expect("the server is there");
+    let connection = runtime
+        .block_on(connect(&server))
+        .expect("the server is there");
     let mut rows = rows(&server, &runtime, &connection);
     let denied = denied(&server, &runtime);
     let mut remembered = Vec::new();
@@ -169,7 +172,9 @@ async fn connect(server: &Server) -> redis::RedisResult<MultiplexedConnection> {
         .set_response_timeout(None)
         .set_connection_timeout(None);
     let client = Client::open(server.url())?;
-    client.get_multiplexed_async_connection_with_config(&config).await
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
 fn rows(server: &Server, runtime: &Runtime, connection: &MultiplexedConnection) -> Vec<Row> {
@@ -206,13 +211,22 @@ fn gcra() -> Gcra {
 fn algorithms() -> [(&'static str, Algorithm); 10] {
     [
         ("gcra", gcra().into()),
-        ("token bucket", TokenBucket::per_second(1).burst(BURST).into()),
+        (
+            "token bucket",
+            TokenBucket::per_second(1).burst(BURST).into(),
+        ),
         (
             "token bucket by interval",
             TokenBucket::per_second(1).burst(BURST).by_interval().into(),
         ),
-        ("leaky bucket", LeakyBucket::per_second(1).capacity(BURST).into()),
-        ("leaky queue", LeakyQueue::per_second(1).places(BURST).into()),
+        (
+            "leaky bucket",
+            LeakyBucket::per_second(1).capacity(BURST).into(),
+        ),
+        (
+            "leaky queue",
+            LeakyQueue::per_second(1).places(BURST).into(),
+        ),
         ("fixed window", FixedWindow::per_day(PLENTY).into()),
         ("anchored window", AnchoredWindow::per_day(PLENTY).into()),
         ("sliding window", SlidingWindow::per_day(PLENTY).into()),
@@ -247,7 +261,10 @@ fn denied(server: &Server, runtime: &Runtime) -> Limiter<RedisLedger> {
         .expect("one policy with a good name");
     for is_allowed in [true, false] {
         let decision = runtime.block_on(limiter.check(address(0), 1));
-        assert_eq!(decision.expect("the server is there").is_allowed(), is_allowed);
+        assert_eq!(
+            decision.expect("the server is there").is_allowed(),
+            is_allowed
+        );
     }
     limiter
 }
@@ -259,7 +276,8 @@ async fn told_again(denied: &Limiter<RedisLedger>, groups: u32) -> f64 {
         let begin = Instant::now();
         for _ in 0..100 {
             let decision = denied.check(black_box(address(0)), 1).await;
-            assert!(!black_box(decision).is_ok_and(|decision| decision.is_allowed()));
+            let is_denied = decision.is_ok_and(|decision| !decision.is_allowed());
+            assert!(black_box(is_denied));
         }
         times.push(begin.elapsed().as_nanos() as f64 / 100.0);
     }
@@ -352,7 +370,10 @@ fn busy(connection: &mut Connection) -> f64 {
         let told = info.lines().find_map(|line| line.strip_prefix(name));
         told.and_then(|seconds| seconds.parse::<f64>().ok())
     });
-    1e9 * seconds.into_iter().map(|seconds| seconds.unwrap_or(f64::NAN)).sum::<f64>()
+    1e9 * seconds
+        .into_iter()
+        .map(|seconds| seconds.unwrap_or(f64::NAN))
+        .sum::<f64>()
 }
 
 /// The same of this thread, where Linux tells.

@@ -41,9 +41,21 @@ fn algorithms() -> [(&'static str, Algorithm, u32); 10] {
         ("fixed window", FixedWindow::per_day(100).into(), 10),
         ("anchored window", AnchoredWindow::per_day(100).into(), 10),
         ("sliding window", SlidingWindow::per_day(100).into(), 10),
-        ("sliding slots, 10 of them", SlidingSlots::per_day(100).into(), 10),
-        ("token bucket, leaky bucket, GCRA", Gcra::per_day(100).into(), 10),
-        ("leaky queue", LeakyQueue::per_day(100).places(99).into(), 10),
+        (
+            "sliding slots, 10 of them",
+            SlidingSlots::per_day(100).into(),
+            10,
+        ),
+        (
+            "token bucket, leaky bucket, GCRA",
+            Gcra::per_day(100).into(),
+            10,
+        ),
+        (
+            "leaky queue",
+            LeakyQueue::per_day(100).places(99).into(),
+            10,
+        ),
         (
             "token bucket by interval",
             TokenBucket::per_day(100).by_interval().into(),
@@ -80,7 +92,9 @@ fn row(runtime: &Runtime, name: &str, algorithm: Algorithm, charges: u32) -> Str
                 clients.spawn(limiter.check(address(place), 1));
             }
             while let Some(decision) = clients.join_next().await {
-                let decision = decision.expect("no decision panics").expect("the server decides");
+                let decision = decision
+                    .expect("no decision panics")
+                    .expect("the server decides");
                 assert!(decision.is_allowed(), "{name}");
             }
         });
@@ -99,7 +113,9 @@ fn row(runtime: &Runtime, name: &str, algorithm: Algorithm, charges: u32) -> Str
 
 fn used(server: &Server) -> f64 {
     let info = text(server.ask(&["INFO", "memory"]));
-    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    let used = info
+        .lines()
+        .find_map(|line| line.strip_prefix("used_memory:"));
     let used = used.and_then(|bytes| bytes.trim().parse().ok());
     used.expect("a server tells what it uses")
 }

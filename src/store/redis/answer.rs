@@ -82,7 +82,9 @@ impl Answer {
             let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
             outcome.retry_micros()
         });
-        waits.fold(Some(Micros::ZERO), |longest, wait| Some(longest?.max(wait?)))
+        waits.fold(Some(Micros::ZERO), |longest, wait| {
+            Some(longest?.max(wait?))
+        })
     }
 
     /// Adds what another server told.

@@ -189,7 +189,11 @@ impl RedisStoreBuilder {
         }
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.deadline) {
             let remedy = "give a length from 1 ms to a minute";
-            return Err(ConfigError::new("deadline", format_args!("{:?}", self.deadline), remedy));
+            return Err(ConfigError::new(
+                "deadline",
+                format_args!("{:?}", self.deadline),
+                remedy,
+            ));
         }
         Ok(RedisStore {
             link: Arc::new(link()),

@@ -112,7 +112,9 @@ impl Denials {
         if answer.is_allowed() || charges.iter().all(|charge| charge.cost == 0) {
             return;
         }
-        let wait = answer.wait(outcomes).map_or(self.longest, Micros::to_duration);
+        let wait = answer
+            .wait(outcomes)
+            .map_or(self.longest, Micros::to_duration);
         let until = question.put + wait.min(self.longest);
         if until <= now {
             return;
@@ -160,7 +162,13 @@ impl Denials {
 
     fn hash(&self, charges: &[Charge]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        for Charge { policy, key, cost, is_soft } in charges {
+        for Charge {
+            policy,
+            key,
+            cost,
+            is_soft,
+        } in charges
+        {
             (policy, key, cost, is_soft).hash(&mut hasher);
         }
         hasher.finish()

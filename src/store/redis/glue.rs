@@ -9,7 +9,10 @@ use crate::algorithm::Lua;
 /// that these call, and they become local ones: each has to stand below those that it calls.
 pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
     let mut text = [include_str!("exact.lua"), include_str!("state.lua")].concat();
-    let asked: Vec<String> = [&text, driver].iter().flat_map(|text| called(text, "rule.")).collect();
+    let asked: Vec<String> = [&text, driver]
+        .iter()
+        .flat_map(|text| called(text, "rule."))
+        .collect();
     let mut tables = String::new();
     for (index, rule) in rules.iter().enumerate() {
         if rules[..index].iter().any(|before| before.name == rule.name) {

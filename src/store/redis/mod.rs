@@ -81,7 +81,7 @@ impl RedisStore {
     /// let policy: Policy = Policy::new("default", TokenBucket::per_second(5));
     /// assert_eq!(
     ///     store.store_key(&policy, "ann"),
-    ///     "ratelimit:1:{t:ann}:default:token-bucket/1s",
+    ///     "ratelimit:1:{t:ann}:default:token-bucket/second",
     /// );
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
