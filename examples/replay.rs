@@ -206,9 +206,10 @@ async fn run(
 
         let limited = options.limits(&request);
         for (place, replay) in replays.iter_mut().enumerate() {
-            let decision = match limited {
-                true => Some(replay.ask(&request).await?),
-                false => None,
+            let decision = if limited {
+                Some(replay.ask(&request).await?)
+            } else {
+                None
             };
             if options.jsonl && place == 0 {
                 let decided = Decided::new(&request, decision.as_ref());

@@ -77,14 +77,12 @@ impl Answer {
     /// helps.
     pub(super) fn wait(&self, outcomes: &Outcomes) -> Option<Micros> {
         let denying = self.each.iter().filter(|told| told.denies());
-        let waits = denying.map(|told| {
+        let mut waits = denying.map(|told| {
             let mut all = outcomes.iter();
             let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
             outcome.retry_micros()
         });
-        waits.fold(Some(Micros::ZERO), |longest, wait| {
-            Some(longest?.max(wait?))
-        })
+        waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
     }
 
     /// Adds what another server told.
@@ -124,8 +122,8 @@ fn words(text: &str) -> Option<State> {
     for word in text.split_ascii_whitespace() {
         words.push(word.parse().ok()?);
     }
-    Some(match words.iter().all(|word| *word == 0) {
-        true => State::NEW,
-        false => State::from_words(&words),
-    })
+    if words.iter().all(|word| *word == 0) {
+        return Some(State::NEW);
+    }
+    Some(State::from_words(&words))
 }
