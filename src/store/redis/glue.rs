@@ -62,3 +62,48 @@ fn called(text: &str, prefix: &str) -> impl Iterator<Item = String> {
         rest.chars().take_while(in_name).collect()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Algorithm, Gcra};
+
+    #[test]
+    fn what_a_driver_does_not_call_is_left_out() {
+        let rule = Algorithm::from(Gcra::per_second(5)).lua().unwrap();
+        let text = glue(&[rule, rule], include_str!("charge.lua"));
+        for (function, times) in [("charge", 1), ("owed", 1), ("refund", 0), ("give_back", 0)] {
+            let declared = format!("local function gcra_{function}(");
+            assert_eq!(text.matches(&declared).count(), times, "{function}");
+        }
+        assert!(!text.contains("gcra."));
+    }
+
+    /// Or it would be looked for among the server's globals, when it is called.
+    #[test]
+    fn each_function_of_a_rule_stands_below_those_that_it_calls() {
+        for text in [
+            "fixed-window 5/s",
+            "anchored-window 5/s",
+            "sliding-window 5/s",
+            "sliding-log 5/s",
+            "sliding-slots 5/s",
+            "token-bucket 5/s",
+            "token-bucket-interval 5/s",
+            "gcra 5/s",
+        ] {
+            let rule = text.parse::<Algorithm>().unwrap().lua().unwrap();
+            let table = format!("{}.", rule.name);
+            let functions = functions(&rule, &table);
+            assert!(functions.len() > 4, "{text}");
+            for (index, (name, body)) in functions.iter().enumerate() {
+                let is_above =
+                    |name: &String| functions[..=index].iter().any(|(above, _)| above == name);
+                assert!(
+                    called(body, &table).all(|called| is_above(&called)),
+                    "{text}: {name}"
+                );
+            }
+        }
+    }
+}
