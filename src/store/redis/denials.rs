@@ -86,11 +86,12 @@ impl Denials {
         let still_holds = now < denial.until
             && is_same(&denial.charges, charges)
             && denial.seen == self.seen(charges);
-        still_holds.then(|| {
-            // Not since it was put: what is told must not be too short.
-            let later = now.saturating_duration_since(denial.received);
-            denial.answer.outcomes(policies, Micros::from(later))
-        })
+        if !still_holds {
+            return None;
+        }
+        // Not since it was put: what is told must not be too short.
+        let later = now.saturating_duration_since(denial.received);
+        Some(denial.answer.outcomes(policies, Micros::from(later)))
     }
 
     /// A question is about to be put.
