@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test servers model interop lint docs bench bench-quick bench-once instructions instructions-accept
+.PHONY: run test servers model interop lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -29,20 +29,28 @@ docs: ## the documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --no-default-features
 
 # What a run measures goes into a folder of its own: the table shows nothing older.
-bench bench-quick: export CRITERION_HOME := $(FIGURES)
+bench bench-quick bench-redis: export CRITERION_HOME := $(FIGURES)
 bench-quick: SAMPLING := --warm-up-time 0.3 --measurement-time 1 --sample-size 10
 
-bench: ## side by side with peers, in seven minutes; ends with a table
-bench-quick: ## the same in three minutes
-bench bench-quick:
+bench: ## side by side with peers, in nine minutes; ends with a table
+bench-quick: ## the same in four minutes
+bench bench-quick: servers
 	rm -rf "$(FIGURES)"
-	cargo bench --package tower-ratelimit-benches --bench decision --bench layer --bench memory -- --noplot $(SAMPLING)
+	cargo bench --package tower-ratelimit-benches --bench decision --bench layer --bench memory --bench redis -- --noplot $(SAMPLING)
 	cargo run --release --quiet --package tower-ratelimit-benches --bin table
 
-bench-once: ## tests of the tables, and every benchmark once, unmeasured
+bench-redis: servers ## one decision in Redis beside what a round trip costs, in two minutes
+	rm -rf "$(FIGURES)"
+	cargo bench --package tower-ratelimit-benches --bench redis
+	cargo run --release --quiet --package tower-ratelimit-benches --bin table -- redis
+
+bench-once: servers ## tests of the tables, and every benchmark once, unmeasured
 	cargo test --quiet --release --package tower-ratelimit-benches --lib
 	cargo bench --quiet --package tower-ratelimit-benches --no-run
-	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer -- --test
+	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer --bench redis -- --test
+
+redis-memory: servers ## bytes of Redis for each key, by algorithm
+	cargo run --release --quiet --package tower-ratelimit-benches --bin redis-memory
 
 instructions: ## counts instructions of the core paths, and fails if one has grown
 	benches/count-instructions

@@ -4,6 +4,14 @@
 //! and `WINDOW_MS` (default 10000). Clients are told apart by the header `x-api-key`, and those
 //! without one by their address. Pages of any origin may ask, and may read what they are told.
 //!
+//! State is in this process, or, with `REDIS_URL`, on a server that several such processes share:
+//!
+//! ```text
+//! REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis --example algorithms
+//! ```
+//!
+//! A request that the server does not answer within `DEADLINE_MS` (default 100) is refused with 503.
+//!
 //! `/leaky-queue` holds requests until their turn: one in each `WINDOW_MS / LIMIT`, and `LIMIT - 1`
 //! may wait; `delay_us` tells how long it was to be.
 
@@ -31,10 +39,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let limit = setting("LIMIT", 5)?;
     let window = Duration::from_millis(setting("WINDOW_MS", 10_000)?);
+    let state = State::connect().await?;
 
     let mut app = Router::new();
     for algorithm in algorithms(limit, window)? {
-        let route = get(decision).layer(layer(algorithm)?);
+        let route = get(decision).layer(layer(algorithm, &state)?);
         app = app.route(&format!("/{}", algorithm.name()), route);
     }
     // Outside the limits: a browser shows a page a refusal only if it carries these fields too,
@@ -75,7 +84,43 @@ fn algorithms(limit: u32, window: Duration) -> Result<Vec<Algorithm>, Box<dyn Er
     ])
 }
 
-fn layer(algorithm: Algorithm) -> Result<RateLimitLayer, Box<dyn Error>> {
+/// Where state is kept.
+enum State {
+    Here,
+    #[cfg(feature = "redis")]
+    InRedis(tower_ratelimit::RedisStore),
+}
+
+impl State {
+    async fn connect() -> Result<Self, Box<dyn Error>> {
+        let url = setting("REDIS_URL", String::new())?;
+        if url.is_empty() {
+            return Ok(Self::Here);
+        }
+        Self::in_redis(&url).await
+    }
+
+    #[cfg(feature = "redis")]
+    async fn in_redis(url: &str) -> Result<Self, Box<dyn Error>> {
+        let deadline = Duration::from_millis(setting("DEADLINE_MS", 100)?);
+        let store = tower_ratelimit::RedisStore::builder().deadline(deadline);
+        let store = store.connect(url).await.map_err(|error| {
+            // What went wrong is behind what it means. The address may have a password in it.
+            let cause = error
+                .source()
+                .map_or_else(String::new, |cause| format!(" ({cause})"));
+            format!("REDIS_URL cannot be used: {error}{cause}")
+        })?;
+        Ok(Self::InRedis(store))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    async fn in_redis(_: &str) -> Result<Self, Box<dyn Error>> {
+        Err("REDIS_URL is set: run this with `--features redis`, or without REDIS_URL".into())
+    }
+}
+
+fn layer(algorithm: Algorithm, state: &State) -> Result<RateLimitLayer, Box<dyn Error>> {
     let peer = key::peer_ip();
     // The pair keeps a header that reads like an address apart from the address.
     let client = move |head: &Head<'_>| match head.header("x-api-key") {
@@ -83,10 +128,12 @@ fn layer(algorithm: Algorithm) -> Result<RateLimitLayer, Box<dyn Error>> {
         None => peer.extract(head),
     };
     let policy = Policy::new(algorithm.name(), algorithm).key(client);
-    Ok(RateLimitLayer::builder()
-        .policy(policy)
-        .expose_decision()
-        .build()?)
+    let builder = RateLimitLayer::builder().policy(policy).expose_decision();
+    Ok(match state {
+        State::Here => builder.build()?,
+        #[cfg(feature = "redis")]
+        State::InRedis(store) => builder.store(store.clone()).build()?,
+    })
 }
 
 async fn decision(Extension(decision): Extension<Decision>) -> Json<Value> {
@@ -101,7 +148,7 @@ async fn decision(Extension(decision): Extension<Decision>) -> Json<Value> {
         "reset_after_us": micros(outcome.reset_after()),
         "retry_after_us": outcome.retry_after().map(micros),
         "delay_us": micros(decision.delay()),
-        // The store is in this process.
+        // Nothing is decided without the store.
         "degraded": false,
     }))
 }

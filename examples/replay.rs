@@ -18,6 +18,10 @@
 //! prints whom the limit would have hit, and how often; `--versus` adds another limit beside
 //! it. Of those that are allowed it tells how many a leaky queue would have held. With `--jsonl`
 //! each decision is a line of its own on standard output, and the summary goes to standard error.
+//!
+//! State is in this process, or with `REDIS_URL` on that server, which is told the time of the log
+//! too: `REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis,testing --example replay …`.
+//! Each run has keys of its own there. They die as they would have, and in ten minutes at least.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -31,10 +35,11 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
+use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, ConfigError, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue,
-    Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
-    SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
+    ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
+    SlidingWindow, StoreError, TokenBucket,
 };
 
 /// Runs a log of requests through a rate limit.
@@ -115,12 +120,16 @@ struct Decided<'a> {
     delay_us: u64,
 }
 
-fn main() -> ExitCode {
-    match replay(&Options::parse()) {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match replay(&Options::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("replay: {error}");
+            let cause = error
+                .source()
+                .map_or_else(String::new, |cause| format!(" ({cause})"));
+            eprintln!("replay: {error}{cause}");
             ExitCode::FAILURE
         }
     }
@@ -133,18 +142,21 @@ fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     io.or(json.and_then(serde_json::Error::io_error_kind)) == Some(io::ErrorKind::BrokenPipe)
 }
 
-fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
+async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
-    let mut replays = vec![Replay::new(options.algorithm()?, &clock)?];
-    for other in &options.versus {
-        replays.push(Replay::new(*other, &clock)?);
+    let state = State::chosen(&clock)?;
+    let mut replays = Vec::new();
+    for algorithm in [options.algorithm()?].iter().chain(&options.versus) {
+        // A name of its own: limits that differ in numbers alone would share their state in Redis.
+        let policy = Policy::new(format!("replay-{}", replays.len()), *algorithm);
+        replays.push(Replay::new(*algorithm, state.limiter(policy)?));
     }
 
     let (input, progress) = options.input()?;
     let input = BufReader::new(progress.wrap_read(input));
     let mut output = BufWriter::new(io::stdout().lock());
     // A line that cannot be read ends the replay, and not what is known so far.
-    let ended = run(options, input, &mut output, &clock, &mut replays);
+    let ended = run(options, input, &mut output, &clock, &mut replays).await;
     progress.finish_and_clear();
 
     for replay in &replays {
@@ -159,7 +171,7 @@ fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
     ended
 }
 
-fn run(
+async fn run(
     options: &Options,
     input: impl BufRead,
     output: &mut impl Write,
@@ -194,7 +206,11 @@ fn run(
 
         let limited = options.limits(&request);
         for (place, replay) in replays.iter_mut().enumerate() {
-            let decision = limited.then(|| replay.ask(&request));
+            let decision = if limited {
+                Some(replay.ask(&request).await?)
+            } else {
+                None
+            };
             if options.jsonl && place == 0 {
                 let decided = Decided::new(&request, decision.as_ref());
                 serde_json::to_writer(&mut *output, &decided)?;
@@ -286,10 +302,55 @@ fn micros(time: Duration) -> u64 {
     Micros::from(time).get()
 }
 
+/// Where state is kept.
+enum State {
+    Here(MemoryStore),
+    #[cfg(all(feature = "redis", feature = "testing"))]
+    InRedis(tower_ratelimit::RedisStore),
+}
+
+impl State {
+    fn chosen(clock: &ManualClock) -> Result<Self, Box<dyn Error>> {
+        match std::env::var("REDIS_URL") {
+            Ok(url) if !url.is_empty() => Self::in_redis(&url, clock),
+            _ => Ok(Self::Here(MemoryStore::new().clock(clock.clone()))),
+        }
+    }
+
+    #[cfg(all(feature = "redis", feature = "testing"))]
+    fn in_redis(url: &str, clock: &ManualClock) -> Result<Self, Box<dyn Error>> {
+        // An earlier run has left states, which are from this one's future.
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed()?;
+        let prefix = format!("replay-{}-{}", std::process::id(), now.as_micros());
+        let store = tower_ratelimit::RedisStore::builder()
+            .prefix(prefix)
+            .deadline(Duration::from_secs(5))
+            .open(url)?;
+        Ok(Self::InRedis(store.clock(clock.clone())))
+    }
+
+    #[cfg(not(all(feature = "redis", feature = "testing")))]
+    fn in_redis(_: &str, _: &ManualClock) -> Result<Self, Box<dyn Error>> {
+        Err(
+            "REDIS_URL is set: run this with `--features redis,testing`, or without REDIS_URL"
+                .into(),
+        )
+    }
+
+    fn limiter(&self, policy: Policy) -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
+        let builder = Limiter::builder().policy(policy);
+        Ok(match self {
+            Self::Here(store) => builder.store(store.clone()).build()?.erased(),
+            #[cfg(all(feature = "redis", feature = "testing"))]
+            Self::InRedis(store) => builder.store(store.clone()).build()?.erased(),
+        })
+    }
+}
+
 /// One limit, and what it has done so far.
 struct Replay {
     algorithm: Algorithm,
-    limiter: Limiter,
+    limiter: Limiter<dyn Ledger>,
     allowed: u64,
     /// Those of the allowed that were to wait for their turn.
     held: u64,
@@ -299,12 +360,8 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(algorithm: Algorithm, clock: &ManualClock) -> Result<Self, ConfigError> {
-        let limiter = Limiter::builder()
-            .policy(Policy::new("replay", algorithm))
-            .store(MemoryStore::new().clock(clock.clone()))
-            .build()?;
-        Ok(Self {
+    fn new(algorithm: Algorithm, limiter: Limiter<dyn Ledger>) -> Self {
+        Self {
             algorithm,
             limiter,
             allowed: 0,
@@ -312,11 +369,11 @@ impl Replay {
             longest_delay: Duration::ZERO,
             denied: 0,
             keys_denied: HashMap::new(),
-        })
+        }
     }
 
-    fn ask(&mut self, request: &Request) -> Decision {
-        let decision = self.limiter.check_now(&request.key, request.cost);
+    async fn ask(&mut self, request: &Request) -> Result<Decision, StoreError> {
+        let decision = self.limiter.check(&request.key, request.cost).await?;
         if decision.is_allowed() {
             self.allowed += 1;
             self.held += u64::from(!decision.delay().is_zero());
@@ -328,7 +385,7 @@ impl Replay {
                 None => drop(self.keys_denied.insert(request.key.clone(), 1)),
             }
         }
-        decision
+        Ok(decision)
     }
 }
 

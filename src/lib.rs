@@ -70,7 +70,10 @@
 //! | `client` | no | a layer around clients, which learns the limits of servers |
 //! | `quanta` | no | a faster clock, for machines whose processors agree on the time |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
-//! | `testing` | no | tells whether a [store of your own](store::Items) is right: see `testing` |
+//! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
+//! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
+//! | `redis-tls` | no | the same through TLS, by rustls; turns on `redis` |
+//! | `testing` | no | tells whether a [store of your own](store::Items) is right, and tells Redis the time |
 //!
 //! Without any, there is the [`Limiter`] with its algorithms and its store, and the
 //! [`LimitLayer`] for services of any kind.
@@ -101,6 +104,10 @@ pub mod testing;
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/many-nodes.md")]
+pub mod many_nodes {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}
@@ -122,6 +129,12 @@ pub use self::service::LimitLayer;
 pub use self::store::RedisStore;
 pub use self::store::{MemoryStore, SharedStore};
 
-#[cfg(all(doctest, feature = "axum", feature = "client", feature = "tonic"))]
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "client",
+    feature = "redis",
+    feature = "tonic"
+))]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -1,5 +1,7 @@
 //! One table of what has been measured: ours, the peer's, and whether we are where we want to be.
 
+mod redis;
+
 use std::fmt;
 
 use crate::EACH_THREADS_KEYS;
@@ -131,7 +133,16 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
     for keys in EACH_THREADS_KEYS {
         cells.push(rate(figures, keys, "2 threads").at_least(1.8));
     }
+    cells.extend(redis::cells(figures));
     cells.extend(beside(figures));
+    cells.extend(redis::beside(figures));
+    cells
+}
+
+/// Those of a decision in Redis alone.
+pub fn redis_cells(figures: &Figures) -> Vec<Cell> {
+    let mut cells = redis::cells(figures);
+    cells.extend(redis::beside(figures));
     cells
 }
 

@@ -109,9 +109,22 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let charges = self.charges(key.into_key(), cost);
         let reply = self.charge(&charges);
         let names = Arc::clone(&self.policies.names);
+        // An answer that is there is copied as seldom as can be: it is what a flood of denials costs.
+        let decided = match reply {
+            Reply::Now(answer) => {
+                let outcomes = answered(&charges, answer);
+                Reply::Now(outcomes.map(|outcomes| Decision::new(names, outcomes)))
+            }
+            Reply::Later(answer) => Reply::later(async move {
+                let outcomes = answered(&charges, answer.await)?;
+                Ok(Decision::new(names, outcomes))
+            }),
+        };
         async move {
-            let outcomes = answered(&charges, reply.wait().await)?;
-            Ok(Decision::new(names, outcomes))
+            match decided {
+                Reply::Now(decided) => decided,
+                Reply::Later(decided) => decided.await,
+            }
         }
     }
 

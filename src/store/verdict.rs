@@ -28,6 +28,7 @@ impl Verdict {
 }
 
 /// A store's answer to these charges. One that leaves a policy out does not mean that it allows.
+#[inline]
 pub(crate) fn answered(
     charges: &[Charge],
     answer: Result<Outcomes, StoreError>,

@@ -5,7 +5,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 target=${CARGO_TARGET_DIR:-target}
 work=$(mktemp -d)
 server=
-trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+# Features that an example is built with, and other processes that end with the part.
+features=
+others=
+trap 'for process in $server $others; do kill "$process" 2>/dev/null || true; done; rm -rf "$work"' EXIT
 
 # Stops the example, so that another can be started.
 stop() {
@@ -19,7 +22,7 @@ stop() {
 start() { # example, NAME=value…
     local example=$1
     shift
-    cargo build --quiet --features "${features:-default}" --example "$example"
+    cargo build --quiet --example "$example" ${features:+--features "$features"}
     # Before the example is there to write it, since it is read at once.
     : >"$work/log"
     env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >>"$work/log" 2>&1 &

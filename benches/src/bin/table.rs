@@ -1,5 +1,6 @@
 //! Prints what the benchmarks have left behind as one table. It says what was missed and never
-//! fails for it: on a machine that others use as well, times are noise.
+//! fails for it: on a machine that others use as well, times are noise. `table redis` prints the
+//! cells of Redis alone.
 
 use std::env;
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::Command;
 use std::thread;
 
 use tower_ratelimit_benches::figures::{Figures, folder};
-use tower_ratelimit_benches::table::{Table, cells};
+use tower_ratelimit_benches::table::{Table, cells, redis_cells};
 
 fn main() -> io::Result<()> {
     let folder = folder().ok_or_else(|| io::Error::other("CRITERION_HOME is not set"))?;
@@ -18,7 +19,11 @@ fn main() -> io::Result<()> {
             "nothing was measured in {folder:?}"
         )));
     }
-    println!("\n{}\n\n{}", machine(), Table(cells(&figures)));
+    let cells = match env::args().nth(1).as_deref() {
+        Some("redis") => redis_cells(&figures),
+        _ => cells(&figures),
+    };
+    println!("\n{}\n\n{}", machine(), Table(cells));
     Ok(())
 }
 

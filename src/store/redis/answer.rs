@@ -46,26 +46,24 @@ impl Answer {
 
     pub(super) fn read(value: Value, charges: &Charges) -> Result<Self, StoreError> {
         let read = || {
-            let Value::Array(values) = value else {
+            let Value::BulkString(text) = value else {
                 return None;
             };
-            let (at, values) = values.split_first()?;
-            let (told, []) = values.as_chunks::<3>() else {
-                return None;
-            };
+            let mut parts = str::from_utf8(&text).ok()?.split(';');
+            let at = Micros::new(parts.next()?.parse().ok()?);
             let mut each = SmallVec::new();
-            for (&charge, [fits, blocked, state]) in charges.iter().zip(told) {
-                let (own, state) = state_of(state)?;
+            for &charge in charges {
+                let (fits, blocked) = (parts.next()? == "1", parts.next()?.parse().ok()?);
+                let (own, state) = state_of(parts.next()?)?;
                 each.push(Told {
                     charge,
-                    fits: number(fits)? == 1,
-                    blocked: Micros::new(number(blocked)?),
+                    fits,
+                    blocked: Micros::new(blocked),
                     own,
                     state,
                 });
             }
-            let at = Micros::new(number(at)?);
-            (told.len() == charges.len()).then_some(Self { at, each })
+            parts.next().is_none().then_some(Self { at, each })
         };
         read().ok_or_else(|| nonsense("the script's answer is not what this version reads"))
     }
@@ -152,23 +150,12 @@ impl Answer {
     }
 }
 
-fn number(value: &Value) -> Option<u64> {
-    match value {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
-    }
-}
-
 /// The numbers of a limit of its own, if there are any, and the state: words in decimal.
-fn state_of(value: &Value) -> Option<(Option<[u64; 4]>, State)> {
-    let Value::BulkString(text) = value else {
-        return None;
-    };
-    let text = str::from_utf8(text).ok()?;
+fn state_of(text: &str) -> Option<(Option<[u64; 4]>, State)> {
     let (own, text) = match text.strip_prefix('=') {
         None => (None, text),
         Some(marked) => {
-            let (own, text) = marked.split_once(';')?;
+            let (own, text) = marked.split_once('|')?;
             (Some(<[u64; 4]>::try_from(&*words(own)?).ok()?), text)
         }
     };

@@ -13,6 +13,9 @@ use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 
 /// Puts a [`RedisStore`] together; see [`RedisStore::builder`].
+///
+/// It ends with where the state is: [`open`](Self::open) or [`connect`](Self::connect) a server,
+/// `open_cluster` or `connect_cluster` with feature `redis-cluster`, or [`over`](Self::over) a connection of your own.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisStoreBuilder {
@@ -28,6 +31,9 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 
 impl RedisStore {
     /// State on the server at this address, to which the first request connects: `redis://127.0.0.1:6379/`.
+    ///
+    /// `redis://user:password@host:port/database` is an ACL user and a database, `redis+unix:///path` a Unix socket, and
+    /// with feature `redis-tls` `rediss://` is TLS.
     ///
     /// # Errors
     ///
@@ -52,6 +58,18 @@ impl RedisStore {
     /// - prefix: `ratelimit`
     /// - deadline: 100 ms for a call
     /// - denials are remembered for up to one second
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::RedisStore;
+    ///
+    /// let store = RedisStore::builder()
+    ///     .prefix("shop")
+    ///     .deadline(Duration::from_millis(50))
+    ///     .remember_denials_for(Duration::ZERO)
+    ///     .open("redis://limiter:password@10.0.0.7:6379/2");
+    /// assert!(store.is_ok());
+    /// ```
     pub fn builder() -> RedisStoreBuilder {
         RedisStoreBuilder {
             prefix: PREFIX.to_owned(),
@@ -72,11 +90,16 @@ impl RedisStoreBuilder {
     }
 
     /// How long a call may take, connecting included; from 1 ms to a minute.
+    ///
+    /// At its end nobody knows whether the request was counted. It is not asked again.
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
     /// How long a denial is remembered in this process at most. Zero asks the server each time.
+    ///
+    /// A denial is forgotten when its wait is over, so nobody is refused who could pass, but for this: what another
+    /// process gives back or resets, and a limit that it raises, may be seen so much later. At most 10,000 are remembered.
     pub fn remember_denials_for(self, longest: Duration) -> Self {
         Self {
             remember_denials_for: longest,

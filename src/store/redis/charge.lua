@@ -1,12 +1,13 @@
 -- Decides on one request, in one step at one moment. KEYS: the state of each charge. ARGV: the time, or
 -- nothing; `charge`, `peek` to write nothing, or `deny` to tell of a request that is denied elsewhere; then
 -- for each charge its rule, its cost, whether it is soft, and four numbers of the rule, the limit first.
--- Returns the time and, for each charge, whether it fits, how long its key is blocked yet, and the state; before
--- that, if the key has a limit of its own, `=` with its four numbers and a `;`.
+-- Returns the time and, for each charge, whether it fits, how long its key is blocked yet, and the state, before
+-- which stand, if the key has a limit of its own, `=`, the four numbers of that and `|`: as one text, which a
+-- server is quicker to make than a list.
 local now, shortest = moment(ARGV[1])
 local purpose = ARGV[2]
 local allowed = purpose ~= 'deny'
-local asked, reply = {}, {now}
+local asked, reply = {}, {string.format('%d', now)}
 
 for index = 1, #KEYS do
   local at = 7 * index - 4
@@ -40,12 +41,12 @@ for index = 1, #KEYS do
   end
   local place = 3 * index
   reply[place - 1] = fits and 1 or 0
-  reply[place] = blocked
-  reply[place + 1] = (marks and marks.own and string.format('=%d %d %d %d;', limit, a, b, c) or '') .. (text or '')
+  reply[place] = blocked > 0 and string.format('%d', blocked) or 0
+  reply[place + 1] = (marks and marks.own and string.format('=%d %d %d %d|', limit, a, b, c) or '') .. (text or '')
   -- A denial writes only what no request could have left: a state from the future, one that never dies.
   if cost > 0 and purpose == 'charge'
     and (charged or moved or text and redis.call('PTTL', KEYS[index]) == -1) then
     save(rule, KEYS[index], kept, text, marks, now, shortest, limit, a, b, c)
   end
 end
-return reply
+return table.concat(reply, ';')

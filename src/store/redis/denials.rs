@@ -1,10 +1,11 @@
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
@@ -39,8 +40,8 @@ pub(super) struct Changes {
 /// young one is full.
 #[derive(Debug, Default)]
 struct Shard {
-    young: HashMap<u64, Denial>,
-    old: HashMap<u64, Denial>,
+    young: HashMap<u64, Denial, RandomState>,
+    old: HashMap<u64, Denial, RandomState>,
 }
 
 #[derive(Debug)]
@@ -93,11 +94,12 @@ impl Denials {
             && seen.all(|(seen, charge)| {
                 seen.is_none_or(|seen| seen == self.changes.number(&charge.key))
             });
-        still_holds.then(|| {
-            // Not since it was put: what is told must not be too short.
-            let later = now.saturating_duration_since(denial.received);
-            denial.answer.outcomes(policies, Micros::from(later))
-        })
+        if !still_holds {
+            return None;
+        }
+        // Not since it was put: what is told must not be too short.
+        let later = now.saturating_duration_since(denial.received);
+        Some(denial.answer.outcomes(policies, Micros::from(later)))
     }
 
     /// A question is about to be put.
@@ -149,9 +151,17 @@ impl Denials {
     }
 
     fn hash(&self, charges: &[Charge]) -> u64 {
-        let asked = |charge: &Charge| (charge.policy, charge.key, charge.cost, charge.is_soft);
-        let asked: SmallVec<[_; 4]> = charges.iter().map(asked).collect();
-        self.hasher.hash_one(&*asked)
+        let mut hasher = self.hasher.build_hasher();
+        for Charge {
+            policy,
+            key,
+            cost,
+            is_soft,
+        } in charges
+        {
+            (policy, key, cost, is_soft).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use redis::Connection;
 
-use super::script::glue;
+use super::glue::glue;
 use crate::algorithm::{Algorithm, Fixed, Lua, State, Step, WithRule};
 use crate::clock::Micros;
 
@@ -45,7 +45,8 @@ elseif name == 'reset_after' then
   local lasts = rule.reset_after(kept, now, limit, a, b, c)
   returned = string.format('%.0f', math.min(lasts, 9007199254740991))
 else
-  rule[name](kept, now, amount, limit, a, b, c)
+  local change = {charge = rule.charge, settle = rule.settle, refund = rule.refund}
+  change[name](kept, now, amount, limit, a, b, c)
 end
 if not rule.load then
   return {returned, told(kept)}

@@ -77,6 +77,26 @@ mod tests {
         }
     }
 
+    /// As Redis 6.2 and 7.0, and 7.2 and Valkey, put it.
+    #[test]
+    fn whoever_may_not_ask_for_the_version_is_known_by_the_answer() {
+        let error = |told: &str| {
+            let kind = ErrorKind::Server(ServerErrorKind::ResponseError);
+            redis::RedisError::from((
+                kind,
+                "An error was signalled by the server",
+                told.to_owned(),
+            ))
+        };
+        for told in [
+            "The user executing the script can't run this command or subcommand script: 46dfc6",
+            "ACL failure in script: User limiter has no permissions to run the 'info' command",
+        ] {
+            assert!(is_forbidden(&error(told)), "{told}");
+        }
+        assert!(!is_forbidden(&error("unknown command 'EVAL'")));
+    }
+
     #[test]
     fn an_old_server_is_named_with_what_would_do() {
         let error = check("redis_version:6.0.16\r\n").unwrap_err();

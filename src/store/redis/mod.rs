@@ -8,6 +8,7 @@ mod denials;
 mod failure;
 #[cfg(test)]
 mod functions;
+mod glue;
 mod greeting;
 mod ledger;
 mod line;
@@ -34,6 +35,29 @@ pub use self::builder::RedisStoreBuilder;
 pub use self::ledger::RedisLedger;
 
 /// Keeps state in Redis or Valkey, where many nodes share it.
+///
+/// A request is decided by one script in one round trip, for all policies or none, at a moment of the
+/// server's clock. Over one server that is exact whoever else asks; [many nodes](crate::many_nodes) tells what
+/// is not: keys of a request that live on different servers of a cluster, denials, which are remembered for a
+/// second at most, and what a failover forgets. It tells too how to run a server, and what a key takes there.
+///
+/// [`new`](Self::new) connects with the first request, and [`connect`](Self::connect) at once; the
+/// [`builder`](Self::builder) has the options, clusters, and connections of your own. Clones share a connection. What
+/// connects needs tokio.
+///
+/// ```no_run
+/// use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = RedisStore::connect("redis://127.0.0.1:6379/").await?;
+/// let limiter = Limiter::builder()
+///     .policy(Policy::new("mails", TokenBucket::per_second(5).burst(10)))
+///     .store(store)
+///     .build()?;
+/// let decision = limiter.check("ann@example.org", 1).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct RedisStore {
     link: Arc<Link>,
@@ -48,7 +72,22 @@ pub struct RedisStore {
 const LAYOUT: u32 = 1;
 
 impl RedisStore {
-    /// The key under which Redis has the state of this key under this policy.
+    /// The key under which Redis has the state of this key under this policy: where an operator looks.
+    ///
+    /// It is the prefix, the version of the layout, the client in braces, so that all its states are in one slot of a
+    /// cluster, the policy's name, its algorithm and its period.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Policy, RedisStore, TokenBucket};
+    ///
+    /// let store = RedisStore::new("redis://127.0.0.1:6379/")?;
+    /// let policy: Policy = Policy::new("default", TokenBucket::per_second(5));
+    /// assert_eq!(
+    ///     store.store_key(&policy, "ann"),
+    ///     "ratelimit:1:{t:ann}:default:token-bucket/second",
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
     pub fn store_key<R>(&self, policy: &Policy<R>, key: impl IntoKey) -> String {
         let name = key.into_key().name();
         state_key(&self.prefix, &name, &suffix(policy))

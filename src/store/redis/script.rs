@@ -1,9 +1,10 @@
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::io::Write as _;
 
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
+use super::glue::glue;
 use super::link::Link;
 use crate::algorithm::Lua;
 
@@ -24,6 +25,7 @@ pub(super) struct Call {
 }
 
 impl Script {
+    /// These rules, and a driver that finds them by name.
     pub(super) fn of(rules: &[Lua], driver: &str) -> Self {
         let text = glue(rules, driver);
         let digest = redis::Script::new(&text).get_hash().to_owned();
@@ -70,20 +72,4 @@ impl Call {
         }
         command
     }
-}
-
-/// These rules, and a driver that finds them by name, as one text.
-pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
-    let mut text = [include_str!("exact.lua"), include_str!("state.lua")].concat();
-    let mut names = String::new();
-    for (index, rule) in rules.iter().enumerate() {
-        if !rules[..index].iter().any(|before| before.name == rule.name) {
-            text.push_str(rule.text);
-            // To write to a string cannot fail.
-            let _ = write!(names, "{0} = {0}, ", rule.name);
-        }
-    }
-    let _ = writeln!(text, "local rules = {{{names}}}");
-    text.push_str(driver);
-    text
 }

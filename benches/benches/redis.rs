@@ -1,0 +1,389 @@
+//! One decision in Redis, beside what a round trip costs whatever it is for.
+//!
+//! All go through the same client, one connection each, and ask about the same thousand addresses.
+//! They take turns, a slice of a fraction of a second each, so that whatever else the machine does
+//! meets all alike; a figure is the median of its slices. `-- --test` runs each once.
+
+#[path = "../../tests/support/redis.rs"]
+#[allow(dead_code, reason = "clusters are for tests")]
+mod server;
+
+use std::env;
+use std::fs;
+use std::hint::black_box;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Connection, Value};
+use server::Server;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, Policy,
+    RedisStore, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+};
+use tower_ratelimit_benches::PLENTY;
+use tower_ratelimit_benches::figures::Figures;
+use tower_ratelimit_benches::keys::{Walk, address};
+
+const KEYS: u32 = 1_000;
+
+/// How many requests are under way at once.
+const CONCURRENCY: [usize; 2] = [1, 64];
+
+/// A request in a second for each key, and so many at once that none is ever refused. Each leaves a
+/// state that lasts.
+const BURST: u32 = 1_000_000;
+
+/// What the least of limiters would do: GCRA for one key, with three numbers told.
+const MINIMAL: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local interval, burst = ARGV[1] + 0, ARGV[2] + 0
+local at = math.max((redis.call('GET', KEYS[1]) or 0) + 0, now) + interval
+if at - now > burst then
+  return {0, 0, at - now - burst}
+end
+redis.call('SET', KEYS[1], string.format('%d', at), 'PX', math.ceil((at - now) / 1000))
+return {1, math.floor((now + burst - at) / interval), at - now}";
+
+/// What is asked of the server.
+#[derive(Clone)]
+enum Ask {
+    Ping,
+    Incr,
+    /// A script, by its digest.
+    Script(String),
+    Decision(Limiter<RedisLedger>),
+}
+
+struct Row {
+    name: &'static str,
+    ask: Ask,
+    /// What each slice has told, by concurrency.
+    slices: [Vec<Slice>; CONCURRENCY.len()],
+}
+
+/// What one row does in its turn.
+struct Slice {
+    p50: f64,
+    p99: f64,
+    requests: f64,
+    /// Requests in a second.
+    rate: f64,
+    /// How much of its processor's time the server takes for a request, and how much the client.
+    server: f64,
+    client: f64,
+}
+
+/// How long is measured.
+#[derive(Clone, Copy)]
+struct Plan {
+    slices: u32,
+    slice: Duration,
+    /// How many hundreds of remembered denials are told in each round.
+    denials: u32,
+}
+
+impl Plan {
+    fn of_arguments() -> Self {
+        let arguments: Vec<String> = env::args().collect();
+        let given = |name: &str| arguments.iter().position(|argument| argument == name);
+        if given("--test").is_some() {
+            return Self {
+                slices: 1,
+                slice: Duration::from_millis(1),
+                denials: 10,
+            };
+        }
+        // As criterion has it.
+        let seconds =
+            given("--measurement-time").and_then(|at| arguments.get(at + 1)?.parse().ok());
+        let slices = 15;
+        Self {
+            slices,
+            slice: Duration::from_secs_f64(seconds.unwrap_or(3.0)) / slices,
+            denials: 1_000,
+        }
+    }
+}
+
+fn main() -> io::Result<()> {
+    let plan = Plan::of_arguments();
+    let server = Server::start(&[]);
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let connection = runtime
+        .block_on(connect(&server))
+        .expect("the server is there");
+    let mut rows = rows(&server, &runtime, &connection);
+    let denied = denied(&server, &runtime);
+    let mut remembered = Vec::new();
+    let mut other = server.connection();
+    for row in &rows {
+        // The first time a script is told as text, and keys are new.
+        runtime.block_on(slice(&row.ask, &connection, 1, Duration::from_millis(1)));
+        runtime.block_on(each_key_once(&row.ask, &connection));
+    }
+    for round in 0..plan.slices {
+        for row in &mut rows {
+            for (slices, concurrency) in row.slices.iter_mut().zip(CONCURRENCY) {
+                let before = (busy(&mut other), busy_here());
+                let mut slice =
+                    runtime.block_on(slice(&row.ask, &connection, concurrency, plan.slice));
+                slice.client = (busy_here() - before.1) / slice.requests;
+                slice.server = (busy(&mut other) - before.0) / slice.requests;
+                slices.push(slice);
+            }
+        }
+        remembered.push(runtime.block_on(told_again(&denied, plan.denials)));
+        eprint!("\rredis: round {} of {}", round + 1, plan.slices);
+    }
+    eprintln!();
+
+    let mut figures = Figures::default();
+    for row in &rows {
+        for (slices, concurrency) in row.slices.iter().zip(CONCURRENCY) {
+            let median = |figure: fn(&Slice) -> f64| median(slices.iter().map(figure).collect());
+            for (what, figure) in [
+                ("p50", median(|slice| slice.p50)),
+                ("p99", median(|slice| slice.p99)),
+                ("rate", median(|slice| slice.rate)),
+                ("server", median(|slice| slice.server)),
+                ("client", median(|slice| slice.client)),
+            ] {
+                figures.insert(format!("redis/{}/{concurrency}/{what}", row.name), figure);
+            }
+        }
+    }
+    figures.insert("redis/remembered denial", median(remembered));
+    for (name, figure) in figures.iter() {
+        println!("{name}: {figure:.0}");
+    }
+    figures.save("redis")
+}
+
+async fn connect(server: &Server) -> redis::RedisResult<MultiplexedConnection> {
+    // No timers: what is compared with ours shall cost as little as it can.
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None);
+    let client = Client::open(server.url())?;
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+fn rows(server: &Server, runtime: &Runtime, connection: &MultiplexedConnection) -> Vec<Row> {
+    let script = |text: &str| {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(text);
+        let mut connection = connection.clone();
+        let digest = runtime.block_on(load.query_async(&mut connection));
+        Ask::Script(digest.expect("the script compiles"))
+    };
+    let mut rows = vec![
+        ("PING", Ask::Ping),
+        ("INCR", Ask::Incr),
+        ("empty script", script("return 1")),
+        ("minimal script", script(MINIMAL)),
+    ];
+    for (name, algorithm) in algorithms() {
+        rows.push((name, decision(server, [Policy::new("default", algorithm)])));
+    }
+    let four = (0..4).map(|n| Policy::new(format!("policy {n}"), gcra()));
+    rows.push(("four policies", decision(server, four)));
+    let row = |(name, ask)| Row {
+        name,
+        ask,
+        slices: Default::default(),
+    };
+    rows.into_iter().map(row).collect()
+}
+
+fn gcra() -> Gcra {
+    Gcra::per_second(1).burst(BURST)
+}
+
+fn algorithms() -> [(&'static str, Algorithm); 10] {
+    [
+        ("gcra", gcra().into()),
+        (
+            "token bucket",
+            TokenBucket::per_second(1).burst(BURST).into(),
+        ),
+        (
+            "token bucket by interval",
+            TokenBucket::per_second(1).burst(BURST).by_interval().into(),
+        ),
+        (
+            "leaky bucket",
+            LeakyBucket::per_second(1).capacity(BURST).into(),
+        ),
+        (
+            "leaky queue",
+            LeakyQueue::per_second(1).places(BURST).into(),
+        ),
+        ("fixed window", FixedWindow::per_day(PLENTY).into()),
+        ("anchored window", AnchoredWindow::per_day(PLENTY).into()),
+        ("sliding window", SlidingWindow::per_day(PLENTY).into()),
+        ("sliding slots", SlidingSlots::per_day(PLENTY).into()),
+        // Some of these are refused: a log has a hundred entries, as many as fit.
+        ("sliding log", SlidingLog::per_minute(100).into()),
+    ]
+}
+
+fn decision(server: &Server, policies: impl IntoIterator<Item = Policy>) -> Ask {
+    // Each is asked, and no answer is remembered.
+    let store = RedisStore::builder()
+        .deadline(Duration::from_secs(20))
+        .remember_denials_for(Duration::ZERO);
+    let limiter = Limiter::builder()
+        .policies(policies)
+        .store(store.open(&server.url()).expect("the address is good"))
+        .build();
+    Ask::Decision(limiter.expect("policies with good names"))
+}
+
+/// A limiter that has refused the first address, and knows it.
+fn denied(server: &Server, runtime: &Runtime) -> Limiter<RedisLedger> {
+    let an_hour = Duration::from_secs(3_600);
+    let store = RedisStore::builder()
+        .deadline(Duration::from_secs(20))
+        .remember_denials_for(an_hour);
+    let limiter = Limiter::builder()
+        .policy(Policy::new("denied", Gcra::per_day(1)))
+        .store(store.open(&server.url()).expect("the address is good"))
+        .build()
+        .expect("one policy with a good name");
+    for is_allowed in [true, false] {
+        let decision = runtime.block_on(limiter.check(address(0), 1));
+        assert_eq!(
+            decision.expect("the server is there").is_allowed(),
+            is_allowed
+        );
+    }
+    limiter
+}
+
+/// Nanoseconds of a denial that is remembered: the median of groups of a hundred.
+async fn told_again(denied: &Limiter<RedisLedger>, groups: u32) -> f64 {
+    let mut times = Vec::new();
+    for _ in 0..groups {
+        let begin = Instant::now();
+        for _ in 0..100 {
+            let decision = denied.check(black_box(address(0)), 1).await;
+            let is_denied = decision.is_ok_and(|decision| !decision.is_allowed());
+            assert!(black_box(is_denied));
+        }
+        times.push(begin.elapsed().as_nanos() as f64 / 100.0);
+    }
+    median(times)
+}
+
+/// A slice of time, with so many requests under way.
+async fn slice(
+    ask: &Ask,
+    connection: &MultiplexedConnection,
+    concurrency: usize,
+    length: Duration,
+) -> Slice {
+    let mut clients = JoinSet::new();
+    let begin = Instant::now();
+    for seed in 0..concurrency {
+        let (ask, mut connection) = (ask.clone(), connection.clone());
+        let mut walk = Walk::over(KEYS, seed as u64);
+        clients.spawn(async move {
+            let mut times = Vec::new();
+            while begin.elapsed() < length {
+                let asked = Instant::now();
+                ask.put(&mut connection, walk.next_place()).await;
+                times.push(asked.elapsed().as_nanos() as u64);
+            }
+            times
+        });
+    }
+    let mut all = Histogram::<u64>::new(3).expect("good bounds");
+    for times in clients.join_all().await {
+        for time in times {
+            all.record(time).expect("it grows");
+        }
+    }
+    Slice {
+        p50: all.value_at_quantile(0.5) as f64,
+        p99: all.value_at_quantile(0.99) as f64,
+        rate: all.len() as f64 / begin.elapsed().as_secs_f64(),
+        requests: all.len() as f64,
+        server: 0.0,
+        client: 0.0,
+    }
+}
+
+async fn each_key_once(ask: &Ask, connection: &MultiplexedConnection) {
+    let mut clients = JoinSet::new();
+    for place in 0..KEYS {
+        let (ask, mut connection) = (Arc::new(ask.clone()), connection.clone());
+        clients.spawn(async move { ask.put(&mut connection, place).await });
+    }
+    clients.join_all().await;
+}
+
+impl Ask {
+    async fn put(&self, connection: &mut MultiplexedConnection, place: u32) {
+        let key = address(place);
+        let command = match self {
+            Self::Ping => redis::cmd("PING"),
+            Self::Incr => {
+                let mut command = redis::cmd("INCR");
+                command.arg(format!("incr:1:{{ip:{key}}}:default"));
+                command
+            }
+            Self::Script(digest) => {
+                let mut command = redis::cmd("EVALSHA");
+                command.arg(digest).arg(1);
+                command.arg(format!("script:1:{{ip:{key}}}:default"));
+                // A second, and a million of them, in microseconds.
+                command.arg(1_000_000).arg(1_000_000_000_000_u64);
+                command
+            }
+            Self::Decision(limiter) => {
+                let decision = limiter.check(key, 1).await;
+                let _ = black_box(decision).expect("the server decides");
+                return;
+            }
+        };
+        let answer: redis::RedisResult<Value> = command.query_async(connection).await;
+        black_box(answer).expect("the server answers");
+    }
+}
+
+/// Nanoseconds for which the server has had a processor, its system's work for it included.
+fn busy(connection: &mut Connection) -> f64 {
+    let Value::BulkString(info) = server::ask(connection, &["INFO", "cpu"]) else {
+        return f64::NAN;
+    };
+    let info = String::from_utf8_lossy(&info);
+    let seconds = ["used_cpu_user_main_thread:", "used_cpu_sys_main_thread:"].map(|name| {
+        let told = info.lines().find_map(|line| line.strip_prefix(name));
+        told.and_then(|seconds| seconds.parse::<f64>().ok())
+    });
+    1e9 * seconds
+        .into_iter()
+        .map(|seconds| seconds.unwrap_or(f64::NAN))
+        .sum::<f64>()
+}
+
+/// The same of this thread, where Linux tells.
+fn busy_here() -> f64 {
+    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = told.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    nanos.unwrap_or(f64::NAN)
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
