@@ -74,6 +74,7 @@ impl Answer {
             charge: *charge,
             fits: false,
             blocked: Micros::ZERO,
+            own: None,
             state: state.clone(),
         };
         Self {

@@ -72,7 +72,7 @@ mod tests {
     fn what_a_driver_does_not_call_is_left_out() {
         let rule = Algorithm::from(Gcra::per_second(5)).lua().unwrap();
         let text = glue(&[rule, rule], include_str!("charge.lua"));
-        for (function, times) in [("charge", 1), ("owed", 1), ("refund", 0), ("give_back", 0)] {
+        for (function, times) in [("charge", 1), ("owed", 1), ("settle", 0), ("give_back", 0)] {
             let declared = format!("local function gcra_{function}(");
             assert_eq!(text.matches(&declared).count(), times, "{function}");
         }
