@@ -1,11 +1,11 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use tokio::time::{Sleep, sleep};
+use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::lines::{Asked, Call, Place};
@@ -61,12 +61,11 @@ impl<S: Service<Req>, Req> HeedFuture<S, Req> {
     }
 
     /// `inner` is not ready: while its request waits, others may be served.
-    pub(super) fn waiting(place: Place, inner: S, request: Req) -> Self {
+    pub(super) fn waiting(place: Place, timer: Pin<Box<Sleep>>, inner: S, request: Req) -> Self {
         Self {
             state: State::Waiting {
                 place,
-                // Made here, where there is a runtime; it is set when it is known for when.
-                timer: Box::pin(sleep(Duration::ZERO)),
+                timer,
                 held: Some(Box::new((inner, request))),
             },
         }
@@ -95,8 +94,7 @@ where
                         call: Some(call),
                         held: held.take(),
                     },
-                    Ok(Asked::AgainAt(None)) => return Poll::Pending,
-                    Ok(Asked::AgainAt(Some(at))) => {
+                    Ok(Asked::AgainAt(at)) => {
                         if timer.deadline() != at {
                             timer.as_mut().reset(at);
                         }

@@ -35,7 +35,7 @@ pub(super) enum Turn {
         /// The end of the hold, if there is one.
         held_until: Option<Instant>,
         /// When to ask again, even if nothing has changed.
-        again_at: Option<Instant>,
+        again_at: Instant,
     },
 }
 
@@ -107,6 +107,16 @@ impl Line {
                         }
                         continue;
                     }
+                    // Neither the first nor the one that would go past it is polled.
+                    if !is_second && due + 2 * PACE <= now {
+                        for idle in [first, second].into_iter().flatten() {
+                            if let Some(idle) = self.waiting.get_mut(&idle) {
+                                idle.is_passed = true;
+                            }
+                        }
+                        self.due = Some(now);
+                        continue;
+                    }
                     (None, due)
                 }
                 May::NotBefore(at) => (Some(at), at),
@@ -114,9 +124,9 @@ impl Line {
             };
             self.due = Some(may_go_at);
             let again_at = match (is_first, is_second) {
-                (true, _) => Some(may_go_at),
-                (_, true) => Some(may_go_at + PACE),
-                _ => None,
+                (true, _) => may_go_at,
+                (_, true) => may_go_at + PACE,
+                _ => may_go_at + 2 * PACE,
             };
             break Turn::Wait {
                 held_until,

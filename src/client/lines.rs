@@ -1,15 +1,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use ahash::RandomState;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::held::{Held, Reason};
 use super::line::{Line, Turn, Woken};
 use super::standing::{Back, May, Sent};
+use crate::clock::timer;
 use crate::key::Key;
 
 /// The lines of all keys. Clones of a layer and of its services share them.
@@ -40,7 +42,8 @@ pub(super) struct Bounds {
 pub(super) enum Entry {
     /// It goes. `None` if there is no room to remember what it will be told.
     Go(Option<Call>),
-    Wait(Place),
+    /// In this place, by this timer.
+    Wait(Place, Pin<Box<Sleep>>),
     Refuse(Held),
 }
 
@@ -57,7 +60,7 @@ pub(super) struct Call {
 pub(super) enum Asked {
     Go(Call),
     /// To ask again at this moment, or when it is woken.
-    AgainAt(Option<Instant>),
+    AgainAt(Instant),
 }
 
 /// The place of a call that waits; dropping it gives it up.
@@ -92,17 +95,18 @@ impl Lines {
             May::NotBefore(at) | May::NotBeforeAnswer(at) => {
                 if line.waiting() >= bounds.waiting {
                     Entry::Refuse(Held::new(at - now, Reason::TooMany))
-                } else if tokio::runtime::Handle::try_current().is_err() {
-                    Entry::Refuse(Held::new(at - now, Reason::NoTimer))
-                } else {
-                    Entry::Wait(Place {
+                } else if let Some(timer) = timer(Duration::ZERO) {
+                    let place = Place {
                         lines: Arc::clone(self),
                         key,
                         number: line.join(),
                         longest_hold: bounds.longest_hold,
                         deadline: bounds.longest_wait.and_then(|most| now.checked_add(most)),
                         has_gone: false,
-                    })
+                    };
+                    Entry::Wait(place, timer)
+                } else {
+                    Entry::Refuse(Held::new(at - now, Reason::NoTimer))
                 }
             }
         };
@@ -219,9 +223,8 @@ impl Place {
         {
             return Err(Held::new(end - now, Reason::TooLong));
         }
-        Ok(Asked::AgainAt(
-            again_at.into_iter().chain(self.deadline).min(),
-        ))
+        let deadline = self.deadline.unwrap_or(again_at);
+        Ok(Asked::AgainAt(again_at.min(deadline)))
     }
 }
 

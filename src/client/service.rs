@@ -78,9 +78,9 @@ where
         };
         match self.lines.enter(key, self.bounds, Instant::now()) {
             Entry::Go(call) => HeedFuture::calling(self.inner.call(request), call),
-            Entry::Wait(place) => {
+            Entry::Wait(place, timer) => {
                 self.let_others_have_it();
-                HeedFuture::waiting(place, self.inner.clone(), request)
+                HeedFuture::waiting(place, timer, self.inner.clone(), request)
             }
             Entry::Refuse(held) => {
                 self.let_others_have_it();

@@ -10,6 +10,7 @@ mod micros;
 #[cfg(feature = "quanta")]
 mod quanta;
 mod system;
+mod timer;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ pub use self::micros::Micros;
 #[cfg(feature = "quanta")]
 pub use self::quanta::QuantaClock;
 pub use self::system::SystemClock;
+pub(crate) use self::timer::timer;
 
 /// A source of time.
 pub trait Clock: Send + Sync + 'static {

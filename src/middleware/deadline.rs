@@ -75,6 +75,8 @@ pub(super) fn deadline(
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
+    let start = content_type.and_then(|value| value.get(..GRPC.len()));
+    start.is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }

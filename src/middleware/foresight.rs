@@ -1,7 +1,30 @@
 //! When the turn of one would come who stands behind others.
 
+use smallvec::SmallVec;
+
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
+use crate::decision::Outcomes;
+
+/// The limits that keys have of their own in place of their policies', by policy.
+pub(super) type OwnLimits = SmallVec<[(usize, OwnLimit); 1]>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OwnLimit {
+    limit: u32,
+    /// For which it is meant, rounded up to seconds; `None` if nothing is ever to be had.
+    window: Option<Micros>,
+}
+
+/// Those by which a store has answered.
+pub(super) fn own_limits(outcomes: &Outcomes) -> OwnLimits {
+    let own = outcomes.iter().filter_map(|(policy, outcome)| {
+        let (limit, seconds) = outcome.own_limit()?;
+        let window = seconds.map(|seconds| Micros::from_secs(seconds.into()));
+        Some((policy, OwnLimit { limit, window }))
+    });
+    own.collect()
+}
 
 /// Which cost has to wait as long as these and then this one, one after the other, but for the time
 /// that is returned beside it: no more than the limit can be asked for.
@@ -9,12 +32,15 @@ use crate::clock::Micros;
 /// It is exact for costs of 1 but under a sliding window, where it may be a part of the window too
 /// long. Greater costs may take longer than that under a log, slots, a sliding window, and a
 /// bucket whose refill is smaller than itself, since what one leaves can be too little for the next.
+/// Of a bucket with a limit of the key's own it is too long by what that window was rounded up.
 pub(super) fn one_after_the_other(
     algorithm: &Algorithm,
+    own: Option<OwnLimit>,
     before: &[u32],
     cost: u32,
 ) -> (u32, Micros) {
     let limit = algorithm.limit().unwrap_or(u32::MAX);
+    let limit = own.map_or(limit, |own| own.limit);
     if cost > limit {
         return (cost, Micros::ZERO);
     }
@@ -25,23 +51,32 @@ pub(super) fn one_after_the_other(
     {
         return (all, Micros::ZERO);
     }
-    let period = algorithm.period().unwrap_or_default().as_micros();
-    let whole = algorithm.longest_wait().unwrap_or_default().as_micros();
+    let own = own.and_then(|own| Some(u128::from(own.window?.get())));
+    let its = algorithm.period().map(|period| period.as_micros());
+    // Windows are those of the policy, which has none if its limit is 0.
+    let period = its.or(own).unwrap_or_default();
+    let whole = algorithm.longest_wait().map(|wait| wait.as_micros());
+    let whole = whole.unwrap_or(2 * period);
     let (at_once, each) = match algorithm {
         Algorithm::TokenBucket(bucket) if bucket.is_by_interval() => {
-            let (arrive, interval) = (bucket.quota().limit(), bucket.quota().period());
-            if arrive < limit {
-                let refills = (all - u128::from(limit)).div_ceil(arrive.max(1).into());
-                return (limit, Micros::wait(refills * interval.as_micros()));
+            let interval = bucket.quota().period().as_micros();
+            let arrive = match own {
+                // At least this: the window is no longer.
+                Some(window) => u128::from(limit) * interval / window.max(1),
+                None => bucket.quota().limit().into(),
+            };
+            if arrive < u128::from(limit) {
+                let refills = (all - u128::from(limit)).div_ceil(arrive.max(1));
+                return (limit, Micros::wait(refills * interval));
             }
-            (limit, interval.as_micros())
+            (limit, interval)
         }
         // Drains at its rate, once it is full.
         Algorithm::TokenBucket(_)
         | Algorithm::LeakyBucket(_)
         | Algorithm::Gcra(_)
         | Algorithm::LeakyQueue(_) => {
-            let longer = (all - u128::from(limit)) * period;
+            let longer = (all - u128::from(limit)) * own.unwrap_or(period);
             return (limit, Micros::wait(longer.div_ceil(limit.into())));
         }
         // Whoever takes all that it admits as soon as it does gets one less than the limit in each

@@ -11,10 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ahash::RandomState;
-use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep};
 
-use crate::clock::Micros;
+use crate::clock::{Micros, timer};
 use crate::diagnostics::Diagnostic;
 use crate::key::Key;
 
@@ -63,9 +62,6 @@ pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
 /// One that is due and does not go on, since nobody polls it, holds up those behind it for so long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A time that the platform cannot hold is as good as this.
-const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
-
 impl Lines {
     /// Puts a request that leaves at this moment, after this time, behind those of its key that leave
     /// earlier. `None` if it can go on at once.
@@ -80,11 +76,8 @@ impl Lines {
         if delay.is_zero() && !lines.contains_key(&key) {
             return Ok(None);
         }
-        if Handle::try_current().is_err() {
-            return Err(NoTimer);
-        }
-        let due = Instant::now() + delay.min(FOR_EVER);
-        let timer = Box::pin(sleep_until(due));
+        let timer = timer(delay).ok_or(NoTimer)?;
+        let due = timer.deadline();
         let line = lines.entry(key).or_default();
         let place = (departure, line.joined);
         line.joined += 1;
@@ -107,13 +100,21 @@ impl Lines {
 impl Turn {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let is_due = self.timer.as_mut().poll(cx).is_ready();
+            let has_fired = self.timer.as_mut().poll(cx).is_ready();
+            // It was due before, and has waited since for the one before it.
+            let was_due = self.timer.deadline() > self.due;
+            let is_due = has_fired || was_due;
             let mut lines = self.lines.lock();
             let Some(line) = lines.get_mut(&self.key) else {
                 return Poll::Ready(());
             };
             let is_first = line.places.keys().next() == Some(&self.place);
-            if is_due && (is_first || self.timer.deadline() > self.due) {
+            let is_passed = !line.places.contains_key(&self.place);
+            if is_due && (is_first || is_passed) || has_fired && was_due {
+                if !is_first && !is_passed {
+                    // Nobody polls those before it: they hold up nobody else.
+                    line.places = line.places.split_off(&self.place);
+                }
                 // It is used now, even if the request goes away before it has gone on.
                 self.give_back = None;
                 return Poll::Ready(());
@@ -122,7 +123,7 @@ impl Turn {
                 *waker = Some(cx.waker().clone());
             }
             drop(lines);
-            if !is_due {
+            if !has_fired {
                 return Poll::Pending;
             }
             self.timer.as_mut().reset(Instant::now() + PATIENCE);

@@ -11,14 +11,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep};
 
 use super::crowd::{Crowd, LineOf, PATIENCE, Place, Stand};
-use super::foresight::one_after_the_other;
+use super::foresight::{OwnLimits, one_after_the_other, own_limits};
 use super::turn::NO_TIMER;
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
+use crate::clock::{Micros, timer};
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
@@ -63,6 +62,10 @@ pub(super) struct Waiter {
     caller: Caller,
     /// When it was first told how long to wait.
     told: Option<Instant>,
+    /// By which its keys go, as far as the store has told.
+    own: OwnLimits,
+    /// Whether it has foreseen its turn anew, by another limit; once is enough.
+    has_looked_again: bool,
     /// The line in which it stands, or in which there is no place for it.
     line: LineOf,
     place: Option<Place>,
@@ -155,6 +158,7 @@ impl Waits {
         let now = Instant::now();
         let (line, step) = self.hope(charges, caller, outcomes, now, None)?;
         let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
+        waiter.own = own_limits(outcomes);
         let is_first = waiter
             .place
             .as_ref()
@@ -210,6 +214,7 @@ impl Waits {
         &self,
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
+        own: &OwnLimits,
         place: Option<&Place>,
     ) -> (Answer, Extras) {
         let mut extras = Extras::new();
@@ -221,7 +226,9 @@ impl Waits {
             };
             let before = self.crowd.costs(&line, place);
             if !before.is_empty() {
-                let (cost, longer) = one_after_the_other(algorithm, &before, charge.cost);
+                let own = own.iter().find(|(policy, _)| *policy == charge.policy);
+                let own = own.map(|(_, limit)| *limit);
+                let (cost, longer) = one_after_the_other(algorithm, own, &before, charge.cost);
                 charge.cost = cost;
                 extras.push((charge.policy, longer));
             }
@@ -241,10 +248,10 @@ impl Waiter {
         caller: Caller,
         line: LineOf,
     ) -> Option<Box<Self>> {
-        if Handle::try_current().is_err() {
+        let Some(timer) = timer(Duration::ZERO) else {
             diagnose(&NO_TIMER);
             return None;
-        }
+        };
         let now = Instant::now();
         let mut waiter = Box::new(Self {
             waits: Arc::clone(waits),
@@ -252,9 +259,11 @@ impl Waiter {
             charges: charges.clone(),
             caller,
             told: None,
+            own: OwnLimits::new(),
+            has_looked_again: false,
             line,
             place: None,
-            timer: Box::pin(sleep_until(now)),
+            timer,
             step: Step::Stands {
                 due: now,
                 give_up: now,
@@ -285,6 +294,12 @@ impl Waiter {
                 }
                 Step::Foresees(answer, extras) => {
                     let mut outcomes = ready!(answer.as_mut().poll(cx))?;
+                    let own = own_limits(&outcomes);
+                    if own != self.own && !mem::replace(&mut self.has_looked_again, true) {
+                        self.own = own;
+                        self.foresee();
+                        continue;
+                    }
                     for (policy, longer) in mem::take(extras) {
                         outcomes.put_behind(policy, longer);
                     }
@@ -343,13 +358,15 @@ impl Waiter {
 
     fn foresee(&mut self) {
         let place = self.place.as_ref();
-        let (answer, extras) = self.waits.foresee(&self.limiter, &self.charges, place);
+        let (limiter, charges) = (&self.limiter, &self.charges);
+        let (answer, extras) = self.waits.foresee(limiter, charges, &self.own, place);
         self.step = Step::Foresees(answer, extras);
     }
 
     /// Waits no longer, and asks what it is to be told.
     fn give_up(&mut self) {
         self.place = None;
+        self.has_looked_again = false;
         self.foresee();
     }
 

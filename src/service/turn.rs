@@ -1,13 +1,11 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::runtime::Handle;
-use tokio::time::{Sleep, sleep};
+use tokio::time::Sleep;
 
-use crate::clock::Micros;
+use crate::clock::{Micros, timer};
 use crate::decision::Outcomes;
 use crate::limiter::Limiter;
 use crate::store::{Charge, Ledger};
@@ -22,9 +20,6 @@ pub(super) struct Turn {
 
 /// There is nothing that would wake a request when it is due.
 pub(super) struct NoTimer;
-
-/// A time that the platform cannot hold is as good as this.
-const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Turn {
     /// The turn of a request that was charged this and allowed, if it has to wait for one.
@@ -41,10 +36,7 @@ impl Turn {
             places: SmallVec::new(),
             departure: outcomes.at().saturating_add(delay),
             limiter: limiter.clone(),
-            timer: match Handle::try_current() {
-                Ok(_) => Box::pin(sleep(delay.to_duration().min(FOR_EVER))),
-                Err(_) => return Err(NoTimer),
-            },
+            timer: timer(delay.to_duration()).ok_or(NoTimer)?,
         };
         let held = outcomes
             .iter()

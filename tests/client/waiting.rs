@@ -193,6 +193,35 @@ async fn one_that_nobody_polls_holds_up_the_others_for_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn several_that_nobody_polls_hold_up_the_others_for_a_second_each() {
+    for number in 2..=5_u32 {
+        let told = answer(200, &[("ratelimit", "\"a\";r=99;t=1")]);
+        let server = Scripted::new([spent("5"), told]);
+        let client = heed(&server);
+        call(&client, SERVER).await.unwrap();
+        let mut idle: Vec<_> = (0..number).map(|_| polled(call(&client, SERVER))).collect();
+        assert!(idle.iter_mut().all(|call| call.poll().is_pending()));
+        let start = Instant::now();
+        let mut calls = JoinSet::new();
+        for _ in 0..20 {
+            let client = client.clone();
+            calls.spawn(async move { call(&client, SERVER).await.unwrap() });
+        }
+        let longest = Duration::from_secs(60);
+        let answers = tokio::time::timeout(longest, calls.join_all()).await;
+        assert_eq!(answers.expect("held up for ever"), [200; 20]);
+        let held_up = start.elapsed() - Duration::from_secs(5);
+        assert!(
+            held_up <= Duration::from_secs((number + 1).into()),
+            "{held_up:?}"
+        );
+        for idle in idle {
+            assert_eq!(idle.await.unwrap(), 200);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_waits_takes_nothing_of_the_inner_service() {
     let server = Scripted::new([spent("5")]);
     let client = HeedLayer::new().layer(ConcurrencyLimit::new(server, 1));
@@ -243,6 +272,18 @@ async fn a_server_that_cannot_be_reached_keeps_nobody_waiting_for_long() {
 
 #[test]
 fn without_a_runtime_nobody_is_held_and_nothing_panics() {
+    nobody_is_held();
+}
+
+#[test]
+fn without_timers_nobody_is_held_and_nothing_panics() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.unwrap();
+    let _within = runtime.enter();
+    nobody_is_held();
+}
+
+fn nobody_is_held() {
     let server = Scripted::new([spent("5")]);
     let client = heed(&server);
     let ask = || polled(call(&client, SERVER)).poll();

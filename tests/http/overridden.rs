@@ -6,10 +6,13 @@ use http::StatusCode;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::response::Dialect;
 use tower_ratelimit::{
-    FixedWindow, ManualClock, MemoryStore, RateLimitLayer, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyQueue, ManualClock, MemoryStore,
+    RateLimitLayer, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
+use crate::arrivals::{Arrivals, behind, request, send};
 use crate::exchange::{Behind, Hello, ask, cost, everybody, get, get_of_cost, limit, now};
+use crate::waiting::{SECOND, by_user, costing, layer, the_wait_told_behind_a_line_works, told};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -92,4 +95,72 @@ fn every_dialect_tells_it() {
         .unwrap();
         assert_eq!(ask(&service, get()).field(name), Some(after), "{dialect:?}");
     }
+}
+
+fn give(layer: &RateLimitLayer, own: impl Into<Algorithm>) {
+    let given = layer.limiter().override_limit("a", "1", own, HOUR);
+    now(given.unwrap()).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_by_a_smaller_limit_of_its_own_is_told_the_wait_behind_all_others() {
+    let patient = by_user("a", TokenBucket::per_second(100)).wait_up_to(3 * SECOND);
+    let layer = layer([patient]);
+    give(&layer, TokenBucket::per_second(1));
+    let service = behind(&layer, &Arrivals::new());
+    let mut sent = Vec::new();
+    for number in 0..4 {
+        sent.push(send(&service, request(1, number)).await);
+    }
+    let refused = send(&service, request(1, 4)).await.await.unwrap();
+    assert_eq!(told(&refused), Some(4 * SECOND));
+    for sent in sent {
+        assert_eq!(sent.await.unwrap().status, StatusCode::OK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_by_a_greater_limit_of_its_own_is_not_refused_by_that_of_the_policy() {
+    let policy = by_user("a", TokenBucket::per_second(1)).cost(cost);
+    let layer = layer([policy.wait_up_to(SECOND)]);
+    give(&layer, TokenBucket::per_second(100));
+    let service = behind(&layer, &Arrivals::new());
+    let mut sent = vec![send(&service, costing(0, 100)).await];
+    for number in 1..=100 {
+        sent.push(send(&service, costing(number, 1)).await);
+    }
+    for sent in sent {
+        assert_eq!(sent.await.unwrap().status, StatusCode::OK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_wait_that_is_told_behind_a_line_works_by_a_limit_of_ones_own_too() {
+    fn algorithms(few: u16) -> [Algorithm; 9] {
+        let limit = u32::from(few);
+        [
+            FixedWindow::per_second(limit).into(),
+            AnchoredWindow::per_second(limit).into(),
+            SlidingLog::per_second(few).into(),
+            SlidingSlots::per_second(limit).slots(4).unwrap().into(),
+            SlidingWindow::per_second(limit).into(),
+            TokenBucket::per_second(limit).into(),
+            TokenBucket::per_second(limit).by_interval().into(),
+            TokenBucket::per_second(limit).burst(5).by_interval().into(),
+            Gcra::per_second(limit).burst(2).into(),
+        ]
+    }
+    for limit in [1, 9] {
+        for (policys, own) in algorithms(limit).into_iter().zip(algorithms(3)) {
+            let patient = by_user("a", policys).wait_up_to(5 * SECOND);
+            let layer = layer([patient.wait_places(8)]);
+            give(&layer, own);
+            the_wait_told_behind_a_line_works(&layer, own).await;
+        }
+    }
+    let queue = LeakyQueue::per_second(3);
+    let patient = by_user("a", queue.places(9)).wait_up_to(5 * SECOND);
+    let layer = layer([patient.wait_places(8)]);
+    give(&layer, queue.places(1));
+    the_wait_told_behind_a_line_works(&layer, queue.places(1).into()).await;
 }

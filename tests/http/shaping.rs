@@ -14,7 +14,7 @@ use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key};
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{ask, everybody, get, limited_hello};
+use crate::exchange::{ask, everybody, get, limited_hello, poll};
 use crate::slow_store::SlowStore;
 
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -242,6 +242,21 @@ async fn turns_begin_when_a_store_that_answers_later_has_answered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_is_due_and_looked_too_early_goes_on_right_after_the_one_before_it() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue(5), &arrivals);
+    send(&service, request(1, 0)).await.await.unwrap();
+    let mut first = Box::pin(service.clone().oneshot(request(1, 1)));
+    let mut second = Box::pin(service.clone().oneshot(request(1, 2)));
+    assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+    // Both timers have fired, as when the runtime was busy, and another thread is quicker.
+    tokio::time::advance(2 * INTERVAL + TICK).await;
+    assert!(poll(second.as_mut()).is_pending());
+    assert!(poll(first.as_mut()).is_ready());
+    assert!(poll(second.as_mut()).is_ready());
+}
+
+#[tokio::test(start_paused = true)]
 async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(5), &arrivals);
@@ -261,6 +276,37 @@ async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
     assert_eq!(arrivals.log().len(), 3);
 }
 
+#[tokio::test(start_paused = true)]
+async fn b30_one_that_is_forgotten_holds_up_those_behind_it_for_a_second_and_no_others() {
+    let arrivals = Arrivals::new();
+    let queue = everybody("queue", LeakyQueue::per_second(5).places(9));
+    let layer = RateLimitLayer::builder().policy(queue).store(store());
+    let service = behind(&layer.build().unwrap(), &arrivals);
+    send(&service, request(1, 0)).await;
+    let mut forgotten = Box::pin(service.clone().oneshot(request(1, 1)));
+    assert!(poll(forgotten.as_mut()).is_pending());
+    std::mem::forget(forgotten);
+    let mut idle = Box::pin(service.clone().oneshot(request(1, 2)));
+    assert!(poll(idle.as_mut()).is_pending());
+    for number in 3..=4 {
+        send(&service, request(1, number)).await;
+    }
+    sleep(Duration::from_secs(5)).await;
+    send(&service, request(1, 5)).await.await.unwrap();
+    idle.await.unwrap();
+    let ms = Duration::from_millis;
+    assert_eq!(
+        arrivals.log(),
+        [
+            (0, ms(0)),
+            (3, ms(1_600)),
+            (4, ms(1_600)),
+            (5, ms(5_000)),
+            (2, ms(5_000))
+        ],
+    );
+}
+
 #[test]
 fn where_nothing_would_wake_it_a_request_is_refused_and_the_log_says_why() {
     let (_, service) = limited_hello([everybody("queue", LeakyQueue::per_second(5).places(9))]);
@@ -271,6 +317,24 @@ fn where_nothing_would_wake_it_a_request_is_refused_and_the_log_says_why() {
         panic!("{refused:?}");
     };
     assert_eq!(diagnostic.code(), "TRL009");
+}
+
+#[test]
+fn a_runtime_without_timers_is_none_that_would_wake_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.unwrap();
+    let _within = runtime.enter();
+    for (policy, status) in [
+        (everybody("a", LeakyQueue::per_second(5).places(9)), 500),
+        (
+            everybody("a", TokenBucket::per_second(1)).wait_up_to(Duration::from_secs(9)),
+            429,
+        ),
+    ] {
+        let (_, service) = limited_hello([policy]);
+        assert_eq!(ask(&service, get()).status, StatusCode::OK);
+        assert_eq!(ask(&service, get()).status, status);
+    }
 }
 
 #[test]
