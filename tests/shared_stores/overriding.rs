@@ -76,30 +76,27 @@ async fn the_time_to_live_covers_the_end_of_an_override_and_what_is_left_then() 
 #[tokio::test]
 async fn a_node_without_the_policy_leaves_an_override_of_the_key_alone() {
     let map = map();
-    let day = Duration::from_secs(86_400);
-    let one = limiter(
-        &map,
-        [Policy::new("a", FixedWindow::new(5, 2 * day).unwrap())],
-    );
+    let hourly = TokenBucket::per_hour(1).burst(10);
+    let one = limiter(&map, [Policy::new("a", hourly)]);
     let elsewhere = limiter(&map, [Policy::new("b", FixedWindow::per_minute(5))]);
-    let nine = FixedWindow::new(9, 2 * day).unwrap();
-    let minute = Duration::from_secs(60);
     let told = async |cost| {
         let told = one.check("ann", cost).await.unwrap();
         let told = told.binding().unwrap().1;
         (told.is_allowed(), told.limit(), told.remaining())
     };
-    one.override_limit("a", "ann", nine, minute)
-        .unwrap()
-        .await
-        .unwrap();
+    let (fast, length) = (
+        TokenBucket::per_hour(3_600).burst(12),
+        Duration::from_secs(3),
+    );
+    let done = one.override_limit("a", "ann", fast, length);
+    done.unwrap().await.unwrap();
     assert!(elsewhere.check("ann", 1).await.unwrap().is_allowed());
-    assert_eq!(told(8).await, (true, 9, 1));
-    map.clock.advance(minute);
+    assert_eq!(told(12).await, (true, 12, 0));
+    map.clock.advance(length);
+    // What has ended is forgotten with a write.
     assert!(elsewhere.check("ann", 1).await.unwrap().is_allowed());
-    assert_eq!(told(1).await, (false, 5, 0));
-    one.refund("ann", 4).await.unwrap();
-    assert_eq!(told(1).await, (true, 5, 0));
+    assert_eq!(told(2).await, (false, 10, 1));
+    assert_eq!(told(1).await, (true, 10, 0));
 }
 
 #[tokio::test]
