@@ -60,13 +60,15 @@ async fn the_time_to_live_covers_the_end_of_an_override_and_what_is_left_then() 
     assert_eq!(told(8).await, (2, Duration::from_secs(8), true));
     map.clock.advance(Duration::from_secs(2));
     assert_eq!(told(0).await, (4, hours(6), false));
-    map.clock.advance(hours(6) - Duration::from_micros(1));
+    map.clock
+        .advance(hours(6).saturating_sub(Duration::from_micros(1)));
     assert_eq!(told(0).await, (9, Duration::from_micros(1), false));
 
     // Nothing is used, and the limit is there to its end.
     map.clock.advance(hours(1));
     overridden(fast.burst(20), 3_600).await;
-    map.clock.advance(hours(1) - Duration::from_micros(1));
+    map.clock
+        .advance(hours(1).saturating_sub(Duration::from_micros(1)));
     assert_eq!(told(0).await, (20, Duration::ZERO, true));
     map.clock.advance(Duration::from_micros(1));
     assert_eq!(told(0).await, (10, Duration::ZERO, false));
@@ -112,7 +114,8 @@ async fn law_8_an_override_moves_back_with_the_clock_as_a_whole() {
     done.unwrap().await.unwrap();
     map.clock.set_micros(Micros::new(1_000_000));
     assert_eq!(limit(1).await, 9);
-    map.clock.advance(length - Duration::from_micros(1));
+    map.clock
+        .advance(length.saturating_sub(Duration::from_micros(1)));
     assert_eq!(limit(0).await, 9);
     map.clock.advance(Duration::from_micros(1));
     assert_eq!(limit(0).await, 5);
