@@ -1,7 +1,4 @@
-use super::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
-    SlidingSlots, SlidingWindow, TokenBucket,
-};
+use super::Algorithm;
 use crate::clock::Micros;
 use crate::quota::Quota;
 
@@ -52,36 +49,13 @@ impl Algorithm {
 
 impl Algorithm {
     /// The same with other numbers, as [`lua`](Self::lua) tells them; `None` where they cannot be its.
-    pub(crate) fn with_numbers(&self, [limit, a, _, c]: [u64; 4]) -> Option<Self> {
-        let limit = u32::try_from(limit).ok()?;
-        let of = |limit, quota: Quota| Quota::new(limit, quota.period()).ok();
-        let rate = |quota| of(u32::try_from(c).ok()?, quota);
-        Some(match self {
-            Self::FixedWindow(window) => FixedWindow::of(of(limit, window.quota())?).into(),
-            Self::AnchoredWindow(window) => AnchoredWindow::of(of(limit, window.quota())?).into(),
-            Self::SlidingWindow(window) => SlidingWindow::of(of(limit, window.quota())?).into(),
-            Self::SlidingLog(log) => {
-                let quota = of(limit, log.quota())?;
-                SlidingLog::up_to(u32::MAX, quota).ok()?.into()
-            }
-            Self::SlidingSlots(slots) => {
-                let quota = of(limit, slots.quota())?;
-                SlidingSlots::cut(quota, slots.count()).ok()?.into()
-            }
-            Self::TokenBucket(bucket) if bucket.is_by_interval() => {
-                let quota = of(u32::try_from(a).ok()?, bucket.quota())?;
-                TokenBucket::of(quota).burst(limit).by_interval().into()
-            }
-            Self::TokenBucket(bucket) => TokenBucket::of(rate(bucket.quota())?).burst(limit).into(),
-            Self::LeakyBucket(bucket) => LeakyBucket::of(rate(bucket.quota())?)
-                .capacity(limit)
-                .into(),
-            Self::Gcra(gcra) => Gcra::of(rate(gcra.quota())?).burst(limit).into(),
-            Self::LeakyQueue(queue) => LeakyQueue::of(rate(queue.quota())?)
-                .places(limit.saturating_sub(1))
-                .into(),
-            Self::Unlimited => return None,
-        })
+    pub(crate) fn with_numbers(&self, [most, a, _, c]: [u64; 4]) -> Option<Self> {
+        let limit = match self {
+            Self::TokenBucket(bucket) if bucket.is_by_interval() => a,
+            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Gcra(_) | Self::LeakyQueue(_) => c,
+            _ => most,
+        };
+        self.with_limits([u32::try_from(limit).ok()?, u32::try_from(most).ok()?])
     }
 }
 

@@ -23,6 +23,7 @@ mod fixed_window;
 mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
+mod limits;
 #[cfg(feature = "redis")]
 mod lua;
 #[cfg(feature = "serde")]

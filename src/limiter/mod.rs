@@ -223,7 +223,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 /// Lets a store finish what nobody waits for.
-#[cfg(feature = "http")]
 fn settle(reply: Reply<Result<(), StoreError>>) {
     if let Reply::Later(settled) = reply
         && let Ok(runtime) = tokio::runtime::Handle::try_current()

@@ -106,12 +106,20 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
 }
 
 pub(super) const VERBS: &str =
-    "a key is refunded, reset, blocked and unblocked as it was asked for";
+    "a key is refunded, settled, reset, blocked and unblocked as it was asked for";
 
 pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     for algorithm in algorithms() {
         let second = TokenBucket::per_day(9).into();
         let mut scene = stage.scene(VERBS, &[algorithm, second])?;
+        // Elsewhere it makes a difference at which moment, which nobody tells.
+        let settles = stage.clock.is_some()
+            || matches!(
+                algorithm,
+                Algorithm::FixedWindow(_)
+                    | Algorithm::SlidingWindow(_)
+                    | Algorithm::SlidingSlots(_)
+            );
         let keys = stage.keys("verbs", 2);
         let both = [0, 1].map(|policy| Charge::new(policy, keys[0], 1));
         let _ = scene.charge(&both).await?;
@@ -132,7 +140,7 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 0 => &both[..1],
                 _ => &both[..],
             };
-            match scene.random.below(10) {
+            match scene.random.below(11) {
                 0 | 1 => scene.refund(charges).await?,
                 2 => scene.reset(charges).await?,
                 3 => {
@@ -140,6 +148,7 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                     scene.block(charges, length).await?;
                 }
                 4 => scene.unblock(charges).await?,
+                5 if settles => scene.settle(&both[..1]).await?,
                 _ => {
                     let _ = scene.charge(charges).await?;
                 }
@@ -147,6 +156,68 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
         }
     }
     Ok(())
+}
+
+pub(super) const OWN: &str = "a key goes by a limit of its own for as long as it was given that, and what was used stays used";
+
+pub(super) async fn limits_of_their_own<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    for algorithm in algorithms() {
+        let second = TokenBucket::per_day(9).into();
+        let mut scene = stage.scene(OWN, &[algorithm, second])?;
+        let keys = stage.keys("own", 2);
+        let both = [0, 1].map(|policy| Charge::new(policy, keys[0], 1));
+        let others = [0, 1].map(|policy| Charge::new(policy, keys[1], 1));
+        let [two, other, more] = limits_for(&algorithm);
+        // A bucket goes on at its rate, so that it makes no difference at which moment this is.
+        scene.override_limit(both[0], two, HOUR).await?;
+        for _ in 0..3 {
+            let _ = scene.charge(&both).await?;
+        }
+        let _ = scene.charge(&others).await?;
+        scene.reset(&both).await?;
+        let _ = scene.charge(&both).await?;
+        scene.end_override(both[0]).await?;
+        let _ = scene.charge(&both).await?;
+        if stage.clock.is_none() {
+            continue;
+        }
+        for _ in 0..STEPS {
+            scene.let_time_pass();
+            let key = *scene.random.one_of(&keys);
+            let cost = cost(&mut scene, algorithm);
+            let charges = [Charge::new(0, key, cost), Charge::new(1, key, cost.min(2))];
+            match scene.random.below(12) {
+                0 | 1 => {
+                    let limit = *scene.random.one_of(&[two, other, more]);
+                    let length = Micros::new(1 + scene.random.below(8 * HOUR.get()));
+                    scene.override_limit(charges[0], limit, length).await?;
+                }
+                2 => scene.end_override(charges[0]).await?,
+                3 => scene.refund(&charges).await?,
+                4 => scene.settle(&charges[..1]).await?,
+                5 => scene.reset(&charges).await?,
+                _ => {
+                    let _ = scene.charge(&charges).await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two at one instant, at the rate of the policy; at another rate; and more of both.
+fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
+    let [limit, most] = policy.limits().unwrap_or_default();
+    let rate = match policy {
+        Algorithm::TokenBucket(_)
+        | Algorithm::LeakyBucket(_)
+        | Algorithm::Gcra(_)
+        | Algorithm::LeakyQueue(_) => limit,
+        _ => 2,
+    };
+    let more = |number: u32| number.saturating_add(3);
+    let limits = [[rate, 2], [more(limit / 2), 4], [more(limit), more(most)]];
+    limits.map(|limits| policy.with_limits(limits).unwrap_or(*policy))
 }
 
 pub(super) const KEYS: &str = "different keys have states of their own";

@@ -43,17 +43,19 @@
 //!
 //! 1. Every algorithm decides as its step does, at either end of its numbers.
 //! 2. All policies of a request are charged, or none; a soft one is left out where it does not fit.
-//! 3. A key is refunded, reset, blocked and unblocked as it was asked for, and a peek changes nothing.
-//! 4. Different keys have states of their own, whatever clients put into them.
-//! 5. Whoever opens the store for a policy shares its state.
-//! 6. Of many requests at once, in tasks and in threads, exactly as many are allowed as the limit is.
-//! 7. Nothing is forgotten before it is as good as new.
+//! 3. A key is refunded, settled, reset, blocked and unblocked as it was asked for, and a peek changes
+//!    nothing.
+//! 4. A key goes by a limit of its own for as long as it was given that, and what was used stays used.
+//! 5. Different keys have states of their own, whatever clients put into them.
+//! 6. Whoever opens the store for a policy shares its state.
+//! 7. Of many requests at once, in tasks and in threads, exactly as many are allowed as the limit is.
+//! 8. Nothing is forgotten before it is as good as new.
 //!
 //! Of items, besides:
 //!
-//! 8. An item that has changed since it was read is read anew. Another request is let in between the
+//! 9. An item that has changed since it was read is read anew. Another request is let in between the
 //!    reading and the writing of one.
-//! 9. An item is forgotten once it has expired, within ten seconds.
+//! 10. An item is forgotten once it has expired, within ten seconds.
 //!
 //! The questions are the same in each run, but for the keys, so that a place need not be empty. They
 //! take some seconds, most of which are waited. A runtime of tokio has to be there, with time enabled; that of
@@ -85,7 +87,8 @@ use crate::store::{Items, SharedStore, Store};
 /// # Defaults
 ///
 /// - clock: the store has a time of its own. Then no question waits for a quota of a day to be there
-///   again, and what comes after such a wait is not seen. With a [clock](Self::clock) it is.
+///   again, and what comes after such a wait is not seen; nor is what depends on the moment at which a
+///   verb was done, such as a settlement under a bucket, since no answer tells that. With a [clock](Self::clock) it is.
 #[must_use = "nothing is asked until it is run"]
 pub struct Conformance<S> {
     stage: Stage<S>,
@@ -132,6 +135,7 @@ impl<S: Store> Conformance<S> {
         laws::decides(&stage).await?;
         laws::all_or_nothing(&stage).await?;
         laws::verbs(&stage).await?;
+        laws::limits_of_their_own(&stage).await?;
         laws::keys_are_apart(&stage).await?;
         laws::nodes_agree(&stage).await?;
         if let Some(items) = &items {

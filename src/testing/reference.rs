@@ -12,6 +12,7 @@ pub(super) struct Reference {
     algorithms: Vec<Algorithm>,
     states: HashMap<(usize, Key), State>,
     blocks: HashMap<(usize, Key), Block>,
+    owns: HashMap<(usize, Key), Own>,
 }
 
 /// A block that began at one of these moments.
@@ -19,6 +20,13 @@ pub(super) struct Reference {
 struct Block {
     from: (Micros, Micros),
     length: Micros,
+}
+
+/// The limit of a key, in place of its policy's.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    limit: Algorithm,
+    until: Micros,
 }
 
 /// What has to be told of one charge.
@@ -38,11 +46,13 @@ impl Reference {
             algorithms,
             states: HashMap::new(),
             blocks: HashMap::new(),
+            owns: HashMap::new(),
         }
     }
 
     /// Decides, and charges if all allow it.
     pub(super) fn charge(&mut self, charges: &[Charge], at: Micros) -> Vec<Expected> {
+        self.goes_on_to(at);
         let (expected, states) = self.decide(charges, at);
         self.states.extend(states);
         expected
@@ -50,7 +60,7 @@ impl Reference {
 
     /// What a charge would tell.
     pub(super) fn peek(&self, charges: &[Charge], at: Micros) -> Vec<Expected> {
-        self.decide(charges, at).0
+        self.clone().charge(charges, at)
     }
 
     #[expect(clippy::type_complexity, reason = "it is taken apart where it is made")]
@@ -65,10 +75,9 @@ impl Reference {
             let (least, most) = (left(block.from.0), left(block.from.1));
             (most > Micros::ZERO).then_some((least, most))
         };
-        let steps = charges.iter().map(|charge| {
-            let state = self.state(charge);
-            self.algorithms[charge.policy].step(state, at, charge.cost)
-        });
+        let steps = charges
+            .iter()
+            .map(|charge| self.limit(charge).step(self.state(charge), at, charge.cost));
         let steps: Vec<_> = steps.collect();
         let goes_on = charges.iter().zip(&steps).all(|(charge, (told, _))| {
             (told.is_allowed() || charge.is_soft) && blocked(charge).is_none()
@@ -79,8 +88,10 @@ impl Reference {
             if told.is_allowed() && goes_on && charge.cost > 0 {
                 states.push(((charge.policy, charge.key), state));
             } else if told.is_allowed() {
-                let uncharged = self.state(charge);
-                told = self.algorithms[charge.policy].step(uncharged, at, 0).0;
+                told = self.limit(charge).step(self.state(charge), at, 0).0;
+            }
+            if let Some(own) = self.owns.get(&(charge.policy, charge.key)) {
+                told = told.overridden(own.limit.period());
             }
             expected.push(Expected {
                 told,
@@ -93,10 +104,61 @@ impl Reference {
     }
 
     pub(super) fn refund(&mut self, charges: &[Charge], at: Micros) {
+        self.goes_on_to(at);
         for charge in charges {
-            let state = self.state(charge);
-            let state = self.algorithms[charge.policy].refund(state, at, charge.cost);
+            let state = self
+                .limit(charge)
+                .refund(self.state(charge), at, charge.cost);
             self.states.insert((charge.policy, charge.key), state);
+        }
+    }
+
+    pub(super) fn settle(&mut self, charges: &[Charge], at: Micros) {
+        self.goes_on_to(at);
+        for charge in charges {
+            let state = self
+                .limit(charge)
+                .settle(self.state(charge), at, charge.cost);
+            self.states.insert((charge.policy, charge.key), state);
+        }
+    }
+
+    /// Lets a key have this limit for so long, or that of the policy.
+    pub(super) fn change_limit(
+        &mut self,
+        charge: &Charge,
+        own: Option<(Algorithm, Micros)>,
+        at: Micros,
+    ) {
+        self.goes_on_to(at);
+        let place = (charge.policy, charge.key);
+        let before = *self.limit(charge);
+        match own {
+            Some((limit, length)) => {
+                let until = at.saturating_add(length);
+                self.owns.insert(place, Own { limit, until });
+            }
+            None => drop(self.owns.remove(&place)),
+        }
+        self.stays_used(place, &before, at);
+    }
+
+    /// Ends the limits that end by this moment.
+    fn goes_on_to(&mut self, at: Micros) {
+        let ended = self.owns.iter().filter(|(_, own)| own.until <= at);
+        let ended: Vec<_> = ended.map(|(place, own)| (*place, *own)).collect();
+        for (place, own) in ended {
+            self.owns.remove(&place);
+            self.stays_used(place, &own.limit, own.until);
+        }
+    }
+
+    /// What was used under the limit of before stays used.
+    fn stays_used(&mut self, place: (usize, Key), before: &Algorithm, at: Micros) {
+        let own = self.owns.get(&place).map(|own| own.limit);
+        let limit = own.unwrap_or(self.algorithms[place.0]);
+        if let Some(state) = self.states.get_mut(&place) {
+            *state = limit.refund(before.refund(state.clone(), at, 0), at, 0);
         }
     }
 
@@ -126,20 +188,29 @@ impl Reference {
     }
 
     /// How long until nothing is left of what any of these keys was charged, under the policy where
-    /// that is soonest; blocks too.
-    pub(super) fn soonest_end(&self, charges: &[Charge], at: Micros) -> Option<Micros> {
+    /// that is soonest; blocks and limits of their own too.
+    pub(super) fn soonest_end(&mut self, charges: &[Charge], at: Micros) -> Option<Micros> {
+        self.goes_on_to(at);
         let ends = charges.iter().flat_map(|charge| {
-            let (told, _) = self.algorithms[charge.policy].step(self.state(charge), at, 0);
+            let (told, _) = self.limit(charge).step(self.state(charge), at, 0);
+            let own = self.owns.get(&(charge.policy, charge.key));
+            let own = own.map_or(Micros::ZERO, |own| own.until.saturating_sub(at));
             let block = self.blocks.get(&(charge.policy, charge.key));
             let block = block.map(|block| block.from.1.saturating_add(block.length));
             let block = block.map_or(Micros::ZERO, |until| until.saturating_sub(at));
-            [Micros::from(told.reset_after()), block]
+            [Micros::from(told.reset_after()), block, own]
         });
         ends.filter(|end| *end > Micros::ZERO).min()
     }
 
     pub(super) fn algorithm(&self, policy: usize) -> &Algorithm {
         &self.algorithms[policy]
+    }
+
+    /// The limit of the key at the moment that was gone on to.
+    fn limit(&self, charge: &Charge) -> &Algorithm {
+        let own = self.owns.get(&(charge.policy, charge.key));
+        own.map_or(&self.algorithms[charge.policy], |own| &own.limit)
     }
 
     fn state(&self, charge: &Charge) -> State {
@@ -192,6 +263,11 @@ impl Expected {
                 "is_soft",
                 told.is_soft() == self.is_soft,
                 self.is_soft.to_string(),
+            ),
+            (
+                "is_overridden",
+                told.is_overridden() == expected.is_overridden(),
+                expected.is_overridden().to_string(),
             ),
             (
                 "limit",

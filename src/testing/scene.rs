@@ -79,22 +79,73 @@ impl<L: Ledger> Scene<L> {
         Ok(told)
     }
 
-    /// The moment is not told. It is between two others, and what differs between those is in doubt.
     pub(super) async fn refund(&mut self, charges: &[Charge]) -> Result<(), Broken> {
         let before = self.peek(charges).await?.at();
         let answer = self.ledger.refund(charges).wait().await;
         self.done("refund", charges, answer)?;
+        self.amended(charges, before, |reference, at| {
+            reference.refund(charges, at);
+        })
+        .await
+    }
+
+    pub(super) async fn settle(&mut self, charges: &[Charge]) -> Result<(), Broken> {
+        let before = self.peek(charges).await?.at();
+        let answer = self.ledger.settle(charges).wait().await;
+        self.done("settle", charges, answer)?;
+        self.amended(charges, before, |reference, at| {
+            reference.settle(charges, at);
+        })
+        .await
+    }
+
+    pub(super) async fn override_limit(
+        &mut self,
+        charge: Charge,
+        limit: Algorithm,
+        length: Micros,
+    ) -> Result<(), Broken> {
+        let before = self.peek(&[charge]).await?.at();
+        let answer = self.ledger.override_limit(&charge, &limit, length);
+        let verb = format!("override by `{limit}` for {:?}", length.to_duration());
+        self.done(&verb, &[charge], answer.wait().await)?;
+        self.amended(&[charge], before, |reference, at| {
+            reference.change_limit(&charge, Some((limit, length)), at);
+        })
+        .await
+    }
+
+    pub(super) async fn end_override(&mut self, charge: Charge) -> Result<(), Broken> {
+        let before = self.peek(&[charge]).await?.at();
+        let answer = self.ledger.end_override(&[charge]).wait().await;
+        self.done("end override", &[charge], answer)?;
+        self.amended(&[charge], before, |reference, at| {
+            reference.change_limit(&charge, None, at);
+        })
+        .await
+    }
+
+    /// Looks what has come of it. The moment is not told. It is between two others, and what differs
+    /// between those is in doubt.
+    async fn amended(
+        &mut self,
+        charges: &[Charge],
+        before: Micros,
+        amend: impl Fn(&mut Reference, Micros),
+    ) -> Result<(), Broken> {
         let answer = self.ledger.peek(charges).wait().await;
         let told = self.told("peek", charges, answer)?;
-        let mut refunded = self.reference.clone();
-        refunded.refund(charges, before);
-        let expected = refunded.peek(charges, told.at());
-        if self.compare(&expected, &told).is_err() {
-            refunded = self.reference.clone();
-            refunded.refund(charges, told.at());
-            self.compare(&refunded.peek(charges, told.at()), &told)?;
+        let mut amended = self.reference.clone();
+        amend(&mut amended, before);
+        if self
+            .compare(&amended.peek(charges, told.at()), &told)
+            .is_err()
+        {
+            amended = self.reference.clone();
+            amend(&mut amended, told.at());
+            self.compare(&amended.peek(charges, told.at()), &told)?;
         }
-        self.reference = refunded;
+        self.reference = amended;
         self.let_end(charges, told.at());
         Ok(())
     }

@@ -7,7 +7,9 @@ use tower_ratelimit::store::{
     Change, Changed, Charge, Items, Ledger, MemoryLedger, Reply, SharedStore, Store,
 };
 use tower_ratelimit::testing::Conformance;
-use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Micros, Policy, StoreError};
+use tower_ratelimit::{
+    Algorithm, ConfigError, ManualClock, MemoryStore, Micros, Policy, StoreError,
+};
 
 use crate::scratch::Scratch;
 use crate::support::items::Map;
@@ -183,6 +185,11 @@ enum What {
     BlocksForever,
     PeekCharges,
     UnblocksNothing,
+    SettlesNothing,
+    OverridesNothing,
+    OverridesForever,
+    EndsNoOverride,
+    ResetsOverrides,
 }
 
 #[derive(Debug)]
@@ -242,9 +249,39 @@ impl Ledger for OtherwiseLedger {
         }
     }
 
+    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        if self.what == What::SettlesNothing {
+            return Reply::Now(Ok(()));
+        }
+        self.ledger.settle(charges)
+    }
+
+    fn override_limit(
+        &self,
+        charge: &Charge,
+        limit: &Algorithm,
+        length: Micros,
+    ) -> Reply<Result<(), StoreError>> {
+        let length = match self.what {
+            What::OverridesNothing => return Reply::Now(Ok(())),
+            What::OverridesForever => Micros::LONGEST,
+            _ => length,
+        };
+        self.ledger.override_limit(charge, limit, length)
+    }
+
+    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        if self.what == What::EndsNoOverride {
+            return Reply::Now(Ok(()));
+        }
+        self.ledger.end_override(charges)
+    }
+
     fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        if self.what == What::ResetsBlocks {
-            self.ledger.unblock_now(charges);
+        match self.what {
+            What::ResetsBlocks => self.ledger.unblock_now(charges),
+            What::ResetsOverrides => self.ledger.end_override_now(charges),
+            _ => {}
         }
         self.ledger.reset(charges)
     }
@@ -277,6 +314,11 @@ async fn each_mistake_of_a_ledger_is_found() {
         (What::BlocksForever, "blocked"),
         (What::PeekCharges, "decides as its step does"),
         (What::UnblocksNothing, "unblocked"),
+        (What::SettlesNothing, "settled"),
+        (What::OverridesNothing, "limit of its own"),
+        (What::OverridesForever, "limit of its own"),
+        (What::EndsNoOverride, "limit of its own"),
+        (What::ResetsOverrides, "limit of its own"),
     ] {
         println!("{what:?}");
         let clock = ManualClock::new();

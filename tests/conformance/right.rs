@@ -1,3 +1,8 @@
+#[cfg(feature = "redis")]
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
+use tower_ratelimit::RedisStore;
 use tower_ratelimit::store::{Change, Changed, Items, Reply, SharedStore};
 use tower_ratelimit::testing::Conformance;
 use tower_ratelimit::{ManualClock, MemoryStore, StoreError};
@@ -49,4 +54,17 @@ async fn items_that_answer_later_and_one_at_a_time_conform() {
         .run()
         .await
         .unwrap();
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_over_redis_conforms() {
+    let server = crate::support::redis::Server::start(&[]);
+    // What is told of a denial that is remembered is of the moment when it was denied.
+    let builder = || RedisStore::builder().remember_denials_for(Duration::ZERO);
+    let store = builder().open(&server.url()).unwrap();
+    Conformance::of(store).run().await.unwrap();
+    let clock = ManualClock::new();
+    let store = builder().open(&server.url()).unwrap().clock(clock.clone());
+    Conformance::of(store).clock(clock).run().await.unwrap();
 }

@@ -51,6 +51,7 @@ macro_rules! mount {
             mod shared {
                 crate::mount::steady_laws!(crate::support::driver::Shared);
                 crate::mount::laws_of_a_store!(crate::support::driver::Shared);
+                crate::mount::laws_of_another_limit!(crate::support::driver::Shared);
             }
         }
         )+

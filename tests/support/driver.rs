@@ -268,6 +268,23 @@ impl Driver for Shared {
     }
 }
 
+impl Overriding for Shared {
+    fn override_limit(&mut self, at: u64, limit: Algorithm, length: u64) {
+        let length = Duration::from_micros(length);
+        self.ask(at, |limiter| {
+            let overridden = limiter.override_limit("0", "key", limit, length);
+            overridden.expect("it differs in its limit alone")
+        });
+    }
+
+    fn end_override(&mut self, at: u64) {
+        self.ask(at, |limiter| {
+            let ended = limiter.end_override("0", "key");
+            ended.expect("there is such a policy")
+        });
+    }
+}
+
 impl Blocking for Shared {
     fn block(&mut self, at: u64, length: u64) {
         let length = Duration::from_micros(length);

@@ -4,10 +4,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::item::{Damaged, Item};
-use super::rule;
-use crate::algorithm::{Algorithm, State};
+use super::part::{Part, Seen};
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes};
+use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// What is to be done with some items, in one step; see [`Items::update`](super::Items::update).
@@ -26,25 +26,6 @@ pub struct Change {
 #[cfg(feature = "testing")]
 pub(crate) type Meanwhile = std::sync::Arc<dyn Fn(&[bool]) + Send + Sync>;
 
-/// One policy's part of a change.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
-    /// The place of the item's name.
-    pub(super) item: usize,
-    pub(super) policy: usize,
-    pub(super) algorithm: Algorithm,
-    pub(super) tags: Tags,
-    pub(super) cost: u32,
-    pub(super) is_soft: bool,
-}
-
-/// What an item calls the records of a policy.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tags {
-    pub(super) state: u64,
-    pub(super) block: u64,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Charge,
@@ -55,6 +36,9 @@ pub(super) enum Verb {
     Block(Micros),
     Unblock,
     GiveBack(Micros),
+    /// The limit, and for how long.
+    Override(Algorithm, Micros),
+    EndOverride,
 }
 
 /// What has come of a [`Change`] to the items as they were found.
@@ -77,13 +61,6 @@ pub struct Write {
 /// further behind, it has stepped back. Where nodes take turns, each step back would give a bucket what
 /// drains in it, again and again.
 const SKEW: Micros = Micros::from_secs(1);
-
-/// The block of a key, as an item has it: from when, until when.
-#[derive(Clone, Copy)]
-struct Block {
-    from: Micros,
-    until: Micros,
-}
 
 impl Change {
     pub(super) fn new(names: Vec<String>, parts: SmallVec<[Part; 8]>, verb: Verb) -> Self {
@@ -167,131 +144,12 @@ impl Change {
             .iter()
             .map(|part| Seen::of(part, &items[part.item], now))
             .collect();
-        let passes = |(part, seen): (&Part, &Seen)| {
-            (part.is_soft || seen.told.is_allowed()) && seen.block.is_none()
-        };
-        let allowed = self.parts.iter().zip(&seen).all(passes);
+        let mut each = self.parts.iter().zip(&seen);
+        let allowed = each.all(|(part, seen)| seen.passes(part));
+        let charges = self.verb == Verb::Charge;
         for (part, seen) in self.parts.iter().zip(seen) {
-            let item = &mut items[part.item];
-            let mut told = seen.told;
-            let mut state = seen.moved;
-            if allowed && told.is_allowed() && part.cost > 0 {
-                let charged = part.algorithm.step(part.state(item), now, part.cost);
-                told = charged.0;
-                state = Some(charged.1);
-            }
-            if self.verb == Verb::Charge && part.cost > 0 {
-                if let Some(state) = state {
-                    part.keep(item, &state, now, told.reset_after());
-                }
-                if let Some(block) = seen.block {
-                    part.keep_block(item, block);
-                }
-            }
-            if let Some(block) = seen.block {
-                told = told.blocked_for(block.left(now));
-            }
-            outcomes.push(part.policy, told);
-        }
-    }
-}
-
-/// What one policy says before anything is charged.
-struct Seen {
-    told: Outcome,
-    /// The state, if it had to be moved back.
-    moved: Option<State>,
-    /// The block, if it has not ended, moved back if it had to be.
-    block: Option<Block>,
-}
-
-impl Seen {
-    fn of(part: &Part, item: &Item, now: Micros) -> Self {
-        let (told, moved) = rule::look(&part.algorithm, part.state(item), now, part.cost);
-        let block = Block::of(item.words(part.tags.block));
-        let block = block.map(|block| block.moved_back(now));
-        Self {
-            told,
-            moved,
-            block: block.filter(|block| block.until > now),
-        }
-    }
-}
-
-impl Part {
-    fn state(&self, item: &Item) -> State {
-        State::from_words(item.words(self.tags.state))
-    }
-
-    fn keep(&self, item: &mut Item, state: &State, now: Micros, reset_after: Duration) {
-        // What is as good as new is a new one.
-        let is_new = reset_after == Duration::ZERO;
-        let words = if is_new { &[] } else { state.words() };
-        if words != item.words(self.tags.state) {
-            let until = now.saturating_add(reset_after.into());
-            item.put(self.tags.state, words, until);
-        }
-    }
-
-    fn keep_block(&self, item: &mut Item, block: Block) {
-        let words = [block.from, block.until].map(Micros::get);
-        if words != *item.words(self.tags.block) {
-            item.put(self.tags.block, &words, block.until);
-        }
-    }
-
-    fn amend(&self, item: &mut Item, now: Micros, verb: Verb) {
-        let state = match verb {
-            Verb::Charge | Verb::Peek => return,
-            Verb::Refund => self.algorithm.refund(self.state(item), now, self.cost),
-            Verb::Settle => self.algorithm.settle(self.state(item), now, self.cost),
-            Verb::GiveBack(departure) => {
-                let state = self.state(item);
-                rule::give_back(&self.algorithm, state, now, self.cost, departure)
-            }
-            Verb::Reset => State::NEW,
-            Verb::Block(length) => return self.block(item, now, length),
-            Verb::Unblock => return item.put(self.tags.block, &[], Micros::ZERO),
-        };
-        let (told, _) = rule::look(&self.algorithm, state.clone(), now, 0);
-        self.keep(item, &state, now, told.reset_after());
-    }
-
-    fn block(&self, item: &mut Item, now: Micros, length: Micros) {
-        let new = Block {
-            from: now,
-            until: now.saturating_add(length.min(Micros::LONGEST)),
-        };
-        let old = Block::of(item.words(self.tags.block));
-        let old = old.map_or(now, |block| block.moved_back(now).until);
-        if new.until > old {
-            self.keep_block(item, new);
-        }
-    }
-}
-
-impl Block {
-    fn of(words: &[u64]) -> Option<Self> {
-        match *words {
-            [from, until] => Some(Self {
-                from: Micros::new(from),
-                until: Micros::new(until),
-            }),
-            _ => None,
-        }
-    }
-
-    fn left(self, now: Micros) -> Micros {
-        self.until.saturating_sub(now)
-    }
-
-    /// The same length, beginning no later than now.
-    fn moved_back(self, now: Micros) -> Self {
-        let from = self.from.min(now);
-        let length = self.until.saturating_sub(self.from).min(Micros::LONGEST);
-        Self {
-            from,
-            until: from.saturating_add(length),
+            let item = charges.then_some(&mut items[part.item]);
+            outcomes.push(part.policy, part.charge(seen, item, now, allowed));
         }
     }
 }

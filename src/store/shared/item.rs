@@ -2,8 +2,9 @@ use smallvec::SmallVec;
 
 use crate::clock::Micros;
 
-/// What is kept of one key: a record for each policy that it has a state under, and one for each
-/// policy under which it is blocked.
+/// What is kept of one key: a record for each policy that it has a state under, one for each policy under
+/// which it is blocked, and one for each under which it has a limit of its own. A record that a node does
+/// not know it keeps as it is, until it says nothing any more.
 ///
 /// As bytes: the version of the format, 1; the moment of the last write; then of each record its tag,
 /// the moment from which on it says nothing, the number of its words, and its words. Numbers are

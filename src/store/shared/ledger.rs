@@ -5,7 +5,8 @@ use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::Items;
-use super::change::{Change, Part, Tags, Verb};
+use super::change::{Change, Verb};
+use super::part::{Part, Tags};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
@@ -123,6 +124,7 @@ impl Tags {
         Self {
             state: tag(&format!("state {algorithm} {period} {slots} {name}")),
             block: tag(&format!("block {name}")),
+            own: tag(&format!("own {algorithm} {period} {slots} {name}")),
         }
     }
 }
@@ -164,6 +166,28 @@ impl<I: Items> Ledger for SharedLedger<I> {
         self.amend(charges, Verb::Unblock)
     }
 
+    fn override_limit(
+        &self,
+        charge: &Charge,
+        limit: &Algorithm,
+        length: Micros,
+    ) -> Reply<Result<(), StoreError>> {
+        let policy = self.policies.get(charge.policy);
+        let fits = |opened: &Opened| {
+            limit.limits().is_some() && opened.algorithm.differs_in_its_limit_alone(limit)
+        };
+        if policy.is_some_and(|policy| !fits(policy)) {
+            let cause = "a limit of a key's own is of another kind or period than its policy's";
+            let error = StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause);
+            return Reply::Now(Err(error));
+        }
+        self.amend(&[*charge], Verb::Override(*limit, length))
+    }
+
+    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+        self.amend(charges, Verb::EndOverride)
+    }
+
     fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
         self.amend(&[*charge], Verb::GiveBack(departure))
     }
@@ -183,7 +207,7 @@ mod tests {
     use crate::algorithm::{FixedWindow, Gcra, SlidingSlots};
 
     fn tags(name: &str, algorithm: impl Into<Algorithm>) -> (u64, u64) {
-        let Tags { state, block } = Tags::of(&Policy::new(name, algorithm));
+        let Tags { state, block, .. } = Tags::of(&Policy::new(name, algorithm));
         (state, block)
     }
 
@@ -199,6 +223,8 @@ mod tests {
         let window = FixedWindow::per_minute(5);
         let state = by_hand("state fixed-window 60000000 0 a b");
         assert_eq!(tags("a b", window), (state, by_hand("block a b")));
+        let Tags { own, .. } = Tags::of(&Policy::new("a b", window));
+        assert_eq!(own, by_hand("own fixed-window 60000000 0 a b"));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 mod change;
 mod item;
 mod ledger;
+mod own;
+mod part;
 mod rule;
 
 use std::fmt;
@@ -73,7 +75,8 @@ use crate::policy::{Policy, check_names};
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
 ///   binary collation.
 /// - **A value** has 9 bytes, and 20 and up to 24 more for each policy of the key; a sliding log has 16 more
-///   for each moment that it remembers, and sliding slots 8 for each slot. Of one that is too long for the
+///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and a limit of
+///   the key's own 52, for as long as it lasts. Of one that is too long for the
 ///   place, writing fails; cut short, it is damaged.
 /// - **Expiry** saves room and decides nothing: an item that has outlived its time to live is read as the
 ///   new one that it is. One that is forgotten before counts as new, and lets more through.
@@ -123,7 +126,7 @@ impl<I: Items + ?Sized> Items for Arc<I> {
 /// [`Items`].
 ///
 /// A state belongs to the policy's name, its algorithm and its period; of a policy with another limit it
-/// is the same. What is blocked is so by the policy's name alone. Whichever limiter, layer or process
+/// is the same. So does a limit of the key's own. What is blocked is so by the policy's name alone. Whichever limiter, layer or process
 /// has a policy of that name shares it: give those that count apart names of their own.
 ///
 /// # Secrets

@@ -1,6 +1,6 @@
 //! What is asked of an algorithm besides to decide.
 
-use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
+use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
@@ -42,6 +42,33 @@ pub(super) fn look(
     }
 
     algorithm.with_rule(Look(state, now, cost))
+}
+
+/// How long the state says anything. Under a limit of 0 too, where no outcome tells it: another limit may
+/// follow.
+pub(super) fn lasts(algorithm: &Algorithm, state: State, now: Micros) -> Micros {
+    struct Lasts(State, Micros);
+
+    impl Lasts {
+        fn under<S: Step>(self, rule: &S) -> Micros {
+            let Self(state, now) = self;
+            rule.reset_after(&read(rule, state, now), now)
+        }
+    }
+
+    impl WithRule for Lasts {
+        type Result = Micros;
+
+        fn fixed(self, rule: impl Fixed) -> Micros {
+            self.under(&rule)
+        }
+
+        fn long(self, rule: impl Step<Kept = State>) -> Micros {
+            self.under(&rule)
+        }
+    }
+
+    algorithm.with_rule(Lasts(state, now))
 }
 
 /// The state without the turn of a request of this cost that was to leave at `departure`, if that

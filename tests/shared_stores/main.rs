@@ -1,7 +1,9 @@
 //! Stores that are made of one atomic read-modify-write.
 
-#[path = "support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
+
+mod overriding;
 
 use std::time::Duration;
 
@@ -169,6 +171,7 @@ async fn what_changes_nothing_writes_nothing() {
     limiter.reset("ann").await.unwrap();
     limiter.refund("ann", 1).await.unwrap();
     limiter.unblock("ann").await.unwrap();
+    limiter.end_override("daily", "ann").unwrap().await.unwrap();
     assert!(map.items().is_empty());
     assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
     let before = map.items().clone();

@@ -1,0 +1,77 @@
+//! What a key has from one moment to another: a block, a limit of its own.
+
+use crate::algorithm::{Algorithm, State};
+use crate::clock::Micros;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: Micros,
+    pub(super) until: Micros,
+}
+
+impl Span {
+    /// So long from now on.
+    pub(super) fn new(now: Micros, length: Micros) -> Self {
+        Self {
+            from: now,
+            until: now.saturating_add(length.min(Micros::LONGEST)),
+        }
+    }
+
+    pub(super) fn of(words: &[u64]) -> Option<Self> {
+        match *words {
+            [from, until] => Some(Self {
+                from: Micros::new(from),
+                until: Micros::new(until),
+            }),
+            _ => None,
+        }
+    }
+
+    pub(super) fn words(self) -> [u64; 2] {
+        [self.from, self.until].map(Micros::get)
+    }
+
+    pub(super) fn left(self, now: Micros) -> Micros {
+        self.until.saturating_sub(now)
+    }
+
+    /// The same length, beginning no later than now.
+    pub(super) fn moved_back(self, now: Micros) -> Self {
+        let length = self.until.saturating_sub(self.from);
+        Self::new(self.from.min(now), length)
+    }
+}
+
+/// The limit of a key, in place of its policy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Own {
+    pub(super) span: Span,
+    pub(super) limit: Algorithm,
+}
+
+impl Own {
+    /// What these words say under this policy.
+    pub(super) fn of(words: &[u64], policy: &Algorithm) -> Option<Self> {
+        let [from, until, limit, most] = *words else {
+            return None;
+        };
+        let limits = [u32::try_from(limit).ok()?, u32::try_from(most).ok()?];
+        Some(Self {
+            span: Span::of(&[from, until])?,
+            limit: policy.with_limits(limits)?,
+        })
+    }
+
+    pub(super) fn words(&self) -> [u64; 4] {
+        let [from, until] = self.span.words();
+        let [limit, most] = self.limit.limits().unwrap_or_default().map(u64::from);
+        [from, until, limit, most]
+    }
+
+    /// The state at its end: what was used stays used, as far as it counts under the policy's limit.
+    pub(super) fn ended(&self, policy: &Algorithm, state: State) -> State {
+        let end = self.span.until;
+        policy.refund(self.limit.refund(state, end, 0), end, 0)
+    }
+}
