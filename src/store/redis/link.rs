@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 #[cfg(feature = "redis-cluster")]
 use redis::cluster_async::ClusterConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 #[cfg(feature = "redis-cluster")]
@@ -43,7 +43,7 @@ impl Link {
             })
         };
         Self {
-            wire: Wire::Server(Line::new(connect)),
+            wire: Wire::Server(Line::new(deadline, connect)),
             deadline,
         }
     }
@@ -55,7 +55,7 @@ impl Link {
             Box::pin(async move { client.get_async_connection().await })
         };
         Self {
-            wire: Wire::Cluster(Line::new(connect)),
+            wire: Wire::Cluster(Line::new(deadline, connect)),
             deadline,
         }
     }
@@ -87,8 +87,10 @@ impl Link {
         match &self.wire {
             Wire::Server(line) => {
                 let (mut connection, number) = in_time(until, line.connection()).await?;
+                let waits = line.sent(number);
                 let sent = connection.send_packed_command(&command);
                 let answer = in_time(until, told(sent)).await;
+                waits.answered();
                 if let Err(error) = &answer
                     && (error.is_unrecoverable_error() || error.is_timeout())
                 {
@@ -118,8 +120,12 @@ async fn in_time<T>(
 ) -> RedisResult<T> {
     match timeout_at(until, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        Err(_) => Err(timed_out()),
     }
+}
+
+pub(super) fn timed_out() -> RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 impl fmt::Debug for Link {
