@@ -24,6 +24,7 @@ const PREFIX: &str = "ratelimit";
 const LONGEST_PREFIX: usize = 64;
 const DEADLINE: Duration = Duration::from_millis(100);
 const REMEMBERED: Duration = Duration::from_secs(1);
+const LONGEST_REMEMBERED: Duration = Duration::from_secs(3_600);
 
 impl RedisStore {
     /// State on the server at this address, to which the first request connects: `redis://127.0.0.1:6379/`.
@@ -75,7 +76,7 @@ impl RedisStoreBuilder {
         Self { deadline, ..self }
     }
 
-    /// How long a denial is remembered in this process at most. Zero asks the server each time.
+    /// How long a denial is remembered in this process at most, up to an hour. Zero asks the server each time.
     pub fn remember_denials_for(self, longest: Duration) -> Self {
         Self {
             remember_denials_for: longest,
@@ -169,6 +170,14 @@ impl RedisStoreBuilder {
             return Err(ConfigError::new(
                 "deadline",
                 format_args!("{:?}", self.deadline),
+                remedy,
+            ));
+        }
+        if self.remember_denials_for > LONGEST_REMEMBERED {
+            let remedy = "give an hour at most, or zero to ask the server each time";
+            return Err(ConfigError::new(
+                "remember_denials_for",
+                format_args!("{:?}", self.remember_denials_for),
                 remedy,
             ));
         }
