@@ -6,6 +6,8 @@ use redis::{Client, RedisError};
 
 use super::RedisStore;
 use super::greeting::greet;
+#[cfg(feature = "redis-cluster")]
+use super::line::CONNECTING;
 use super::link::Link;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -123,7 +125,8 @@ impl RedisStoreBuilder {
         // done.
         let client = redis::cluster::ClusterClient::builder(urls.iter().copied())
             .retries(0)
-            .connection_timeout(deadline)
+            // To connect to the cluster takes as long as to connect to the node that answers last.
+            .connection_timeout(CONNECTING / 4)
             .response_timeout(deadline)
             .build()
             .map_err(|error| bad_url(urls.first().copied().unwrap_or(""), &error))?;

@@ -28,7 +28,7 @@ struct Current<C> {
 type Coming<C> = watch::Receiver<Option<RedisResult<(C, u64)>>>;
 
 /// How long an attempt to connect may take at least: whoever cannot wait for it leaves it to the next.
-const CONNECTING: Duration = Duration::from_secs(1);
+pub(super) const CONNECTING: Duration = Duration::from_secs(1);
 
 impl<C: Clone + Send + Sync + 'static> Line<C> {
     pub(super) fn new(
