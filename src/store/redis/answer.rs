@@ -13,20 +13,27 @@ use crate::store::Charge;
 /// here.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
-    at: Micros,
     each: SmallVec<[Told; 4]>,
 }
 
 #[derive(Clone, Debug)]
 struct Told {
     charge: Charge,
+    /// By the clock of the server that has the key.
+    at: Micros,
     /// Whether the policy allows it.
     fits: bool,
     /// How long the key is blocked yet.
     blocked: Micros,
-    /// The numbers of the limit that the key has of its own.
-    own: Option<[u64; 4]>,
+    /// The limit that the key has of its own.
+    own: Option<Own>,
     state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    lasts: Micros,
+    numbers: [u64; 4],
 }
 
 impl Told {
@@ -39,7 +46,6 @@ impl Answer {
     /// To a question about nothing.
     pub(super) fn none() -> Self {
         Self {
-            at: Micros::ZERO,
             each: SmallVec::new(),
         }
     }
@@ -50,6 +56,7 @@ impl Answer {
                 return None;
             };
             let (at, values) = values.split_first()?;
+            let at = Micros::new(number(at)?);
             let (told, []) = values.as_chunks::<3>() else {
                 return None;
             };
@@ -58,14 +65,14 @@ impl Answer {
                 let (own, state) = state_of(state)?;
                 each.push(Told {
                     charge,
+                    at,
                     fits: number(fits)? == 1,
                     blocked: Micros::new(number(blocked)?),
                     own,
                     state,
                 });
             }
-            let at = Micros::new(number(at)?);
-            (each.len() == charges.len()).then_some(Self { at, each })
+            (each.len() == charges.len()).then_some(Self { each })
         };
         read().ok_or_else(|| nonsense("the script's answer is not what this version reads"))
     }
@@ -80,37 +87,42 @@ impl Answer {
         fitting.map(|told| told.charge).collect()
     }
 
-    /// How long until the request could pass, which has these outcomes and was denied; `None` if no wait
+    /// How long the request cannot pass at least, which has these outcomes and was denied; `None` if no wait
     /// helps.
     pub(super) fn wait(&self, outcomes: &Outcomes) -> Option<Micros> {
         let denying = self.each.iter().filter(|told| told.denies());
         let mut waits = denying.map(|told| {
             let mut all = outcomes.iter();
             let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
-            outcome.retry_micros()
+            let wait = outcome.retry_micros();
+            match told.own {
+                // What comes after it is not known.
+                Some(Own { lasts, .. }) => Some(wait.map_or(lasts, |wait| wait.min(lasts))),
+                None => wait,
+            }
         });
         waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
     }
 
     /// Adds what another server told.
     pub(super) fn add(&mut self, other: Self) {
-        self.at = self.at.max(other.at);
         self.each.extend(other.each);
     }
 
     /// The numbers so much later, if nothing has happened since.
     pub(super) fn outcomes(&self, policies: &[Counted], later: Micros) -> Outcomes {
-        let at = self.at.saturating_add(later);
-        let mut outcomes = Outcomes::new(at);
+        let latest = self.each.iter().map(|told| told.at).max();
+        let latest = latest.unwrap_or(Micros::ZERO);
+        let mut outcomes = Outcomes::new(latest.saturating_add(later));
         for told in &self.each {
             let Charge { policy, cost, .. } = told.charge;
             let Some(counted) = policies.get(policy) else {
                 continue;
             };
-            let state = told.state.clone();
+            let (state, at) = (told.state.clone(), told.at.saturating_add(later));
             let own = told
                 .own
-                .and_then(|numbers| counted.algorithm.with_numbers(numbers));
+                .and_then(|own| counted.algorithm.with_numbers(own.numbers));
             let outcome = match own {
                 None => counted.algorithm.outcome(state, at, cost, told.fits),
                 Some(own) => {
@@ -139,8 +151,8 @@ fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// The numbers of a limit of its own, if there are any, and the state: words in decimal.
-fn state_of(value: &Value) -> Option<(Option<[u64; 4]>, State)> {
+/// The limit of its own, if there is one, and the state: words in decimal.
+fn state_of(value: &Value) -> Option<(Option<Own>, State)> {
     let Value::BulkString(text) = value else {
         return None;
     };
@@ -149,7 +161,13 @@ fn state_of(value: &Value) -> Option<(Option<[u64; 4]>, State)> {
         None => (None, text),
         Some(marked) => {
             let (own, text) = marked.split_once(';')?;
-            (Some(<[u64; 4]>::try_from(&*words(own)?).ok()?), text)
+            let own = words(own)?;
+            let (&lasts, numbers) = own.split_first()?;
+            let own = Own {
+                lasts: Micros::new(lasts),
+                numbers: numbers.try_into().ok()?,
+            };
+            (Some(own), text)
         }
     };
     let words = words(text)?;
@@ -164,4 +182,49 @@ fn state_of(value: &Value) -> Option<(Option<[u64; 4]>, State)> {
 fn words(text: &str) -> Option<SmallVec<[u64; 16]>> {
     let words = text.split_ascii_whitespace();
     words.map(|word| word.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{Algorithm, AnchoredWindow};
+    use crate::key::IntoKey;
+
+    fn counted(algorithm: impl Into<Algorithm>) -> Counted {
+        let algorithm = algorithm.into();
+        Counted {
+            algorithm,
+            lua: algorithm.lua(),
+            suffix: String::new(),
+        }
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    /// What a server tells that denies a charge at a cost of 1 by this policy.
+    fn denied(policy: usize, at: i64, state: &str) -> Answer {
+        let told = [Value::Int(at), Value::Int(0), Value::Int(0), text(state)];
+        let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
+        Answer::read(Value::Array(told.to_vec()), &charges).unwrap()
+    }
+
+    #[test]
+    fn each_wait_is_told_by_the_clock_of_the_server_that_has_the_state() {
+        let policies = [
+            counted(AnchoredWindow::per_minute(1)),
+            counted(AnchoredWindow::per_minute(1)),
+        ];
+        let mut together = denied(0, 1_000_000_000, "999000000 1 0");
+        together.add(denied(1, 1_030_000_000, "1029000000 1 0"));
+        let outcomes = together.outcomes(&policies, Micros::ZERO);
+        let waits: Vec<_> = outcomes
+            .iter()
+            .map(|(_, outcome)| outcome.retry_after())
+            .collect();
+        assert_eq!(waits, [Some(Duration::from_secs(59)); 2]);
+    }
 }
