@@ -106,6 +106,49 @@ async fn f62_a_limit_of_ones_own_that_has_ended_denies_nobody_any_more() {
     assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
 }
 
+#[tokio::test]
+async fn f62_what_another_node_gave_back_is_taken_as_soon_as_it_is_seen() {
+    let server = Server::start(&[]);
+    let open = || {
+        let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
+        let store = store.deadline(Duration::from_secs(20));
+        limiter(&store.open(&server.url()).unwrap(), [daily("a", 1)])
+    };
+    let (here, elsewhere) = (open(), open());
+    assert!(here.check("ann", 1).await.unwrap().is_allowed());
+    assert!(!here.check("ann", 1).await.unwrap().is_allowed());
+    elsewhere.refund("ann", 1).await.unwrap();
+    let taken = timeout(Duration::from_secs(20), here.take_up_to("ann", 1)).await;
+    let (taken, _) = taken.expect("it is not asked over and over").unwrap();
+    assert_eq!(taken, 1);
+}
+
+#[cfg(feature = "redis-cluster")]
+#[tokio::test]
+async fn a_node_that_does_not_answer_keeps_nobody_from_the_others_of_its_cluster() {
+    let cluster = redis_server::Cluster::start();
+    let stopped = cluster.nodes[2].pid().to_string();
+    let stop = std::process::Command::new("kill")
+        .args(["-STOP", &stopped])
+        .status();
+    assert!(stop.unwrap().success());
+    let urls = cluster.urls();
+    for deadline in [100, 2_000] {
+        let store = RedisStore::builder().deadline(Duration::from_millis(deadline));
+        let store = store.open_cluster(urls.iter().map(String::as_str)).unwrap();
+        let limiter = limiter(&store, [daily("a", 1_000)]);
+        let started = std::time::Instant::now();
+        let mut key = 0_u32;
+        while limiter.check(key, 1).await.is_err() {
+            key += 1;
+            assert!(
+                started.elapsed() < Duration::from_secs(15),
+                "{key} keys at {deadline} ms"
+            );
+        }
+    }
+}
+
 /// A connection on which something happens to refunds.
 #[derive(Clone)]
 struct Tampered {

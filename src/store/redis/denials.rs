@@ -135,6 +135,14 @@ impl Denials {
         );
     }
 
+    /// The server has told that this request could pass.
+    pub(super) fn forget(&self, charges: &[Charge]) {
+        let hash = self.hash(charges);
+        let mut shard = self.shard(hash);
+        shard.young.remove(&hash);
+        shard.old.remove(&hash);
+    }
+
     /// These keys are about to be changed, or have been.
     pub(super) fn changed(&self, charges: &[Charge]) {
         for charge in charges {

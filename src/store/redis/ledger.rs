@@ -86,11 +86,14 @@ impl Opened {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
                     let taken = together.charged();
-                    self.change_each(&taken, Amendment::Refund).await?;
+                    // Whether that is done or not, the request is denied.
+                    let _ = self.change_each(&taken, Amendment::Refund).await;
                     let mut denied = answer?;
                     let others = groups[..index].iter().chain(&groups[index + 1..]);
                     for group in others {
-                        denied.add(self.ask(group, Purpose::Deny).await?);
+                        if let Ok(other) = self.ask(group, Purpose::Deny).await {
+                            denied.add(other);
+                        }
                     }
                     return Ok(denied);
                 }
@@ -178,11 +181,11 @@ impl Opened {
         amendment: Amendment,
     ) -> Result<(), StoreError> {
         self.forget_denials(charges);
+        // Somebody may be denied in between, and whatever comes of this it may have been done.
+        let _forgetting = Forgetting(self, charges);
         for group in self.groups(charges) {
             self.change(&group, amendment).await?;
         }
-        // Somebody may have been denied in between.
-        self.forget_denials(charges);
         Ok(())
     }
 
@@ -226,6 +229,15 @@ impl Opened {
     }
 }
 
+/// Forgets the denials of these keys in the end.
+struct Forgetting<'a>(&'a Opened, &'a [Charge]);
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.0.forget_denials(self.1);
+    }
+}
+
 /// The name of the key that was named last: most charges are of one.
 #[derive(Default)]
 struct Names(Option<(Key, KeyName)>);
@@ -266,6 +278,11 @@ impl RedisLedger {
                 Purpose::Charge => Opened::decide(&opened, &charges).await?,
                 _ => opened.ask_each(&charges, purpose).await?,
             };
+            if let (Some(denials), Purpose::Peek) = (&opened.denials, purpose)
+                && answer.is_allowed()
+            {
+                denials.forget(&charges);
+            }
             let outcomes = answer.outcomes(&opened.policies, Micros::ZERO);
             if let (Some(denials), Some(question)) = (&opened.denials, question) {
                 let now = Instant::now();
