@@ -123,6 +123,29 @@ async fn f62_what_another_node_gave_back_is_taken_as_soon_as_it_is_seen() {
     assert_eq!(taken, 1);
 }
 
+#[tokio::test]
+async fn f67_a_denial_that_is_remembered_still_tells_its_wait_when_one_of_two_is_over() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
+    let store = store.deadline(Duration::from_secs(20));
+    let store = store.open(&server.url()).unwrap();
+    let short = AnchoredWindow::new(1, Duration::from_millis(200)).unwrap();
+    let limiter = limiter(&store, [Policy::new("short", short), daily("long", 1)]);
+    assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+    assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    let remembered = limiter.check("ann", 1).await.unwrap();
+    let asked = limiter.peek("ann", 1).await.unwrap();
+    for decision in [remembered, asked] {
+        let retry_after = decision.retry_after().expect("a day is enough");
+        assert!(retry_after > Duration::from_secs(80_000), "{retry_after:?}");
+        let mut policies = decision.policies();
+        let (_, short) = policies.find(|(name, _)| *name == "short").unwrap();
+        assert!(short.is_allowed());
+    }
+}
+
 #[cfg(feature = "redis-cluster")]
 #[tokio::test]
 async fn a_node_that_does_not_answer_keeps_nobody_from_the_others_of_its_cluster() {

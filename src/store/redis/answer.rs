@@ -123,13 +123,11 @@ impl Answer {
             let own = told
                 .own
                 .and_then(|own| counted.algorithm.with_numbers(own.numbers));
-            let outcome = match own {
-                None => counted.algorithm.outcome(state, at, cost, told.fits),
-                Some(own) => {
-                    let outcome = own.outcome(state, at, cost, told.fits);
-                    outcome.overridden(own.period())
-                }
-            };
+            let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
+            let mut outcome = algorithm.outcome(state, at, cost, told.fits);
+            if let Some(own) = own {
+                outcome = outcome.overridden(own.period());
+            }
             let blocked = told.blocked.saturating_sub(later);
             outcomes.push(
                 policy,
