@@ -181,7 +181,10 @@ pub(super) fn outcome<S: Step>(
     now: Micros,
     (cost, allowed): (u32, bool),
 ) -> Outcome {
-    rule.outcome(&read(rule, state, now), now, cost, allowed)
+    let kept = read(rule, state, now);
+    // Of several policies that denied it, this one may allow it by now.
+    let allowed = allowed || rule.allows(&kept, now, cost);
+    rule.outcome(&kept, now, cost, allowed)
 }
 
 /// Charges after the fact; see [`Algorithm::settle`](super::Algorithm::settle).

@@ -13,20 +13,27 @@ use crate::store::Charge;
 /// here.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
-    at: Micros,
     each: SmallVec<[Told; 4]>,
 }
 
 #[derive(Clone, Debug)]
 struct Told {
     charge: Charge,
+    /// By the clock of the server that has the key.
+    at: Micros,
     /// Whether the policy allows it.
     fits: bool,
     /// How long the key is blocked yet.
     blocked: Micros,
-    /// The numbers of the limit that the key has of its own.
-    own: Option<[u64; 4]>,
+    /// The limit that the key has of its own.
+    own: Option<Own>,
     state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    lasts: Micros,
+    numbers: [u64; 4],
 }
 
 impl Told {
@@ -39,7 +46,6 @@ impl Answer {
     /// To a question about nothing.
     pub(super) fn none() -> Self {
         Self {
-            at: Micros::ZERO,
             each: SmallVec::new(),
         }
     }
@@ -57,13 +63,14 @@ impl Answer {
                 let (own, state) = state_of(parts.next()?)?;
                 each.push(Told {
                     charge,
+                    at,
                     fits,
                     blocked: Micros::new(blocked),
                     own,
                     state,
                 });
             }
-            parts.next().is_none().then_some(Self { at, each })
+            parts.next().is_none().then_some(Self { each })
         };
         read().ok_or_else(|| nonsense("the script's answer is not what this version reads"))
     }
@@ -72,13 +79,13 @@ impl Answer {
     pub(super) fn denied(charges: &[Charge], at: Micros, state: State) -> Self {
         let told = |charge: &Charge| Told {
             charge: *charge,
+            at,
             fits: false,
             blocked: Micros::ZERO,
             own: None,
             state: state.clone(),
         };
         Self {
-            at,
             each: charges.iter().map(told).collect(),
         }
     }
@@ -99,44 +106,47 @@ impl Answer {
         fitting.map(|told| told.charge).collect()
     }
 
-    /// How long until the request could pass, which has these outcomes and was denied; `None` if no wait
+    /// How long the request cannot pass at least, which has these outcomes and was denied; `None` if no wait
     /// helps.
     pub(super) fn wait(&self, outcomes: &Outcomes) -> Option<Micros> {
         let denying = self.each.iter().filter(|told| told.denies());
         let mut waits = denying.map(|told| {
             let mut all = outcomes.iter();
             let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
-            outcome.retry_micros()
+            let wait = outcome.retry_micros();
+            match told.own {
+                // What comes after it is not known.
+                Some(Own { lasts, .. }) => Some(wait.map_or(lasts, |wait| wait.min(lasts))),
+                None => wait,
+            }
         });
         waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
     }
 
     /// Adds what another server told.
     pub(super) fn add(&mut self, other: Self) {
-        self.at = self.at.max(other.at);
         self.each.extend(other.each);
     }
 
     /// The numbers so much later, if nothing has happened since.
     pub(super) fn outcomes(&self, policies: &[Counted], later: Micros) -> Outcomes {
-        let at = self.at.saturating_add(later);
-        let mut outcomes = Outcomes::new(at);
+        let latest = self.each.iter().map(|told| told.at).max();
+        let latest = latest.unwrap_or(Micros::ZERO);
+        let mut outcomes = Outcomes::new(latest.saturating_add(later));
         for told in &self.each {
             let Charge { policy, cost, .. } = told.charge;
             let Some(counted) = policies.get(policy) else {
                 continue;
             };
-            let state = told.state.clone();
+            let (state, at) = (told.state.clone(), told.at.saturating_add(later));
             let own = told
                 .own
-                .and_then(|numbers| counted.algorithm.with_numbers(numbers));
-            let outcome = match own {
-                None => counted.algorithm.outcome(state, at, cost, told.fits),
-                Some(own) => {
-                    let outcome = own.outcome(state, at, cost, told.fits);
-                    outcome.overridden(own.period())
-                }
-            };
+                .and_then(|own| counted.algorithm.with_numbers(own.numbers));
+            let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
+            let mut outcome = algorithm.outcome(state, at, cost, told.fits);
+            if let Some(own) = own {
+                outcome = outcome.overridden(own.period());
+            }
             let blocked = told.blocked.saturating_sub(later);
             outcomes.push(
                 policy,
@@ -151,13 +161,19 @@ impl Answer {
     }
 }
 
-/// The numbers of a limit of its own, if there are any, and the state: words in decimal.
-fn state_of(text: &str) -> Option<(Option<[u64; 4]>, State)> {
+/// The limit of its own, if there is one, and the state: words in decimal.
+fn state_of(text: &str) -> Option<(Option<Own>, State)> {
     let (own, text) = match text.strip_prefix('=') {
         None => (None, text),
         Some(marked) => {
             let (own, text) = marked.split_once('|')?;
-            (Some(<[u64; 4]>::try_from(&*words(own)?).ok()?), text)
+            let own = words(own)?;
+            let (&lasts, numbers) = own.split_first()?;
+            let own = Own {
+                lasts: Micros::new(lasts),
+                numbers: numbers.try_into().ok()?,
+            };
+            (Some(own), text)
         }
     };
     let words = words(text)?;
@@ -172,4 +188,49 @@ fn state_of(text: &str) -> Option<(Option<[u64; 4]>, State)> {
 fn words(text: &str) -> Option<SmallVec<[u64; 16]>> {
     let words = text.split_ascii_whitespace();
     words.map(|word| word.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{Algorithm, AnchoredWindow};
+    use crate::key::IntoKey;
+
+    fn counted(algorithm: impl Into<Algorithm>) -> Counted {
+        let algorithm = algorithm.into();
+        Counted {
+            algorithm,
+            lua: algorithm.lua(),
+            suffix: String::new(),
+        }
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    /// What a server tells that denies a charge at a cost of 1 by this policy.
+    fn denied(policy: usize, at: i64, state: &str) -> Answer {
+        let told = [Value::Int(at), Value::Int(0), Value::Int(0), text(state)];
+        let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
+        Answer::read(Value::Array(told.to_vec()), &charges).unwrap()
+    }
+
+    #[test]
+    fn each_wait_is_told_by_the_clock_of_the_server_that_has_the_state() {
+        let policies = [
+            counted(AnchoredWindow::per_minute(1)),
+            counted(AnchoredWindow::per_minute(1)),
+        ];
+        let mut together = denied(0, 1_000_000_000, "999000000 1 0");
+        together.add(denied(1, 1_030_000_000, "1029000000 1 0"));
+        let outcomes = together.outcomes(&policies, Micros::ZERO);
+        let waits: Vec<_> = outcomes
+            .iter()
+            .map(|(_, outcome)| outcome.retry_after())
+            .collect();
+        assert_eq!(waits, [Some(Duration::from_secs(59)); 2]);
+    }
 }

@@ -7,6 +7,8 @@ use redis::{Client, RedisError};
 use super::RedisStore;
 use super::denials::Changes;
 use super::greeting::greet;
+#[cfg(feature = "redis-cluster")]
+use super::line::CONNECTING;
 use super::link::Link;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -28,6 +30,7 @@ const PREFIX: &str = "ratelimit";
 const LONGEST_PREFIX: usize = 64;
 const DEADLINE: Duration = Duration::from_millis(100);
 const REMEMBERED: Duration = Duration::from_secs(1);
+const LONGEST_REMEMBERED: Duration = Duration::from_secs(3_600);
 
 impl RedisStore {
     /// State on the server at this address, to which the first request connects: `redis://127.0.0.1:6379/`.
@@ -96,7 +99,7 @@ impl RedisStoreBuilder {
         Self { deadline, ..self }
     }
 
-    /// How long a denial is remembered in this process at most. Zero asks the server each time.
+    /// How long a denial is remembered in this process at most, up to an hour. Zero asks the server each time.
     ///
     /// A denial is forgotten when its wait is over, so nobody is refused who could pass, but for this: what another
     /// process gives back or resets, and a limit that it raises, may be seen so much later. At most 10,000 are remembered.
@@ -146,7 +149,8 @@ impl RedisStoreBuilder {
         // done.
         let client = redis::cluster::ClusterClient::builder(urls.iter().copied())
             .retries(0)
-            .connection_timeout(deadline)
+            // To connect to the cluster takes as long as to connect to the node that answers last.
+            .connection_timeout(CONNECTING / 4)
             .response_timeout(deadline)
             .build()
             .map_err(|error| bad_url(urls.first().copied().unwrap_or(""), &error))?;
@@ -193,6 +197,14 @@ impl RedisStoreBuilder {
             return Err(ConfigError::new(
                 "deadline",
                 format_args!("{:?}", self.deadline),
+                remedy,
+            ));
+        }
+        if self.remember_denials_for > LONGEST_REMEMBERED {
+            let remedy = "give an hour at most, or zero to ask the server each time";
+            return Err(ConfigError::new(
+                "remember_denials_for",
+                format_args!("{:?}", self.remember_denials_for),
                 remedy,
             ));
         }

@@ -2,7 +2,7 @@
 -- nothing; `charge`, `peek` to write nothing, or `deny` to tell of a request that is denied elsewhere; then
 -- for each charge its rule, its cost, whether it is soft, and four numbers of the rule, the limit first.
 -- Returns the time and, for each charge, whether it fits, how long its key is blocked yet, and the state, before
--- which stand, if the key has a limit of its own, `=`, the four numbers of that and `|`: as one text, which a
+-- which stand, if the key has a limit of its own, `=`, how long that lasts yet, its four numbers and `|`: as one text, which a
 -- server is quicker to make than a list.
 local now, shortest = moment(ARGV[1])
 local purpose = ARGV[2]
@@ -42,7 +42,8 @@ for index = 1, #KEYS do
   local place = 3 * index
   reply[place - 1] = fits and 1 or 0
   reply[place] = blocked > 0 and string.format('%d', blocked) or 0
-  reply[place + 1] = (marks and marks.own and string.format('=%d %d %d %d|', limit, a, b, c) or '') .. (text or '')
+  local own = marks and marks.own
+  reply[place + 1] = (own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or '') .. (text or '')
   -- A denial writes only what no request could have left: a state from the future, one that never dies.
   if cost > 0 and purpose == 'charge'
     and (charged or moved or text and redis.call('PTTL', KEYS[index]) == -1) then

@@ -28,8 +28,7 @@ pub(super) struct Denials {
     changes: Arc<Changes>,
 }
 
-/// How often the state of a key was changed by something else than a charge, through whatever ledger of the
-/// store; many keys share a number.
+/// How often the state of a key was changed through whatever ledger of the store; many keys share a number.
 #[derive(Debug)]
 pub(super) struct Changes {
     hasher: RandomState,
@@ -63,7 +62,7 @@ pub(super) struct Question {
 }
 
 const SHARDS: usize = 16;
-const NUMBERS: usize = 256;
+const NUMBERS: usize = 4_096;
 
 /// How many denials are remembered at most; each takes some 500 bytes.
 const MOST: usize = 10_000;
@@ -148,6 +147,14 @@ impl Denials {
                 until,
             },
         );
+    }
+
+    /// The server has told that this request could pass.
+    pub(super) fn forget(&self, charges: &[Charge]) {
+        let hash = self.hash(charges);
+        let mut shard = self.shard(hash);
+        shard.young.remove(&hash);
+        shard.old.remove(&hash);
     }
 
     fn hash(&self, charges: &[Charge]) -> u64 {

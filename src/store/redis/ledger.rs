@@ -87,11 +87,14 @@ impl Opened {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
                     let taken = together.charged();
-                    self.change_each(&taken, Amendment::Refund).await?;
+                    // Whether that is done or not, the request is denied.
+                    let _ = self.change_each(&taken, Amendment::Refund).await;
                     let mut denied = answer?;
                     let others = groups[..index].iter().chain(&groups[index + 1..]);
                     for group in others {
-                        denied.add(self.ask(group, Purpose::Deny).await?);
+                        if let Ok(other) = self.ask(group, Purpose::Deny).await {
+                            denied.add(other);
+                        }
                     }
                     return Ok(denied);
                 }
@@ -191,13 +194,13 @@ impl Opened {
         amendment: Amendment,
     ) -> Result<(), StoreError> {
         self.changes.add(charges);
+        // Somebody may be denied in between, and whatever comes of this it may have been done.
+        let _forgetting = Forgetting(self, charges);
         let mut changed = Ok(());
         for group in self.groups(charges) {
             // That one server fails is no reason to leave out those of the others.
             changed = changed.and(self.change(&group, amendment).await);
         }
-        // Somebody may have been denied in between.
-        self.changes.add(charges);
         changed
     }
 
@@ -232,6 +235,15 @@ impl Opened {
         for number in [amount, more].into_iter().chain(numbers) {
             call.argument(number);
         }
+    }
+}
+
+/// Forgets the denials of these keys in the end.
+struct Forgetting<'a>(&'a Opened, &'a [Charge]);
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.0.changes.add(self.1);
     }
 }
 
@@ -275,6 +287,15 @@ impl RedisLedger {
                 Purpose::Charge => Opened::decide(&opened, &charges).await?,
                 _ => opened.peek(&charges).await?,
             };
+            if let Some(denials) = &opened.denials
+                && answer.is_allowed()
+            {
+                match purpose {
+                    // What is remembered of other costs tells numbers that are not true any more.
+                    Purpose::Charge => opened.changes.add(&charges),
+                    _ => denials.forget(&charges),
+                }
+            }
             let outcomes = answer.outcomes(&opened.policies, Micros::ZERO);
             if let (Some(denials), Some(question)) = (&opened.denials, question) {
                 let now = Instant::now();

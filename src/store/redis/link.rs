@@ -46,7 +46,7 @@ impl Link {
             })
         };
         Self {
-            wire: Wire::Server(Line::new(connect)),
+            wire: Wire::Server(Line::new(deadline, connect)),
             deadline,
         }
     }
@@ -58,7 +58,7 @@ impl Link {
             Box::pin(async move { client.get_async_connection().await })
         };
         Self {
-            wire: Wire::Cluster(Line::new(connect)),
+            wire: Wire::Cluster(Line::new(deadline, connect)),
             deadline,
         }
     }
@@ -94,8 +94,10 @@ impl Link {
         match &self.wire {
             Wire::Server(line) => {
                 let (mut connection, number) = in_time(until, line.connection()).await?;
+                let waits = line.sent(number);
                 let sent = connection.send_packed_command(&command);
                 let answer = in_time(until, told(sent)).await;
+                waits.answered();
                 if let Err(error) = &answer
                     && is_of_no_use_after(error)
                 {
@@ -150,8 +152,12 @@ async fn in_time<T>(
 ) -> RedisResult<T> {
     match timeout_at(until, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        Err(_) => Err(timed_out()),
     }
+}
+
+pub(super) fn timed_out() -> RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 impl fmt::Debug for Link {
