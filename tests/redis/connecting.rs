@@ -37,7 +37,7 @@ fn closed_port() -> u16 {
 
 #[tokio::test]
 async fn a_store_connects_with_the_first_request_and_once() {
-    let allowed = "*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n";
+    let allowed = "$11\r\n1;1;0;0 0 0\r\n";
     let server = StandIn::start(move |_| Answer::Say(allowed));
     let store = patient().open(&server.url()).unwrap();
     let limiters = [daily("a", 5), daily("b", 5)].map(|policy| limiter(&store, [policy]));

@@ -121,16 +121,17 @@ async fn answers_that_no_script_gives_are_errors() {
         "*0\r\n",
         "*1\r\n:1\r\n",
         "*3\r\n:1\r\n:1\r\n:0\r\n",
-        "*4\r\n:1\r\n:1\r\n:0\r\n:5\r\n",
-        "*4\r\n:1\r\n:1\r\n:0\r\n$-1\r\n",
-        "*4\r\n:-1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n",
-        "*4\r\n:1\r\n:1\r\n:-7\r\n$5\r\n0 0 0\r\n",
-        "*4\r\n+1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n",
-        "*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 x\r\n",
-        "*4\r\n:1\r\n:1\r\n:0\r\n$6\r\n0 0 \u{e9}\r\n",
-        "*4\r\n:1\r\n:1\r\n:0\r\n$30\r\n0 0 999999999999999999\r\n",
-        "*4\r\n:1\r\n:1\r\n:0\r\n$4\r\n-1 0\r\n",
-        "*7\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n",
+        "*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n",
+        "$5\r\n0 0 0\r\n",
+        "$9\r\n1;1;0 0 0\r\n",
+        "$12\r\n-1;1;0;0 0 0\r\n",
+        "$12\r\n1;1;-7;0 0 0\r\n",
+        "$11\r\n1;1;0;0 0 x\r\n",
+        "$12\r\n1;1;0;0 0 \u{e9}\r\n",
+        "$30\r\n1;1;0;0 0 999999999999999999\r\n",
+        "$10\r\n1;1;0;-1 0\r\n",
+        "$16\r\n1;1;0;=1 2|0 0 0\r\n",
+        "$17\r\n1;1;0;0 0 0;1;0;0\r\n",
     ] {
         let server = StandIn::start(move |_| Answer::Break(answer));
         let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", 5)]);
@@ -155,12 +156,8 @@ async fn words_of_any_size_are_read_without_a_panic() {
     for words in [3, 5, 11] {
         for policy in every(5, MINUTE) {
             let text = vec![most.as_str(); words].join(" ");
-            let answer = format!(
-                "*4\r\n:{}\r\n:0\r\n:{}\r\n${}\r\n{text}\r\n",
-                i64::MAX,
-                i64::MAX,
-                text.len()
-            );
+            let text = format!("{most};0;{most};{text}");
+            let answer = format!("${}\r\n{text}\r\n", text.len());
             let answer: &'static str = answer.leak();
             let server = StandIn::start(move |_| Answer::Say(answer));
             let limiter = limiter(&patient().open(&server.url()).unwrap(), [policy]);

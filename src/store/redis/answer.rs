@@ -207,15 +207,11 @@ mod tests {
         }
     }
 
-    fn text(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
-
     /// What a server tells that denies a charge at a cost of 1 by this policy.
     fn denied(policy: usize, at: i64, state: &str) -> Answer {
-        let told = [Value::Int(at), Value::Int(0), Value::Int(0), text(state)];
+        let told = format!("{at};0;0;{state}");
         let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
-        Answer::read(Value::Array(told.to_vec()), &charges).unwrap()
+        Answer::read(Value::BulkString(told.into_bytes()), &charges).unwrap()
     }
 
     #[test]

@@ -9,6 +9,9 @@ local function marks_of(text)
     for number in string.gmatch(numbers, '%d+') do
       read[#read + 1] = number + 0
     end
+    if #read ~= (mark == '!' and 2 or 6) then
+      error('no state has the marks ' .. text .. '; reset it')
+    end
     marks[mark == '!' and 'block' or 'own'] = read
   end
   return marks
