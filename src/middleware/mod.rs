@@ -230,8 +230,10 @@
 //! # What is exact
 //!
 //! Every clone of a layer, and every service it has wrapped, shares one state, and a decision is
-//! one step: of a thousand requests at once, exactly as many pass as the limit says. State lives
-//! in this process: each process counts for itself and starts anew.
+//! one step: of a thousand requests at once, exactly as many pass as the limit says. In the
+//! default store, state lives in this process: each counts for itself, and starts anew unless its
+//! [snapshot](crate::MemoryStore::snapshot) is restored. A [store](crate::store) that is shared
+//! counts for all processes together.
 
 mod body;
 mod builder;

@@ -1,9 +1,5 @@
 //! A store in Redis among connections that fall silent, callers that give up, and limits that end.
 
-#[path = "support/redis.rs"]
-#[allow(dead_code, reason = "other tests use the rest of it")]
-mod redis_server;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,7 +13,7 @@ use tokio::time::timeout;
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
 
-use redis_server::Server;
+use crate::support::redis::Server;
 
 fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
     let builder = Limiter::builder().policies(policies);
@@ -149,7 +145,7 @@ async fn f67_a_denial_that_is_remembered_still_tells_its_wait_when_one_of_two_is
 #[cfg(feature = "redis-cluster")]
 #[tokio::test]
 async fn a_node_that_does_not_answer_keeps_nobody_from_the_others_of_its_cluster() {
-    let cluster = redis_server::Cluster::start();
+    let cluster = crate::support::redis::Cluster::start();
     let stopped = cluster.nodes[2].pid().to_string();
     let stop = std::process::Command::new("kill")
         .args(["-STOP", &stopped])
