@@ -76,7 +76,7 @@ impl Answer {
     }
 
     #[cfg(test)]
-    pub(super) fn denied(charges: &[Charge], at: Micros, state: State) -> Self {
+    pub(super) fn denied(charges: &[Charge], at: Micros, state: &State) -> Self {
         let told = |charge: &Charge| Told {
             charge: *charge,
             at,

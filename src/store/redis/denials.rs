@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn denied(charges: &Charges) -> (Answer, Outcomes) {
-        let answer = Answer::denied(charges, Micros::new(1_704_067_200_000_000), State::NEW);
+        let answer = Answer::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW);
         let outcomes = answer.outcomes(&policies(), Micros::ZERO);
         (answer, outcomes)
     }
@@ -283,7 +283,7 @@ mod tests {
         let question = denials.put(&charges, put);
         let received = put + LONGEST / 2;
         denials.remember((&charges, question), (&answer, &outcomes), received);
-        let just_before = put + LONGEST - Duration::from_nanos(1);
+        let just_before = put + LONGEST.saturating_sub(Duration::from_nanos(1));
         assert!(denials.find(&charges, &policies(), just_before).is_some());
         assert!(denials.find(&charges, &policies(), put + LONGEST).is_none());
     }
