@@ -324,14 +324,31 @@ impl<S: Store> LimiterBuilder<S> {
     ///
     /// # Errors
     ///
-    /// When there is no policy, when a name cannot stand in a header field or is there twice,
-    /// and when the store cannot hold a policy exactly.
+    /// When there is no policy, when a name cannot stand in a header field or is there twice, when a
+    /// policy is to let requests [wait](Policy::wait_up_to), which only a layer for HTTP can, and when
+    /// the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
+        #[cfg(feature = "http")]
+        check_patience(&self.policies)?;
         let scopes: Vec<_> = self.policies.iter().map(Policy::<Unkeyed>::scope).collect();
         warn_of_those_that_never_bind(&scopes);
         let ledger = self.store.open(&self.policies)?;
         Ok(Limiter::of(&self.policies, ledger))
+    }
+}
+
+/// Refuses policies under which requests are to wait, where nothing would let them.
+#[cfg(feature = "http")]
+fn check_patience(policies: &[Policy]) -> Result<(), ConfigError> {
+    let patient = |policy: &&Policy| policy.patience().is_any();
+    match policies.iter().find(patient) {
+        None => Ok(()),
+        Some(policy) => {
+            let remedy = "leave it out: a limiter holds nobody; ask it again after the decision's \
+                          `retry_after`";
+            Err(ConfigError::quoting("wait_up_to", policy.name(), remedy))
+        }
     }
 }
 

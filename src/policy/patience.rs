@@ -43,7 +43,7 @@ impl<R> Policy<R> {
     /// whose turn would come later than that, or after its
     /// [`Deadline`](crate::middleware::Deadline); whom another policy denies that does not wait; and
     /// who finds the [places](Self::wait_places) taken. A [`Limiter`](crate::Limiter) lets nobody
-    /// wait. The layer's store has to know how to [peek](crate::store::Ledger::peek).
+    /// wait, and its builder refuses a policy that would. The layer's store has to know how to [peek](crate::store::Ledger::peek).
     ///
     /// ```
     /// use std::time::{Duration, Instant};
