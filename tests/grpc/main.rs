@@ -9,6 +9,7 @@ mod hostile;
 mod interceptor;
 mod keys;
 mod kinds;
+mod load_shed;
 mod one_port;
 mod options;
 mod tls;
