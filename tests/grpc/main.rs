@@ -12,6 +12,7 @@ mod kinds;
 mod load_shed;
 mod one_port;
 mod options;
+mod resets;
 mod tls;
 #[cfg(unix)]
 mod unix_socket;
