@@ -86,8 +86,8 @@ async fn f71_a_channel_holds_further_calls_for_the_retry_info_and_the_next_passe
     let told = refused.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(told, Some(WAIT));
     // Not the second that `Retry-After` has to say.
-    let held = heed.held_for(Key::EVERYBODY).unwrap_or_default();
-    assert!(held <= WAIT, "{held:?}");
+    let hold = heed.held_for(Key::EVERYBODY).unwrap_or_default();
+    assert!(hold <= WAIT, "{hold:?}");
 
     goes.store(true, Ordering::SeqCst);
     check(&client).await.unwrap();

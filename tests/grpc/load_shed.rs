@@ -55,7 +55,7 @@ async fn what_tonic_sheds_before_the_layer_costs_nothing() {
         let server = Server::builder()
             .load_shed(true)
             .concurrency_limit_per_connection(0);
-        let server = { server }.layer(layer).add_service(Echo);
+        let server = server.layer(layer).add_service(Echo);
         let incoming = TcpListenerStream::new(listener);
         server.serve_with_incoming(incoming).await.unwrap();
     })
