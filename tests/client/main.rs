@@ -4,6 +4,8 @@
 #![cfg(feature = "client")]
 
 mod bounds;
+#[cfg(feature = "tonic")]
+mod channel;
 mod connections;
 mod fuzzed;
 #[cfg(feature = "tonic")]

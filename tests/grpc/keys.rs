@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Request};
+use hyper_util::rt::TokioIo;
 use tonic::Code;
 use tonic::transport::server::TcpConnectInfo;
+use tonic::transport::{Endpoint, Server};
+use tower::service_fn;
 use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies};
 use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
 
-use crate::echo::{Client, Running, SERVER_STREAM, everybody, still};
+use crate::echo::{Client, Echo, Running, SERVER_STREAM, everybody, still};
 
 fn from(address: &str) -> Request<()> {
     let mut request = Request::new(());
@@ -213,4 +216,37 @@ async fn clients_are_told_apart_by_what_they_send() {
     assert!(say("ann").await);
     assert!(!say("ann").await);
     assert!(say("bob").await);
+}
+
+/// A client of a server in this process, which are joined by no socket.
+async fn in_process(layer: RateLimitLayer) -> Client {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    tokio::spawn(async move {
+        let server = Server::builder().layer(layer).add_service(Echo);
+        let incoming = tokio_stream::once(Ok::<_, std::io::Error>(far));
+        server.serve_with_incoming(incoming).await.unwrap();
+    });
+    let mut near = Some(near);
+    let connect = service_fn(move |_: http::Uri| {
+        let near = near.take().map(TokioIo::new);
+        async { near.ok_or_else(|| std::io::Error::other("it was connected before")) }
+    });
+    let endpoint = Endpoint::from_static("http://in.process");
+    Client::of(endpoint.connect_with_connector(connect).await.unwrap())
+}
+
+#[tokio::test]
+async fn without_a_socket_there_is_no_address_and_other_keys_are_there() {
+    let by_address = Policy::new("address", FixedWindow::per_day(1)).key(key::peer_ip());
+    let layer = RateLimitLayer::builder().policy(by_address);
+    let mut client = in_process(layer.build().unwrap()).await;
+    let refused = client.say("a").await.unwrap_err();
+    assert_eq!(refused.code(), Code::Internal);
+
+    let by_method = Policy::new("method", FixedWindow::per_day(1)).key(key::grpc_method());
+    let layer = RateLimitLayer::builder().policy(by_method);
+    let mut client = in_process(layer.build().unwrap()).await;
+    assert_eq!(client.say("a").await.unwrap(), "a");
+    let refused = client.say("a").await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
 }

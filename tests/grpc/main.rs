@@ -9,8 +9,10 @@ mod hostile;
 mod interceptor;
 mod keys;
 mod kinds;
+mod load_shed;
 mod one_port;
 mod options;
+mod resets;
 mod tls;
 #[cfg(unix)]
 mod unix_socket;

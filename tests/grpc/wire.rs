@@ -7,11 +7,12 @@ use http::{HeaderMap, Request, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Code;
 use tonic::transport::Server;
 use tonic_web::GrpcWebLayer;
 use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
-use crate::echo::{BOTH_STREAM, Echo, Running, UNARY, everybody};
+use crate::echo::{BOTH_STREAM, Echo, Running, UNARY, everybody, still};
 
 fn nothing() -> RateLimitLayer {
     let nothing = everybody("calls", FixedWindow::per_day(0));
@@ -73,28 +74,32 @@ async fn http1(server: &Running, content_type: &str) -> Vec<String> {
     answer.split("\r\n").map(str::to_owned).collect()
 }
 
+/// A server of both protocols, with this layer outside of `GrpcWebLayer`, whose work the layer then
+/// does, or inside.
+async fn grpc_web(limit: RateLimitLayer, is_outside: bool) -> Running {
+    Running::start(move |listener| async move {
+        let incoming = TcpListenerStream::new(listener);
+        let server = Server::builder().accept_http1(true);
+        if is_outside {
+            let mut server = server.layer(limit).layer(GrpcWebLayer::new());
+            let server = server.add_service(Echo);
+            server.serve_with_incoming(incoming).await.unwrap();
+        } else {
+            let mut server = server.layer(GrpcWebLayer::new()).layer(limit);
+            let server = server.add_service(Echo);
+            server.serve_with_incoming(incoming).await.unwrap();
+        }
+    })
+    .await
+}
+
+const WEB: &str = "application/grpc-web+proto";
+
 #[tokio::test]
 async fn a_refused_call_of_grpc_web_is_one_over_http1_too() {
-    // Outside of `GrpcWebLayer`, whose work the layer then does, and inside.
     for is_outside in [true, false] {
-        let server = Running::start(move |listener| async move {
-            let incoming = TcpListenerStream::new(listener);
-            let server = Server::builder().accept_http1(true);
-            if is_outside {
-                let mut server = server.layer(nothing()).layer(GrpcWebLayer::new());
-                let server = server.add_service(Echo);
-                server.serve_with_incoming(incoming).await.unwrap();
-            } else {
-                let mut server = server.layer(GrpcWebLayer::new()).layer(nothing());
-                let server = server.add_service(Echo);
-                server.serve_with_incoming(incoming).await.unwrap();
-            }
-        })
-        .await;
-        for content_type in [
-            "application/grpc-web+proto",
-            "application/grpc-web-text+proto",
-        ] {
+        let server = grpc_web(nothing(), is_outside).await;
+        for content_type in [WEB, "application/grpc-web-text+proto"] {
             let answer = http1(&server, content_type).await;
             assert_eq!(answer[0], "HTTP/1.1 200 OK", "{is_outside}");
             let has = |line: &str| answer.iter().any(|has| has == line);
@@ -106,6 +111,53 @@ async fn a_refused_call_of_grpc_web_is_one_over_http1_too() {
                     .iter()
                     .any(|line| line.starts_with("grpc-status-details-bin: CAgS"))
             );
+            // The status stands in the header section, and nothing comes after it.
+            let head = answer.iter().position(String::is_empty).unwrap();
+            let body = answer[head + 1..].concat();
+            assert!(["", "0"].contains(&body.as_str()), "{answer:?}");
         }
+    }
+}
+
+fn a_day(quota: u32) -> RateLimitLayer {
+    let (_, store) = still();
+    let calls = everybody("calls", FixedWindow::per_day(quota));
+    let layer = RateLimitLayer::builder().policy(calls).store(store);
+    layer.build().unwrap()
+}
+
+#[tokio::test]
+async fn outside_of_grpc_web_and_inside_calls_of_both_kinds_share_a_budget() {
+    for is_outside in [true, false] {
+        let server = grpc_web(a_day(2), is_outside).await;
+        let mut client = server.client().await;
+        let answer = http1(&server, WEB).await;
+        assert_eq!(answer[0], "HTTP/1.1 200 OK", "{is_outside}");
+        let has = |line: &str| answer.iter().any(|has| has == line);
+        assert!(has(&format!("content-type: {WEB}")), "{answer:?}");
+        assert!(
+            has("ratelimit: \"calls\";r=1;t=86400"),
+            "{is_outside} {answer:?}"
+        );
+        // In the last frame of the body, where tonic-web writes the trailers.
+        assert!(answer.iter().any(|line| line.ends_with("grpc-status:0")));
+
+        assert_eq!(client.say("a").await.unwrap(), "a");
+        let answer = http1(&server, WEB).await;
+        assert!(answer.contains(&"grpc-status: 8".to_owned()), "{answer:?}");
+        let refused = client.say("a").await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+    }
+}
+
+#[tokio::test]
+async fn what_tonic_web_turns_away_costs_nothing_inside_of_it() {
+    for is_outside in [true, false] {
+        let server = grpc_web(a_day(1), is_outside).await;
+        // Plain gRPC, which HTTP/1.1 cannot carry.
+        let answer = http1(&server, "application/grpc").await;
+        assert_eq!(answer[0], "HTTP/1.1 400 Bad Request", "{is_outside}");
+        let said = server.client().await.say("a").await;
+        assert_eq!(said.is_err(), is_outside, "{said:?}");
     }
 }

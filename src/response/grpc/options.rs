@@ -69,7 +69,8 @@ impl Grpc {
     }
 
     /// No request is a call: all are answered as HTTP, with a 429 of which a client of gRPC makes
-    /// `UNAVAILABLE`.
+    /// `UNAVAILABLE`; one of tonic only if the body is empty, since it reads others as messages and
+    /// makes `INTERNAL` of them.
     pub fn never() -> Self {
         Self::of(Calls::None)
     }
