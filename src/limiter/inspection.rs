@@ -59,8 +59,16 @@ impl fmt::Display for Inspection {
             write!(f, "{name}: ")?;
             describe(told, f)?;
         }
+        let others = if self.told.is_degraded() {
+            "everything goes on"
+        } else {
+            "unlimited"
+        };
         for name in self.told.not_asked() {
-            writeln!(f, "{name}: unlimited.")?;
+            writeln!(f, "{name}: {others}.")?;
+        }
+        if self.told.is_degraded() {
+            f.write_str("Told by this process alone, since the store is away.\n")?;
         }
         Ok(())
     }
