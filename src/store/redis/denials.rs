@@ -130,11 +130,12 @@ impl Denials {
         }
         let wait = answer.wait(outcomes).map(Micros::to_duration);
         let until = question.put + wait.map_or(self.longest, |wait| wait.min(self.longest));
-        if until <= now {
+        // What no wait helps may be given another limit.
+        let over = wait.and_then(|wait| question.put.checked_add(wait));
+        let over = over.unwrap_or(until);
+        if over <= now {
             return;
         }
-        // What no wait helps may have been given another limit.
-        let over = wait.and_then(|wait| question.put.checked_add(wait));
         let seen = charges.iter().zip(question.seen);
         let seen = seen.map(|(charge, seen)| answer.is_denied_by(charge.policy).then_some(seen));
         let hash = self.hash(charges);
@@ -150,7 +151,7 @@ impl Denials {
                 seen: seen.collect(),
                 received: now,
                 until,
-                over: over.unwrap_or(until),
+                over,
             },
         );
     }
