@@ -105,6 +105,10 @@ impl RedisStore {
 impl Store for RedisStore {
     type Ledger = RedisLedger;
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(&given.iter().map(Policy::name))?;
         let counted = given.iter().map(|policy| Counted {
