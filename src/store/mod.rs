@@ -12,6 +12,8 @@ mod memory;
 mod redis;
 mod reply;
 mod shared;
+#[cfg(feature = "redis")]
+mod standby;
 mod verdict;
 
 use std::fmt;

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::store::RedisLedger;
-use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
+use tower_ratelimit::{AnchoredWindow, Limiter, OnStoreFailure, Policy, RedisStore};
 
-use crate::ahead::{Degraded, LANDED, Nodes, OnFailure, OnStoreFailure};
 use crate::scene::{NODES, Setting};
 use crate::support::proxy::Proxy;
 use crate::support::redis::Server;
@@ -17,9 +16,6 @@ const FAILURES: usize = 5;
 
 #[test]
 fn a_store_that_does_not_answer_is_asked_by_one_probe_at_a_time() {
-    if !LANDED {
-        return;
-    }
     let server = Server::start(&[]);
     let mut proxy = Proxy::start(&server);
     let scene = Setting::new().start(|builder| builder.open(&proxy.url()).unwrap());
@@ -42,9 +38,6 @@ fn a_store_that_does_not_answer_is_asked_by_one_probe_at_a_time() {
 /// Probes are seconds apart by then.
 #[test]
 fn a_store_that_was_away_for_long_is_found_again() {
-    if !LANDED {
-        return;
-    }
     let mut server = Server::start(&[]);
     let scene = Setting::new().start(|builder| builder.open(&server.url()).unwrap());
     let mut scene = scene.warm();
@@ -68,9 +61,6 @@ fn limiter(server: &Server, on: OnStoreFailure) -> Limiter<RedisLedger> {
 
 #[test]
 fn each_policy_does_what_it_is_told() {
-    if !LANDED {
-        return;
-    }
     let server = Server::start(&[]);
     let runtime = Runtime::new().unwrap();
     let told = [

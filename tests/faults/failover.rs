@@ -6,7 +6,6 @@ use tokio::runtime::Runtime;
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
 
-use crate::ahead::Degraded;
 use crate::scene::Setting;
 use crate::support::proxy::Proxy;
 use crate::support::redis::{Server, free_port, until};

@@ -4,7 +4,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod ahead;
 mod breaker;
 mod cluster;
 mod failover;

@@ -11,9 +11,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
-use tower_ratelimit::{AnchoredWindow, Decision, Limiter, Policy, RedisStore};
+use tower_ratelimit::{AnchoredWindow, Decision, Limiter, OnStoreFailure, Policy, RedisStore};
 
-use crate::ahead::{Degraded, Nodes, OnFailure, OnStoreFailure};
 use crate::run::{Answer, Run, Said, are_well};
 
 /// How many nodes there are, each with a store of its own.
