@@ -14,6 +14,8 @@ mod ledger;
 mod line;
 mod link;
 mod script;
+#[cfg(feature = "redis-sentinel")]
+mod sentinel;
 
 use std::fmt;
 use std::sync::Arc;
