@@ -12,4 +12,6 @@ pub(crate) mod items;
 pub(crate) mod model;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis-sentinel")]
+pub(crate) mod sentinel;
 pub(crate) mod windows;

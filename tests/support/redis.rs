@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -24,31 +25,71 @@ pub(crate) struct Server {
     alive: Option<ChildStdin>,
     pid: u32,
     port: u16,
+    started: Started,
+}
+
+/// What a server was started with, but for its port.
+#[derive(Clone, Debug)]
+struct Started {
+    arguments: Vec<String>,
+    folder: Arc<Folder>,
 }
 
 impl Server {
     /// Starts one, with these options beside those that all have.
     pub(crate) fn start(options: &[&str]) -> Self {
-        let started = Instant::now();
+        Self::start_from(None, options)
+    }
+
+    /// Starts a sentinel, with these lines in the file of its options, to which it writes.
+    pub(crate) fn sentinel(lines: &str) -> Self {
+        Self::start_from(Some(lines), &["--sentinel"])
+    }
+
+    fn start_from(lines: Option<&str>, options: &[&str]) -> Self {
+        let folder = Folder::new();
+        let mut arguments = Vec::new();
+        if let Some(lines) = lines {
+            let file = folder.0.join("redis.conf");
+            fs::write(&file, lines).expect("the folder is there");
+            arguments.push(file.to_string_lossy().into_owned());
+        }
+        let all = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let dir = ["--dir", &*folder.0.to_string_lossy()];
+        let options = all.iter().chain(&dir).chain(options);
+        arguments.extend(options.map(ToString::to_string));
+        let started = Started {
+            arguments,
+            folder: Arc::new(folder),
+        };
+        Self::come_up(free_port, &started)
+    }
+
+    /// Ends it if it runs, and starts it again on its port, with what is in its folder.
+    pub(crate) fn restart(&mut self) {
+        self.end();
+        *self = Self::come_up(|| self.port, &self.started);
+    }
+
+    fn come_up(port: impl Fn() -> u16, started: &Started) -> Self {
+        let begun = Instant::now();
         loop {
-            let mut server = Self::spawn(free_port(), options);
+            let mut server = Self::spawn(port(), started.clone());
             if server.comes_up() {
                 return server;
             }
             assert!(
-                started.elapsed() < PATIENCE,
+                begun.elapsed() < PATIENCE,
                 "no redis-server came up; `make test` installs it where it is missing"
             );
         }
     }
 
-    fn spawn(port: u16, options: &[&str]) -> Self {
+    fn spawn(port: u16, started: Started) -> Self {
         let mut guard = Command::new("sh")
             .args(["-c", GUARD, "guard", "redis-server"])
+            .args(&started.arguments)
             .args(["--port", &port.to_string()])
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(["--dir", &std::env::temp_dir().to_string_lossy()])
-            .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -63,6 +104,7 @@ impl Server {
             guard,
             pid: pid.trim().parse().expect("the shell tells a number"),
             port,
+            started,
         }
     }
 
@@ -99,6 +141,19 @@ impl Server {
         self.pid
     }
 
+    /// Sends it a signal: `KILL`, `STOP`, `CONT`.
+    pub(crate) fn signal(&self, name: &str) {
+        let (signal, pid) = (format!("-{name}"), self.pid.to_string());
+        let sent = Command::new("kill").args([signal, pid]).status();
+        assert!(sent.expect("there is a `kill`").success());
+    }
+
+    fn end(&mut self) {
+        drop(self.alive.take());
+        // Whether it was there yet is all one.
+        let _ = self.guard.wait();
+    }
+
     pub(crate) fn connection(&self) -> Connection {
         self.try_connect().expect("the server is there")
     }
@@ -111,9 +166,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.alive.take());
-        // Whether it was there yet is all one.
-        let _ = self.guard.wait();
+        self.end();
     }
 }
 
@@ -129,11 +182,10 @@ pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
-    /// Goes after those who write to it.
-    _folder: Folder,
 }
 
-/// A folder of a cluster's own: what a node finds there of another one, it takes for its own past.
+/// A folder of a server's own: what it finds there of another one, it takes for its own past. A replica leaves there
+/// what its primary had.
 #[derive(Debug)]
 struct Folder(PathBuf);
 
@@ -141,7 +193,7 @@ impl Folder {
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("trl-cluster-{}-{number}", std::process::id());
+        let name = format!("trl-redis-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         // Of a process that had this number before.
         let _ = fs::remove_dir_all(&path);
@@ -161,8 +213,7 @@ const SLOTS: u16 = 16_384;
 
 impl Cluster {
     pub(crate) fn start() -> Self {
-        let folder = Folder::new();
-        let nodes: Vec<Server> = (0..3).map(|index| Self::node(&folder, index)).collect();
+        let nodes: Vec<Server> = (0..3).map(|_| Self::node()).collect();
         for (index, node) in nodes.iter().enumerate() {
             let share = |index: usize| u16::try_from(index * usize::from(SLOTS) / 3).unwrap();
             let slots: Vec<String> = (share(index)..share(index + 1))
@@ -177,26 +228,14 @@ impl Cluster {
             let (port, bus) = (node.port().to_string(), (node.port() + BUS).to_string());
             nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
-        let cluster = Self {
-            nodes,
-            _folder: folder,
-        };
+        let cluster = Self { nodes };
         cluster.wait_until("cluster_state:ok");
         cluster.wait_until("cluster_known_nodes:3");
         cluster
     }
 
-    fn node(folder: &Folder, index: usize) -> Server {
-        Server::start(&[
-            "--dir",
-            &folder.0.to_string_lossy(),
-            "--cluster-enabled",
-            "yes",
-            "--cluster-config-file",
-            &format!("{index}.conf"),
-            "--cluster-node-timeout",
-            "2000",
-        ])
+    fn node() -> Server {
+        Server::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
     }
 
     /// Waits until every node tells this of the cluster.

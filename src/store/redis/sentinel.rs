@@ -243,3 +243,22 @@ fn bad_sentinel(url: &str, why: &str) -> ConfigError {
         remedy,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentinel_listens_where_its_address_says_or_else_where_sentinels_do() {
+        for (url, address) in [
+            ("redis://10.0.0.1", "10.0.0.1:26379"),
+            ("redis://ann:password@sentinel-1/", "sentinel-1:26379"),
+            ("redis://[::1]/", "::1:26379"),
+            ("redis://10.0.0.1:6379", "10.0.0.1:6379"),
+            ("redis+unix:///run/sentinel", "/run/sentinel"),
+        ] {
+            let sentinel = parse_sentinel(url).unwrap();
+            assert_eq!(sentinel.addr().to_string(), address);
+        }
+    }
+}
