@@ -228,9 +228,8 @@ async fn a_store_goes_on_at_the_next_master_after_a_failover_by_hand() {
     .await;
 }
 
-/// Nothing tells a client so: its connection stays, and it may read.
-#[tokio::test]
-async fn a_store_asks_the_sentinels_again_when_its_master_has_become_a_replica() {
+/// Nothing tells a client so: its connection stays, and it may read. The server then answers so.
+async fn asks_again(demote: impl FnOnce(&Server, u16), answer: &str) {
     let servers = [Server::start(&[]), Server::start(&[])];
     let [before, after] = [0, 1].map(|index: usize| servers[index].port());
     let master = Arc::new(AtomicU16::new(before));
@@ -242,12 +241,37 @@ async fn a_store_asks_the_sentinels_again_when_its_master_has_become_a_replica()
     }
     assert_eq!(sentinel.scripts().len(), 1);
 
-    servers[0].ask(&["REPLICAOF", "127.0.0.1", &after.to_string()]);
+    demote(&servers[0], after);
     master.store(after, Ordering::SeqCst);
     let said = refused(limiter.check("ann", 1).await, StoreErrorKind::Unavailable);
-    assert!(said.contains("ReadOnly"), "{said}");
+    assert!(said.contains(answer), "{said}");
     assert_eq!(used(&limiter.check("ann", 1).await.unwrap()), [1]);
     assert_eq!(sentinel.scripts().len(), 2);
+}
+
+#[tokio::test]
+async fn a_store_asks_the_sentinels_again_when_its_master_has_become_a_replica() {
+    let demote = |server: &Server, after: u16| {
+        server.ask(&["REPLICAOF", "127.0.0.1", &after.to_string()]);
+    };
+    asks_again(demote, "ReadOnly").await;
+}
+
+#[tokio::test]
+async fn a_store_asks_the_sentinels_again_when_its_master_has_become_a_replica_without_a_master() {
+    let demote = |server: &Server, _: u16| {
+        server.ask(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+        server.ask(&["REPLICAOF", "127.0.0.1", &hole().1.to_string()]);
+    };
+    asks_again(demote, "MasterDown").await;
+}
+
+#[tokio::test]
+async fn a_store_asks_the_sentinels_again_when_its_master_has_lost_its_replicas() {
+    let demote = |server: &Server, _: u16| {
+        server.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    };
+    asks_again(demote, "NOREPLICAS").await;
 }
 
 #[tokio::test]

@@ -17,9 +17,10 @@ pub(super) fn interrupted() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable).caused_by("the runtime has ended")
 }
 
-/// Whether the server is a replica, as the primary of before is after a failover.
+/// Whether the server may not write, as a replica, or as a primary whose replicas have another one: so is the
+/// primary of before after a failover.
 pub(super) fn is_read_only(error: &RedisError) -> bool {
-    code(error) == "READONLY"
+    matches!(code(error), "READONLY" | "MASTERDOWN" | "NOREPLICAS")
 }
 
 /// What the server calls the error.
