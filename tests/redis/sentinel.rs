@@ -12,7 +12,7 @@ use tower_ratelimit::{Limiter, RedisStore, StoreError};
 use crate::scene::{ask, calls, daily, keys, limiter, patient, story, until, used};
 use crate::stand_in::{Answer, StandIn};
 use crate::support::redis::Server;
-use crate::support::sentinel::{NAME, Sentinels};
+use crate::support::sentinel::{NAME, Watched};
 
 /// Of a failover: sentinels that do not agree at once begin anew after some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ fn knows_nobody() -> StandIn {
 
 #[tokio::test]
 async fn the_master_is_found_by_any_sentinel_that_answers() {
-    let scene = Sentinels::start();
+    let scene = Watched::start();
     let urls = scene.urls();
     decides(&connect(NAME, &urls).await.unwrap()).await;
     assert_eq!(keys(&scene.master).len(), 1);
@@ -104,7 +104,7 @@ async fn sentinels_that_hang_delay_nobody() {
 
 #[tokio::test]
 async fn a_name_that_the_sentinels_do_not_know_is_a_misconfiguration_and_is_told() {
-    let scene = Sentinels::start();
+    let scene = Watched::start();
     let mut urls = scene.urls();
     urls.push(closed());
     let asked = Instant::now();
@@ -122,7 +122,7 @@ async fn a_name_that_the_sentinels_do_not_know_is_a_misconfiguration_and_is_told
 
 #[tokio::test]
 async fn the_master_and_the_sentinels_have_users_of_their_own() {
-    let scene = Sentinels::start();
+    let scene = Watched::start();
     for sentinel in &scene.sentinels {
         let may = ["-@all", "+sentinel|get-master-addr-by-name"];
         let user = ["ACL", "SETUSER", "asker", "reset", "on", ">s3ntinel"];
@@ -161,7 +161,7 @@ async fn the_master_and_the_sentinels_have_users_of_their_own() {
 }
 
 /// Two of a thousand are taken, and have arrived at the replica.
-async fn before_a_failover(scene: &Sentinels) -> Limiter<RedisLedger> {
+async fn before_a_failover(scene: &Watched) -> Limiter<RedisLedger> {
     let store = open(hasty(), &scene.urls());
     let limiter = limiter(&store, [daily("a", 1_000)]);
     let started = Instant::now();
@@ -174,7 +174,7 @@ async fn before_a_failover(scene: &Sentinels) -> Limiter<RedisLedger> {
 }
 
 /// Asks until the replica of before decides.
-async fn until_taken_over(scene: &Sentinels, limiter: &Limiter<RedisLedger>) {
+async fn until_taken_over(scene: &Watched, limiter: &Limiter<RedisLedger>) {
     let started = Instant::now();
     while calls(&scene.replica, "evalsha") == 0 {
         // It fails, as long as there is no master.
@@ -189,7 +189,7 @@ async fn until_taken_over(scene: &Sentinels, limiter: &Limiter<RedisLedger>) {
 
 #[tokio::test]
 async fn a_store_goes_on_at_the_next_master_after_the_death_of_one() {
-    let scene = Sentinels::start();
+    let scene = Watched::start();
     let limiter = before_a_failover(&scene).await;
     scene.master.signal("KILL");
     refused(limiter.check("ann", 1).await, StoreErrorKind::Unavailable);
@@ -198,7 +198,7 @@ async fn a_store_goes_on_at_the_next_master_after_the_death_of_one() {
 
 #[tokio::test]
 async fn a_store_goes_on_at_the_next_master_when_one_hangs() {
-    let scene = Sentinels::start();
+    let scene = Watched::start();
     let limiter = before_a_failover(&scene).await;
     scene.master.signal("STOP");
     refused(limiter.check("ann", 1).await, StoreErrorKind::Unavailable);
@@ -208,7 +208,7 @@ async fn a_store_goes_on_at_the_next_master_when_one_hangs() {
 /// The sentinels too fare badly: one of them is on the machine that failed.
 #[tokio::test]
 async fn a_store_goes_on_at_the_next_master_when_one_hangs_with_a_sentinel() {
-    let scene = Sentinels::start();
+    let scene = Watched::start();
     let limiter = before_a_failover(&scene).await;
     scene.master.signal("STOP");
     scene.sentinels[0].signal("STOP");
@@ -217,7 +217,7 @@ async fn a_store_goes_on_at_the_next_master_when_one_hangs_with_a_sentinel() {
 
 #[tokio::test]
 async fn a_store_goes_on_at_the_next_master_after_a_failover_by_hand() {
-    let scene = Sentinels::start();
+    let scene = Watched::start();
     let limiter = before_a_failover(&scene).await;
     scene.fail_over();
     until_taken_over(&scene, &limiter).await;
@@ -304,7 +304,7 @@ async fn of_several_servers_that_are_named_the_one_that_is_the_master_is_taken()
 
 #[tokio::test]
 async fn a_store_that_is_built_before_its_sentinels_are_up_works_as_soon_as_they_are() {
-    let mut scene = Sentinels::start();
+    let mut scene = Watched::start();
     for server in scene.sentinels.iter().chain([&scene.master]) {
         server.signal("KILL");
     }

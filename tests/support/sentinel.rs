@@ -14,13 +14,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Three sentinels, of which two decide.
 #[derive(Debug)]
-pub(crate) struct Sentinels {
+pub(crate) struct Watched {
     pub(crate) master: Server,
     pub(crate) replica: Server,
     pub(crate) sentinels: Vec<Server>,
 }
 
-impl Sentinels {
+impl Watched {
     /// Starts them, and waits until a failover would succeed.
     pub(crate) fn start() -> Self {
         // A replica is sent all at once, and not after the usual five seconds.
