@@ -109,6 +109,10 @@ pub mod choosing {}
 #[doc = include_str!("../docs/many-nodes.md")]
 pub mod many_nodes {}
 
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/reliability.md")]
+pub mod reliability {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}
@@ -123,7 +127,7 @@ pub use self::error::{ConfigError, RestoreError, StoreError};
 pub use self::limiter::Limiter;
 #[cfg(feature = "http")]
 pub use self::middleware::{RateLimit, RateLimitLayer};
-pub use self::policy::Policy;
+pub use self::policy::{OnStoreFailure, Policy};
 pub use self::quota::Quota;
 pub use self::service::LimitLayer;
 #[cfg(feature = "redis")]

@@ -35,13 +35,24 @@ pub(crate) fn answered(
 ) -> Result<Outcomes, StoreError> {
     let mut outcomes = answer?;
     outcomes.put_in_order();
-    let answered = outcomes.iter().map(|(policy, _)| policy);
-    if answered.eq(charges.iter().map(|charge| charge.policy)) {
+    if is_of(&outcomes, charges) {
         soften(charges, &mut outcomes);
         return Ok(outcomes);
     }
     let cause = "it answered about other policies than it was asked about";
     Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
+}
+
+/// Whether these are the outcomes of these charges. Without its store, a policy may have let everything go on
+/// unasked.
+#[inline]
+fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
+    let mut answered = outcomes.iter().map(|(policy, _)| policy);
+    let mut asked = charges.iter().map(|charge| charge.policy);
+    if outcomes.is_degraded() {
+        return answered.all(|policy| asked.any(|asked| asked == policy));
+    }
+    answered.eq(asked)
 }
 
 /// Marks the outcomes of soft charges, so that a store need not.

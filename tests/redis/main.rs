@@ -20,3 +20,4 @@ mod stand_in;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod unknown_outcome;
+mod without;

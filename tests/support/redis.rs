@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -65,12 +66,6 @@ impl Server {
         Self::come_up(free_port, &started)
     }
 
-    /// Ends it if it runs, and starts it again on its port, with what is in its folder.
-    pub(crate) fn restart(&mut self) {
-        self.end();
-        *self = Self::come_up(|| self.port, &self.started);
-    }
-
     fn come_up(port: impl Fn() -> u16, started: &Started) -> Self {
         let begun = Instant::now();
         loop {
@@ -124,7 +119,7 @@ impl Server {
         false
     }
 
-    fn try_connect(&self) -> redis::RedisResult<Connection> {
+    pub(crate) fn try_connect(&self) -> redis::RedisResult<Connection> {
         Client::open(self.url())?.get_connection()
     }
 
@@ -141,17 +136,50 @@ impl Server {
         self.pid
     }
 
-    /// Sends it a signal: `KILL`, `STOP`, `CONT`.
-    pub(crate) fn signal(&self, name: &str) {
-        let (signal, pid) = (format!("-{name}"), self.pid.to_string());
-        let sent = Command::new("kill").args([signal, pid]).status();
-        assert!(sent.expect("there is a `kill`").success());
+    /// Starts a replica of it, and waits until it has what its primary has.
+    pub(crate) fn replica(&self) -> Self {
+        let replica = Self::start(&["--replicaof", "127.0.0.1", &self.port.to_string()]);
+        until("the replica follows", || replica.follows());
+        replica
+    }
+
+    fn follows(&self) -> bool {
+        text(&self.ask(&["INFO", "replication"])).contains("master_link_status:up")
+    }
+
+    /// Ends it without a word, and waits until nobody can connect any more.
+    pub(crate) fn kill(&self) {
+        self.signal("KILL");
+        until("it is gone", || {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err()
+        });
+    }
+
+    /// Ends it if it runs, and starts it again on its port, with what is in its folder.
+    pub(crate) fn restart(&mut self) {
+        self.end();
+        *self = Self::come_up(|| self.port, &self.started);
     }
 
     fn end(&mut self) {
         drop(self.alive.take());
         // Whether it was there yet is all one.
         let _ = self.guard.wait();
+    }
+
+    /// Keeps its connections open, and answers nothing on them.
+    pub(crate) fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let told = kill.args(["-s", name, &self.pid.to_string()]).status();
+        assert!(told.is_ok_and(|status| status.success()), "it is there");
     }
 
     pub(crate) fn connection(&self) -> Connection {
@@ -170,6 +198,22 @@ impl Drop for Server {
     }
 }
 
+/// Looks until it is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "not in time: {what}");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+pub(crate) fn text(answer: &Value) -> String {
+    let Value::BulkString(text) = answer else {
+        panic!("it is told in text, and not as {answer:?}");
+    };
+    String::from_utf8_lossy(text).into_owned()
+}
+
 /// The answer to a command, given as words.
 pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
     let (name, arguments) = words.split_first().expect("a command has a name");
@@ -178,7 +222,7 @@ pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
     command.query(connection).expect("the command is good")
 }
 
-/// A cluster of three primaries.
+/// A cluster of three primaries, behind which stand as many replicas if it was started so.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
@@ -187,10 +231,10 @@ pub(crate) struct Cluster {
 /// A folder of a server's own: what it finds there of another one, it takes for its own past. A replica leaves there
 /// what its primary had.
 #[derive(Debug)]
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("trl-redis-{}-{number}", std::process::id());
@@ -199,6 +243,10 @@ impl Folder {
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a folder can be made");
         Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 
@@ -209,14 +257,44 @@ impl Drop for Folder {
     }
 }
 
-const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
+const PRIMARIES: usize = 3;
 
 impl Cluster {
     pub(crate) fn start() -> Self {
-        let nodes: Vec<Server> = (0..3).map(|_| Self::node()).collect();
-        for (index, node) in nodes.iter().enumerate() {
-            let share = |index: usize| u16::try_from(index * usize::from(SLOTS) / 3).unwrap();
-            let slots: Vec<String> = (share(index)..share(index + 1))
+        Self::of(PRIMARIES, "2000")
+    }
+
+    /// With a replica of each primary, which takes its place when that was silent for a second.
+    pub(crate) fn with_replicas() -> Self {
+        let cluster = Self::of(2 * PRIMARIES, "1000");
+        let (primaries, replicas) = cluster.nodes.split_at(PRIMARIES);
+        for (primary, replica) in primaries.iter().zip(replicas) {
+            let primary = text(&primary.ask(&["CLUSTER", "MYID"]));
+            let mut replicate = redis::cmd("CLUSTER");
+            replicate.arg("REPLICATE").arg(primary);
+            // Until they have greeted each other they do not know each other's names.
+            until("the replica knows its primary", || {
+                replicate.query::<()>(&mut replica.connection()).is_ok()
+            });
+        }
+        for node in &cluster.nodes {
+            until("every node knows who is a replica", || {
+                let nodes = text(&node.ask(&["CLUSTER", "NODES"]));
+                nodes.matches("slave").count() == PRIMARIES
+            });
+        }
+        for replica in replicas {
+            until("the replica follows", || replica.follows());
+        }
+        cluster
+    }
+
+    fn of(count: usize, patience: &str) -> Self {
+        let nodes: Vec<Server> = (0..count).map(|_| Self::node(patience)).collect();
+        for (index, node) in nodes.iter().enumerate().take(PRIMARIES) {
+            let share = |index: usize| u16::try_from(index * usize::from(SLOTS) / PRIMARIES);
+            let slots: Vec<String> = (share(index).unwrap()..share(index + 1).unwrap())
                 .map(|slot| slot.to_string())
                 .collect();
             let mut words = vec!["CLUSTER", "ADDSLOTS"];
@@ -230,29 +308,27 @@ impl Cluster {
         }
         let cluster = Self { nodes };
         cluster.wait_until("cluster_state:ok");
-        cluster.wait_until("cluster_known_nodes:3");
+        cluster.wait_until(&format!("cluster_known_nodes:{count}"));
         cluster
     }
 
-    fn node() -> Server {
-        Server::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
+    fn node(patience: &str) -> Server {
+        Server::start(&[
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            patience,
+            "--repl-diskless-sync-delay",
+            "0",
+        ])
     }
 
     /// Waits until every node tells this of the cluster.
     pub(crate) fn wait_until(&self, told: &str) {
-        let started = Instant::now();
         for node in &self.nodes {
-            loop {
-                let info = node.ask(&["CLUSTER", "INFO"]);
-                let Value::BulkString(info) = info else {
-                    panic!("a cluster tells of itself in text, and not {info:?}");
-                };
-                if String::from_utf8_lossy(&info).contains(told) {
-                    break;
-                }
-                assert!(started.elapsed() < PATIENCE, "no cluster came up");
-                sleep(Duration::from_millis(10));
-            }
+            until("the cluster comes up", || {
+                text(&node.ask(&["CLUSTER", "INFO"])).contains(told)
+            });
         }
     }
 
@@ -264,13 +340,20 @@ impl Cluster {
 /// Nodes talk to each other on a port that is so much higher.
 const BUS: u16 = 10_000;
 
+/// Below those that a system gives to whoever connects: one that starts again finds its port free.
+const PORTS: Range<u32> = 12_000..22_000;
+
 /// A port that nobody listened on a moment ago, and for a cluster's node neither the other one.
 pub(crate) fn free_port() -> u16 {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    // Other processes look for ports as well, and begin elsewhere.
+    let first = std::process::id().wrapping_mul(97);
     loop {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
-        let bus = port.checked_add(BUS);
-        if bus.is_some_and(|bus| TcpListener::bind((Ipv4Addr::LOCALHOST, bus)).is_ok()) {
+        let number = first.wrapping_add(NUMBER.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + number % (PORTS.end - PORTS.start);
+        let port = u16::try_from(port).expect("it is one");
+        let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if is_free(port) && is_free(port + BUS) {
             return port;
         }
     }

@@ -9,7 +9,7 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::ledger::{Charges, Counted};
+use super::calls::{Charges, Counted};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Key;
@@ -51,6 +51,8 @@ struct Denial {
     seen: SmallVec<[Option<u64>; 4]>,
     received: Instant,
     until: Instant,
+    /// When its wait is over: there is nobody to ask before that if the server is away.
+    over: Instant,
 }
 
 /// A question that was put to the server.
@@ -77,18 +79,21 @@ impl Denials {
         }
     }
 
-    /// What is known of a request that cannot pass at this moment.
+    /// What is known of a request that cannot pass at this moment. While the server is away, all of its
+    /// wait is.
     pub(super) fn find(
         &self,
         charges: &[Charge],
         policies: &[Counted],
         now: Instant,
+        is_away: bool,
     ) -> Option<Outcomes> {
         let hash = self.hash(charges);
         let shard = self.shard(hash);
         let denial = shard.young.get(&hash).or_else(|| shard.old.get(&hash))?;
         let mut seen = denial.seen.iter().zip(charges);
-        let still_holds = now < denial.until
+        let until = if is_away { denial.over } else { denial.until };
+        let still_holds = now < until
             && is_same(&denial.charges, charges)
             && seen.all(|(seen, charge)| {
                 seen.is_none_or(|seen| seen == self.changes.number(&charge.key))
@@ -123,11 +128,12 @@ impl Denials {
         if answer.is_allowed() || charges.iter().all(|charge| charge.cost == 0) {
             return;
         }
-        let wait = answer
-            .wait(outcomes)
-            .map_or(self.longest, Micros::to_duration);
-        let until = question.put + wait.min(self.longest);
-        if until <= now {
+        let wait = answer.wait(outcomes).map(Micros::to_duration);
+        let until = question.put + wait.map_or(self.longest, |wait| wait.min(self.longest));
+        // What no wait helps may be given another limit.
+        let over = wait.and_then(|wait| question.put.checked_add(wait));
+        let over = over.unwrap_or(until);
+        if over <= now {
             return;
         }
         let seen = charges.iter().zip(question.seen);
@@ -145,6 +151,7 @@ impl Denials {
                 seen: seen.collect(),
                 received: now,
                 until,
+                over,
             },
         );
     }
@@ -214,7 +221,7 @@ mod tests {
     use crate::algorithm::{AnchoredWindow, State};
     use crate::decision::Outcomes;
     use crate::key::IntoKey;
-    use crate::store::redis::ledger::Counted;
+    use crate::store::redis::calls::Counted;
 
     const LONGEST: Duration = Duration::from_secs(60);
 
@@ -260,8 +267,12 @@ mod tests {
         }
         let remembered = remembered(&denials);
         assert!((MOST / 4..=MOST).contains(&remembered), "{remembered}");
-        assert!(denials.find(&charges(999_999), &policies(), now).is_some());
-        assert!(denials.find(&charges(0), &policies(), now).is_none());
+        assert!(
+            denials
+                .find(&charges(999_999), &policies(), now, false)
+                .is_some()
+        );
+        assert!(denials.find(&charges(0), &policies(), now, false).is_none());
     }
 
     #[test]
@@ -272,7 +283,7 @@ mod tests {
         let question = denials.put(&charges, now);
         denials.changes.add(&charges);
         denials.remember((&charges, question), (&answer, &outcomes), now);
-        assert!(denials.find(&charges, &policies(), now).is_none());
+        assert!(denials.find(&charges, &policies(), now, false).is_none());
     }
 
     #[test]
@@ -284,7 +295,15 @@ mod tests {
         let received = put + LONGEST / 2;
         denials.remember((&charges, question), (&answer, &outcomes), received);
         let just_before = put + LONGEST.saturating_sub(Duration::from_nanos(1));
-        assert!(denials.find(&charges, &policies(), just_before).is_some());
-        assert!(denials.find(&charges, &policies(), put + LONGEST).is_none());
+        assert!(
+            denials
+                .find(&charges, &policies(), just_before, false)
+                .is_some()
+        );
+        assert!(
+            denials
+                .find(&charges, &policies(), put + LONGEST, false)
+                .is_none()
+        );
     }
 }

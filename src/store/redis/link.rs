@@ -31,7 +31,10 @@ enum Wire {
     Server(Line<MultiplexedConnection>),
     #[cfg(feature = "redis-cluster")]
     Cluster(Line<ClusterConnection>),
-    Given(Box<dyn Fn(Cmd) -> Promise<Value> + Send + Sync>),
+    Given {
+        send: Box<dyn Fn(Cmd) -> Promise<Value> + Send + Sync>,
+        is_divided: bool,
+    },
 }
 
 impl Link {
@@ -67,8 +70,8 @@ impl Link {
         }
     }
 
-    /// Over a connection that somebody else looks after.
-    pub(super) fn over<C>(connection: C, deadline: Duration) -> Self
+    /// Over a connection that somebody else looks after, to a server or to a cluster.
+    pub(super) fn over<C>(connection: C, is_divided: bool, deadline: Duration) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
@@ -77,14 +80,38 @@ impl Link {
             Box::pin(async move { connection.req_packed_command(&command).await })
         };
         Self {
-            wire: Wire::Given(Box::new(send)),
+            wire: Wire::Given {
+                send: Box::new(send),
+                is_divided,
+            },
             deadline,
         }
     }
 
     /// Whether keys may live on several servers.
     pub(super) fn is_divided(&self) -> bool {
-        !matches!(self.wire, Wire::Server(_))
+        match &self.wire {
+            Wire::Server(_) => false,
+            #[cfg(feature = "redis-cluster")]
+            Wire::Cluster(_) => true,
+            Wire::Given { is_divided, .. } => *is_divided,
+        }
+    }
+
+    /// Connects, where the store does so itself: to a cluster anew, since its nodes may have other parts by
+    /// now.
+    pub(super) async fn connect(&self) -> RedisResult<()> {
+        match &self.wire {
+            Wire::Server(line) => line.connection().await.map(drop),
+            #[cfg(feature = "redis-cluster")]
+            Wire::Cluster(line) => line.renew().await,
+            Wire::Given { .. } => Ok(()),
+        }
+    }
+
+    /// How long a call may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.deadline
     }
 
     /// When a call has to be over that begins now.
@@ -118,7 +145,7 @@ impl Link {
                 }
                 answer
             }
-            Wire::Given(send) => in_time(until, told(send(command))).await,
+            Wire::Given { send, .. } => in_time(until, told(send(command))).await,
         }
     }
 }

@@ -3,6 +3,7 @@ use std::io::Write as _;
 
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use super::glue::glue;
 use super::link::Link;
@@ -34,8 +35,7 @@ impl Script {
 
     /// Runs it. A server that does not know it, as after a restart or a failover, has done nothing, and is
     /// told the text: that is the only call which is sent again.
-    pub(super) async fn run(&self, link: &Link, call: &Call) -> RedisResult<Value> {
-        let until = link.deadline();
+    pub(super) async fn run(&self, link: &Link, call: &Call, until: Instant) -> RedisResult<Value> {
         let known = link
             .send(call.command("EVALSHA", &self.digest), until)
             .await;
