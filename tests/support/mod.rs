@@ -16,4 +16,6 @@ pub(crate) mod model;
 pub(crate) mod proxy;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis-sentinel")]
+pub(crate) mod sentinel;
 pub(crate) mod windows;
