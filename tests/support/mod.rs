@@ -11,6 +11,8 @@ pub(crate) mod buckets;
 pub(crate) mod cluster;
 pub(crate) mod driver;
 pub(crate) mod items;
+#[cfg(feature = "tracing")]
+pub(crate) mod log;
 pub(crate) mod model;
 #[cfg(feature = "redis")]
 pub(crate) mod proxy;
