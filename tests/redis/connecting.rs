@@ -332,3 +332,30 @@ async fn a_server_that_restarts_is_found_again() {
         assert_eq!(used(&limiter.peek(*key, 0).await.unwrap()), [1]);
     }
 }
+
+#[tokio::test]
+async fn a_server_that_takes_no_decision_is_not_connected_to() {
+    let server = Server::start(&[]);
+    for (is_so, ends, reason) in [
+        (
+            ["REPLICAOF", "127.0.0.1", "1"].as_slice(),
+            ["REPLICAOF", "NO", "ONE"].as_slice(),
+            "read only",
+        ),
+        (
+            &["CONFIG", "SET", "maxmemory", "1"],
+            &["CONFIG", "SET", "maxmemory", "0"],
+            "out of memory",
+        ),
+    ] {
+        server.ask(is_so);
+        let error = patient()
+            .connect(&server.url())
+            .await
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(error.reason(), Some(reason), "{}", story(&error));
+        server.ask(ends);
+        patient().connect(&server.url()).await.unwrap();
+    }
+}

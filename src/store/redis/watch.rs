@@ -200,11 +200,17 @@ impl Watch {
         while asked.join_next().await.is_some() {}
     }
 
+    /// Whether a server takes what a decision needs.
+    pub(super) async fn try_out(&self) -> Result<(), StoreError> {
+        let answer = self.link.send(self.question("probe"), self.link.deadline());
+        answer.await.map(drop).map_err(failure)
+    }
+
     /// What a decision needs: a script that may write.
     fn question(&self, tag: &str) -> Cmd {
         let mut probe = redis::cmd("EVAL");
         probe
-            .arg("return redis.call('SET', KEYS[1], '', 'PX', 1000)")
+            .arg("redis.call('SET', KEYS[1], '', 'PX', 1000) return redis.call('DEL', KEYS[1])")
             .arg(1)
             .arg(format!("{}:{LAYOUT}:{{{tag}}}", self.prefix));
         probe
