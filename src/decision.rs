@@ -253,16 +253,18 @@ impl Outcome {
 pub struct Outcomes {
     at: Micros,
     is_degraded: bool,
-    each: SmallVec<[(usize, Outcome); 8]>,
+    /// Room for more would be copied with each decision, mostly for nothing.
+    each: SmallVec<[(usize, Outcome); 4]>,
 }
 
 impl Clone for Outcomes {
     /// Copies those that are there, and not the room for the others.
     fn clone(&self) -> Self {
-        let mut clone = Self::new(self.at);
-        clone.is_degraded = self.is_degraded;
-        clone.each.extend_from_slice(&self.each);
-        clone
+        Self {
+            at: self.at,
+            is_degraded: self.is_degraded,
+            each: SmallVec::from_slice(&self.each),
+        }
     }
 }
 

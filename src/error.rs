@@ -106,6 +106,7 @@ pub struct StoreError {
     kind: StoreErrorKind,
     reason: Option<&'static str>,
     /// Whether the store has told those who run the service by itself.
+    #[cfg(feature = "http")]
     is_told: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -131,6 +132,7 @@ impl StoreError {
         Self {
             kind,
             reason: None,
+            #[cfg(feature = "http")]
             is_told: false,
             source: None,
         }
@@ -148,6 +150,7 @@ impl StoreError {
     #[cfg(feature = "redis")]
     pub(crate) fn told(self) -> Self {
         Self {
+            #[cfg(feature = "http")]
             is_told: true,
             ..self
         }

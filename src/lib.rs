@@ -72,6 +72,7 @@
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
+//! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |
 //! | `redis-tls` | no | the same through TLS, by rustls; turns on `redis` |
 //! | `testing` | no | tells whether a [store of your own](store::Items) is right, and tells Redis the time |
 //!

@@ -1,5 +1,6 @@
 //! Policies and a store, put together into something that decides.
 
+mod deciding;
 mod inspection;
 mod overriding;
 mod verbs;
@@ -12,6 +13,7 @@ use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
 
+use self::deciding::Deciding;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
@@ -20,7 +22,7 @@ use crate::key::{IntoKey, Key};
 use crate::policy::{Policy, Unkeyed, check_names, warn_of_those_that_never_bind};
 #[cfg(feature = "http")]
 use crate::store::Verdict;
-use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store, answered};
+use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store};
 
 /// Decides whether a key may go on, under one or more policies; knows nothing of HTTP.
 ///
@@ -109,26 +111,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
-        let charges = self.charges(key.into_key(), cost);
-        let reply = self.charge(&charges);
-        let names = Arc::clone(&self.policies.names);
-        // An answer that is there is copied as seldom as can be: it is what a flood of denials costs.
-        let decided = match reply {
-            Reply::Now(answer) => {
-                let outcomes = answered(&charges, answer);
-                Reply::Now(outcomes.map(|outcomes| Decision::new(names, outcomes)))
-            }
-            Reply::Later(answer) => Reply::later(async move {
-                let outcomes = answered(&charges, answer.await)?;
-                Ok(Decision::new(names, outcomes))
-            }),
-        };
-        async move {
-            match decided {
-                Reply::Now(decided) => decided,
-                Reply::Later(decided) => decided.await,
-            }
+        let key = key.into_key();
+        match self.policies.only {
+            // A list has room for several charges, all of which would be copied.
+            Some(policy) => self.deciding(&[Charge::new(policy, key, cost)]),
+            None => self.deciding(&self.charges(key, cost)),
         }
+    }
+
+    fn deciding(&self, charges: &[Charge]) -> Deciding {
+        let names = Arc::clone(&self.policies.names);
+        Deciding::new(names, self.charge(charges), charges)
     }
 
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {

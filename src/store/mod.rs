@@ -26,7 +26,7 @@ pub use self::reply::Reply;
 pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
 pub use self::verdict::Verdict;
-pub(crate) use self::verdict::answered;
+pub(crate) use self::verdict::{answered, look_through};
 
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;

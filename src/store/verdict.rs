@@ -31,16 +31,26 @@ impl Verdict {
 #[inline]
 pub(crate) fn answered(
     charges: &[Charge],
-    answer: Result<Outcomes, StoreError>,
+    mut answer: Result<Outcomes, StoreError>,
 ) -> Result<Outcomes, StoreError> {
-    let mut outcomes = answer?;
+    look_through(charges, &mut answer);
+    answer
+}
+
+/// The same where it stands, since it is large, and moving it would cost as much as deciding.
+#[inline]
+pub(crate) fn look_through(charges: &[Charge], answer: &mut Result<Outcomes, StoreError>) {
+    let Ok(outcomes) = answer else {
+        return;
+    };
     outcomes.put_in_order();
-    if is_of(&outcomes, charges) {
-        soften(charges, &mut outcomes);
-        return Ok(outcomes);
+    if is_of(outcomes, charges) {
+        soften(charges, outcomes);
+    } else {
+        let cause = "it answered about other policies than it was asked about";
+        let error = StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause);
+        *answer = Err(error);
     }
-    let cause = "it answered about other policies than it was asked about";
-    Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
 }
 
 /// Whether these are the outcomes of these charges. Without its store, a policy may have let everything go on

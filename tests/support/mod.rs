@@ -11,9 +11,13 @@ pub(crate) mod buckets;
 pub(crate) mod cluster;
 pub(crate) mod driver;
 pub(crate) mod items;
+#[cfg(feature = "tracing")]
+pub(crate) mod log;
 pub(crate) mod model;
 #[cfg(feature = "redis")]
 pub(crate) mod proxy;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis-sentinel")]
+pub(crate) mod sentinel;
 pub(crate) mod windows;

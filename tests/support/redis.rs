@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -25,32 +26,65 @@ pub(crate) struct Server {
     alive: Option<ChildStdin>,
     pid: u32,
     port: u16,
-    options: Vec<String>,
+    started: Started,
+}
+
+/// What a server was started with, but for its port.
+#[derive(Clone, Debug)]
+struct Started {
+    arguments: Vec<String>,
+    folder: Arc<Folder>,
 }
 
 impl Server {
     /// Starts one, with these options beside those that all have.
     pub(crate) fn start(options: &[&str]) -> Self {
-        let started = Instant::now();
+        Self::start_from(None, options)
+    }
+
+    /// Starts a sentinel, with these lines in the file of its options, to which it writes.
+    pub(crate) fn sentinel(lines: &str) -> Self {
+        Self::start_from(Some(lines), &["--sentinel"])
+    }
+
+    fn start_from(lines: Option<&str>, options: &[&str]) -> Self {
+        let folder = Folder::new();
+        let mut arguments = Vec::new();
+        if let Some(lines) = lines {
+            let file = folder.0.join("redis.conf");
+            fs::write(&file, lines).expect("the folder is there");
+            arguments.push(file.to_string_lossy().into_owned());
+        }
+        let all = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let dir = ["--dir", &*folder.0.to_string_lossy()];
+        let options = all.iter().chain(&dir).chain(options);
+        arguments.extend(options.map(ToString::to_string));
+        let started = Started {
+            arguments,
+            folder: Arc::new(folder),
+        };
+        Self::come_up(free_port, &started)
+    }
+
+    fn come_up(port: impl Fn() -> u16, started: &Started) -> Self {
+        let begun = Instant::now();
         loop {
-            let mut server = Self::spawn(free_port(), options);
+            let mut server = Self::spawn(port(), started.clone());
             if server.comes_up() {
                 return server;
             }
             assert!(
-                started.elapsed() < PATIENCE,
+                begun.elapsed() < PATIENCE,
                 "no redis-server came up; `make test` installs it where it is missing"
             );
         }
     }
 
-    fn spawn(port: u16, options: &[&str]) -> Self {
+    fn spawn(port: u16, started: Started) -> Self {
         let mut guard = Command::new("sh")
             .args(["-c", GUARD, "guard", "redis-server"])
+            .args(&started.arguments)
             .args(["--port", &port.to_string()])
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(["--dir", &std::env::temp_dir().to_string_lossy()])
-            .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -65,7 +99,7 @@ impl Server {
             guard,
             pid: pid.trim().parse().expect("the shell tells a number"),
             port,
-            options: options.iter().map(ToString::to_string).collect(),
+            started,
         }
     }
 
@@ -121,13 +155,16 @@ impl Server {
         });
     }
 
-    /// Kills it, and starts it again on the same port: with nothing, but for what its options keep.
+    /// Ends it if it runs, and starts it again on its port, with what is in its folder.
     pub(crate) fn restart(&mut self) {
-        self.kill();
-        let options = self.options.clone();
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        *self = Self::spawn(self.port, &options);
-        assert!(self.comes_up(), "it does not come up again on its port");
+        self.end();
+        *self = Self::come_up(|| self.port, &self.started);
+    }
+
+    fn end(&mut self) {
+        drop(self.alive.take());
+        // Whether it was there yet is all one.
+        let _ = self.guard.wait();
     }
 
     /// Keeps its connections open, and answers nothing on them.
@@ -157,9 +194,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.alive.take());
-        // Whether it was there yet is all one.
-        let _ = self.guard.wait();
+        self.end();
     }
 }
 
@@ -191,11 +226,10 @@ pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
-    /// Goes after those who write to it.
-    _folder: Folder,
 }
 
-/// A folder of a cluster's own: what a node finds there of another one, it takes for its own past.
+/// A folder of a server's own: what it finds there of another one, it takes for its own past. A replica leaves there
+/// what its primary had.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -203,7 +237,7 @@ impl Folder {
     pub(crate) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("trl-cluster-{}-{number}", std::process::id());
+        let name = format!("trl-redis-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         // Of a process that had this number before.
         let _ = fs::remove_dir_all(&path);
@@ -257,10 +291,7 @@ impl Cluster {
     }
 
     fn of(count: usize, patience: &str) -> Self {
-        let folder = Folder::new();
-        let nodes: Vec<Server> = (0..count)
-            .map(|index| Self::node(&folder, index, patience))
-            .collect();
+        let nodes: Vec<Server> = (0..count).map(|_| Self::node(patience)).collect();
         for (index, node) in nodes.iter().enumerate().take(PRIMARIES) {
             let share = |index: usize| u16::try_from(index * usize::from(SLOTS) / PRIMARIES);
             let slots: Vec<String> = (share(index).unwrap()..share(index + 1).unwrap())
@@ -275,23 +306,16 @@ impl Cluster {
             let (port, bus) = (node.port().to_string(), (node.port() + BUS).to_string());
             nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
-        let cluster = Self {
-            nodes,
-            _folder: folder,
-        };
+        let cluster = Self { nodes };
         cluster.wait_until("cluster_state:ok");
         cluster.wait_until(&format!("cluster_known_nodes:{count}"));
         cluster
     }
 
-    fn node(folder: &Folder, index: usize, patience: &str) -> Server {
+    fn node(patience: &str) -> Server {
         Server::start(&[
-            "--dir",
-            &folder.path().to_string_lossy(),
             "--cluster-enabled",
             "yes",
-            "--cluster-config-file",
-            &format!("{index}.conf"),
             "--cluster-node-timeout",
             patience,
             "--repl-diskless-sync-delay",

@@ -11,6 +11,8 @@ use super::greeting::greet;
 #[cfg(feature = "redis-cluster")]
 use super::line::CONNECTING;
 use super::link::Link;
+#[cfg(feature = "redis-sentinel")]
+use super::sentinel::Sentinels;
 use super::watch::Watch;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -19,7 +21,8 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 /// Puts a [`RedisStore`] together; see [`RedisStore::builder`].
 ///
 /// It ends with where the state is: [`open`](Self::open) or [`connect`](Self::connect) a server,
-/// `open_cluster` or `connect_cluster` with feature `redis-cluster`, or [`over`](Self::over) a connection of your own.
+/// `open_cluster` or `connect_cluster` with feature `redis-cluster`, `open_sentinel` or `connect_sentinel` with feature
+/// `redis-sentinel`, or [`over`](Self::over) a connection of your own.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisStoreBuilder {
@@ -186,6 +189,52 @@ impl RedisStoreBuilder {
         urls: impl IntoIterator<Item = &'a str>,
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_cluster(urls).map_err(misconfigured)?;
+        greet(&store.link).await?;
+        Ok(store)
+    }
+
+    /// On the master that these sentinels know by this name. They are asked by the first request, and again by each
+    /// that finds the connection lost or the server a replica; one that answers is enough.
+    ///
+    /// Where the master has a user, a password, a database or TLS, its name is the host of a URL:
+    /// `redis://user:password@mymaster/2`, and `rediss://mymaster` with feature `redis-tls`. Those of the sentinels are in
+    /// their own URLs, in which a port that is missing is 26379.
+    ///
+    /// ```
+    /// use tower_ratelimit::RedisStore;
+    ///
+    /// let sentinels = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3:26380/"];
+    /// let store = RedisStore::builder().open_sentinel("mymaster", sentinels)?;
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the name or an address is none, there is no address, or an option is out of its range.
+    #[cfg(feature = "redis-sentinel")]
+    pub fn open_sentinel<'a>(
+        self,
+        master: &str,
+        sentinels: impl IntoIterator<Item = &'a str>,
+    ) -> Result<RedisStore, ConfigError> {
+        let sentinels = Sentinels::new(master, sentinels)?;
+        let deadline = self.deadline;
+        self.over_link(|| Link::to_master(sentinels, deadline))
+    }
+
+    /// The same, once the master has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStore::connect`], and when no sentinel answers, or none knows a master of this name.
+    #[cfg(feature = "redis-sentinel")]
+    pub async fn connect_sentinel<'a>(
+        self,
+        master: &str,
+        sentinels: impl IntoIterator<Item = &'a str>,
+    ) -> Result<RedisStore, StoreError> {
+        let store = self.open_sentinel(master, sentinels);
+        let store = store.map_err(misconfigured)?;
         greet(&store.link).await?;
         Ok(store)
     }

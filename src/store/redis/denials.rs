@@ -47,8 +47,8 @@ struct Shard {
 struct Denial {
     charges: Charges,
     answer: Answer,
-    /// The numbers of the changes of those keys that are why it was denied, when the question was put.
-    seen: SmallVec<[Option<u64>; 4]>,
+    /// How often those keys had been changed that are why it was denied, when the question was put.
+    seen: SmallVec<[Seen; 4]>,
     received: Instant,
     until: Instant,
     /// When its wait is over: there is nobody to ask before that if the server is away.
@@ -59,8 +59,15 @@ struct Denial {
 #[derive(Debug)]
 pub(super) struct Question {
     put: Instant,
-    /// The number of the changes of each charge's key.
-    seen: SmallVec<[u64; 4]>,
+    /// How often each charge's key has been changed.
+    seen: SmallVec<[Seen; 4]>,
+}
+
+/// A number of [`Changes`], and its place there.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    place: usize,
+    number: u64,
 }
 
 const SHARDS: usize = 16;
@@ -91,13 +98,10 @@ impl Denials {
         let hash = self.hash(charges);
         let shard = self.shard(hash);
         let denial = shard.young.get(&hash).or_else(|| shard.old.get(&hash))?;
-        let mut seen = denial.seen.iter().zip(charges);
         let until = if is_away { denial.over } else { denial.until };
         let still_holds = now < until
             && is_same(&denial.charges, charges)
-            && seen.all(|(seen, charge)| {
-                seen.is_none_or(|seen| seen == self.changes.number(&charge.key))
-            });
+            && denial.seen.iter().all(|seen| self.changes.are_still(*seen));
         if !still_holds {
             return None;
         }
@@ -112,7 +116,7 @@ impl Denials {
             put: now,
             seen: charges
                 .iter()
-                .map(|charge| self.changes.number(&charge.key))
+                .map(|charge| self.changes.seen(&charge.key))
                 .collect(),
         }
     }
@@ -137,7 +141,8 @@ impl Denials {
             return;
         }
         let seen = charges.iter().zip(question.seen);
-        let seen = seen.map(|(charge, seen)| answer.is_denied_by(charge.policy).then_some(seen));
+        let seen = seen.filter(|(charge, _)| answer.is_denied_by(charge.policy));
+        let seen = seen.map(|(_, seen)| seen);
         let hash = self.hash(charges);
         let mut shard = self.shard(hash);
         if shard.young.len() >= MOST / SHARDS / 2 {
@@ -196,23 +201,34 @@ impl Changes {
     /// These keys are about to be changed, or may have been.
     pub(super) fn add(&self, charges: &[Charge]) {
         for charge in charges {
-            self.of(&charge.key).fetch_add(1, Ordering::Release);
+            self.numbers[self.place(&charge.key)].fetch_add(1, Ordering::Release);
         }
     }
 
-    fn number(&self, key: &Key) -> u64 {
-        self.of(key).load(Ordering::Acquire)
+    fn seen(&self, key: &Key) -> Seen {
+        let place = self.place(key);
+        Seen {
+            place,
+            number: self.numbers[place].load(Ordering::Acquire),
+        }
+    }
+
+    fn are_still(&self, seen: Seen) -> bool {
+        self.numbers[seen.place].load(Ordering::Acquire) == seen.number
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-    fn of(&self, key: &Key) -> &AtomicU64 {
-        &self.numbers[self.hasher.hash_one(key) as usize % NUMBERS]
+    fn place(&self, key: &Key) -> usize {
+        self.hasher.hash_one(key) as usize % NUMBERS
     }
 }
 
 fn is_same(one: &[Charge], other: &[Charge]) -> bool {
-    let asked = |charge: &Charge| (charge.policy, charge.key, charge.cost, charge.is_soft);
-    one.iter().map(asked).eq(other.iter().map(asked))
+    let is_same = |(one, other): (&Charge, &Charge)| {
+        (one.policy, one.cost, one.is_soft) == (other.policy, other.cost, other.is_soft)
+            && one.key == other.key
+    };
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
 }
 
 #[cfg(test)]

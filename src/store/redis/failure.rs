@@ -38,9 +38,10 @@ const DAMAGED: &str = "damaged state";
 const WRONG_TYPE: &str = "wrong type";
 const CROSS_SLOT: &str = "cross slot";
 
-/// Whether the server is a replica, as the primary of before is after a failover.
+/// Whether the server may not write, as a replica, or as a primary whose replicas have another one: so is the
+/// primary of before after a failover.
 pub(super) fn is_read_only(error: &RedisError) -> bool {
-    code(error) == "READONLY"
+    matches!(code(error), "READONLY" | "MASTERDOWN" | "NOREPLICAS")
 }
 
 /// Whether the user may not do this, as servers of several versions say it of a command in a script.

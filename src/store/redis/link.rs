@@ -15,6 +15,8 @@ use tokio::time::{Instant, timeout_at};
 use super::cluster;
 use super::failure::is_read_only;
 use super::line::Line;
+#[cfg(feature = "redis-sentinel")]
+use super::sentinel::Sentinels;
 
 pub(super) type Promise<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
 
@@ -37,17 +39,19 @@ enum Wire {
 
 impl Link {
     pub(super) fn to_server(client: Client, deadline: Duration) -> Self {
-        let connect = move || -> Promise<MultiplexedConnection> {
-            let client = client.clone();
-            Box::pin(async move {
-                // The deadline of a call is kept below.
-                let config = AsyncConnectionConfig::new()
-                    .set_response_timeout(None)
-                    .set_connection_timeout(None);
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
-                connection.await
-            })
-        };
+        let connect =
+            move || -> Promise<MultiplexedConnection> { Box::pin(connected(client.clone())) };
+        Self {
+            wire: Wire::Server(Line::new(deadline, connect)),
+            deadline,
+        }
+    }
+
+    /// To the server that the sentinels name whenever a connection is made.
+    #[cfg(feature = "redis-sentinel")]
+    pub(super) fn to_master(sentinels: Sentinels, deadline: Duration) -> Self {
+        let connect =
+            move || -> Promise<MultiplexedConnection> { Box::pin(sentinels.clone().connect()) };
         Self {
             wire: Wire::Server(Line::new(deadline, connect)),
             deadline,
@@ -144,6 +148,15 @@ impl Link {
             Wire::Given { send, .. } => in_time(until, told(send(command))).await,
         }
     }
+}
+
+/// A connection without deadlines of its own: that of a call is kept above, that of connecting by who does it.
+pub(super) async fn connected(client: Client) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await
 }
 
 /// Whether another connection may do what this one did not. One to a server that may not write any more

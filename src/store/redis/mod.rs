@@ -16,6 +16,8 @@ mod ledger;
 mod line;
 mod link;
 mod script;
+#[cfg(feature = "redis-sentinel")]
+mod sentinel;
 mod watch;
 
 use std::fmt;

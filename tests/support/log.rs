@@ -1,0 +1,65 @@
+//! What is logged, as data.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// One line of a log, as data.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) level: Level,
+    pub(crate) fields: BTreeMap<&'static str, String>,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Log {
+    lines: Arc<Mutex<Vec<Line>>>,
+}
+
+impl Log {
+    /// What is logged on this thread while `run` is.
+    pub(crate) fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
+        let log = Self::default();
+        let output = tracing::subscriber::with_default(log.clone(), run);
+        let lines = log.lines.lock().unwrap().clone();
+        (output, lines)
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tower_ratelimit")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line {
+            level: *event.metadata().level(),
+            fields: BTreeMap::new(),
+        };
+        event.record(&mut line);
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
