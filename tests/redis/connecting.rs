@@ -111,6 +111,16 @@ async fn a_password_that_is_missing_is_a_misconfiguration() {
     assert!(said.contains("NOAUTH"), "{said}");
 }
 
+/// The server does not read as many arguments as a decision has, from somebody who has not said who he is.
+#[tokio::test]
+async fn a_password_that_is_missing_is_named_without_connecting_first() {
+    let server = Server::start(&[]);
+    server.ask(&["CONFIG", "SET", "requirepass", "r1ghtpass"]);
+    let limiter = limiter(&store(&server), [daily("a", 5)]);
+    let error = limiter.check("ann", 1).await.unwrap_err();
+    assert_eq!(error.reason(), Some("no password"), "{}", story(&error));
+}
+
 #[tokio::test]
 async fn a_server_that_is_too_old_is_refused_by_name() {
     let server = StandIn::start(|_| Answer::Say("$22\r\nredis_version:6.0.16\r\n\r\n"));
