@@ -14,6 +14,7 @@ mod nodes;
 mod permissions;
 mod scene;
 mod scripts;
+mod shared_calls;
 mod silence;
 mod stand_in;
 #[cfg(feature = "redis-tls")]

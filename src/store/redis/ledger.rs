@@ -9,6 +9,7 @@ use super::denials::{Changes, Denials};
 use super::failure::{failure, interrupted};
 use super::link::Link;
 use super::script::{Call, Script};
+use super::shared_call::{Question, SharedCalls};
 use crate::algorithm::{Algorithm, Lua};
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -28,7 +29,7 @@ pub(super) struct Opened {
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<Denials>,
     pub(super) changes: Arc<Changes>,
-    pub(super) charge: Script,
+    pub(super) charge: SharedCalls,
     pub(super) amend: Script,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
@@ -118,22 +119,25 @@ impl Opened {
     }
 
     async fn ask(&self, charges: &Charges, purpose: Purpose) -> Result<Answer, StoreError> {
-        let mut call = self.call(match purpose {
+        #[cfg(feature = "testing")]
+        let moment = self.clock.as_ref().map(Clock::now);
+        #[cfg(not(feature = "testing"))]
+        let moment = None;
+        let verb = match purpose {
             Purpose::Charge => "charge",
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
-        });
+        };
+        let mut question = Question::new(verb, moment);
         let mut names = Names::default();
         for charge in charges {
-            self.put(
-                &mut call,
-                &mut names,
-                charge,
-                charge.cost.into(),
-                charge.is_soft.into(),
-            );
+            if let Some(policy) = self.policies.get(charge.policy) {
+                let key = names.name(&self.prefix, &charge.key, &policy.suffix);
+                question.charge(key, charge);
+            }
         }
-        let value = self.charge.run(&self.link, &call).await.map_err(failure)?;
+        let value = self.charge.run(question, self.link.deadline()).await;
+        let value = value.map_err(failure)?;
         Answer::read(value, charges)
     }
 
@@ -184,7 +188,10 @@ impl Opened {
                 call.argument(number);
             }
         }
-        let answer = self.amend.run(&self.link, &call).await;
+        let answer = self
+            .amend
+            .run(&self.link, &call, self.link.deadline())
+            .await;
         answer.map(drop).map_err(failure)
     }
 

@@ -14,6 +14,7 @@ mod ledger;
 mod line;
 mod link;
 mod script;
+mod shared_call;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use self::denials::{Changes, Denials};
 use self::ledger::{Counted, Opened};
 use self::link::Link;
 use self::script::Script;
+use self::shared_call::SharedCalls;
 use super::Store;
 use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
@@ -106,11 +108,12 @@ impl Store for RedisStore {
         });
         let policies: Box<[Counted]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
+        let of_each = policies.iter().map(|policy| policy.lua).collect();
         let remembers = !self.remember_denials_for.is_zero();
         #[cfg(feature = "testing")]
         let remembers = remembers && self.clock.is_none();
         Ok(RedisLedger::new(Opened {
-            charge: Script::of(&rules, include_str!("charge.lua")),
+            charge: SharedCalls::new(of_each, Arc::clone(&self.link)),
             amend: Script::of(&rules, include_str!("amend.lua")),
             denials: remembers
                 .then(|| Denials::new(self.remember_denials_for, Arc::clone(&self.changes))),
