@@ -22,6 +22,9 @@ use crate::support::redis::Server;
 /// How many requests share a call at most.
 const MOST: usize = 32;
 
+/// While so many calls are under way, the next has to be full.
+const FEW: usize = 8;
+
 type Told = Result<Decision, StoreError>;
 
 /// Asks about these keys at once, in this order.
@@ -84,19 +87,20 @@ async fn requests_of_one_moment_share_a_call_and_are_decided_in_the_order_in_whi
 }
 
 #[tokio::test]
-async fn one_that_comes_alone_waits_for_nobody() {
-    let server = StandIn::start(|words| match keys(words)[0].contains("{n:0}") {
-        true => Answer::Silence,
-        false => Answer::Allow,
-    });
+async fn while_few_calls_are_under_way_nobody_waits_and_then_until_a_call_is_full() {
+    let server = StandIn::start(|_| Answer::Silence);
     let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", 5)]);
-    // A stand-in that answers out of turn answers whoever is first.
-    let first = tokio::spawn(limiter.check(0_u32, 1));
-    until("the first call", || server.scripts().len() == 1).await;
-    let second = tokio::spawn(limiter.check(1_u32, 1));
-    until("the second", || server.scripts().len() == 2).await;
-    assert!(first.await.unwrap().unwrap().is_allowed());
-    second.abort();
+    let mut asked = Vec::new();
+    for number in 1..=FEW {
+        asked.extend(ask(&limiter, [7]));
+        until("a call", || server.scripts().len() == number).await;
+    }
+    asked.extend(ask(&limiter, [7; MOST]));
+    until("a full call", || server.scripts().len() == FEW + 1).await;
+    let scripts = server.scripts();
+    let requests: Vec<usize> = scripts.iter().map(|words| keys(words).len()).collect();
+    assert_eq!(requests, [1, 1, 1, 1, 1, 1, 1, 1, MOST]);
+    asked.iter().for_each(JoinHandle::abort);
 }
 
 #[tokio::test]
@@ -348,13 +352,12 @@ fn a_runtime_that_ends_keeps_nobody_in_another_waiting_for_its_calls() {
     here.block_on(warm(&limiter));
     let poll_once = |keys: Range<u32>| {
         let mut checks: Vec<_> = keys.map(|key| Box::pin(limiter.check(key, 1))).collect();
-        let polled = poll_fn(move |context| {
+        poll_fn(move |context| {
             for check in &mut checks {
                 assert!(check.as_mut().poll(context).is_pending());
             }
             Poll::Ready(mem::take(&mut checks))
-        });
-        polled
+        })
     };
     for calls_are_made in [false, true] {
         let elsewhere = runtime();
