@@ -44,6 +44,12 @@ async fn answers(asked: Vec<JoinHandle<Told>>) -> Vec<Told> {
     answers
 }
 
+#[track_caller]
+fn failed(error: &StoreError, kind: StoreErrorKind, said: &str) {
+    let told = story(error);
+    assert!(error.kind() == kind && told.contains(said), "{told}");
+}
+
 /// A connection is there, and the script is known.
 async fn warm(limiter: &Limiter<RedisLedger>) {
     let _ = limiter.check("warm", 1).await.unwrap();
@@ -127,14 +133,7 @@ async fn f47_what_no_rule_can_read_fails_its_own_request_and_none_that_shares_th
                     continue;
                 }
             };
-            let error = told.unwrap_err();
-            assert_eq!(
-                error.kind(),
-                StoreErrorKind::Misconfigured,
-                "{}",
-                story(&error)
-            );
-            assert!(story(&error).contains(said), "{name}: {}", story(&error));
+            failed(&told.unwrap_err(), StoreErrorKind::Misconfigured, said);
         }
         // Nothing was charged of those.
         server.ask(&["DEL", &other_type, &no_state]);
@@ -174,14 +173,7 @@ async fn f46_a_replica_fails_the_whole_call_and_is_left() {
         told.unwrap().parse().unwrap()
     };
     for told in answers(ask(&limiter, 0..10)).await {
-        let error = told.unwrap_err();
-        assert_eq!(
-            error.kind(),
-            StoreErrorKind::Unavailable,
-            "{}",
-            story(&error)
-        );
-        assert!(story(&error).contains("read only"), "{}", story(&error));
+        failed(&told.unwrap_err(), StoreErrorKind::Unavailable, "read only");
     }
     server.ask(&["REPLICAOF", "NO", "ONE"]);
     let before = connected(&server);
@@ -203,14 +195,7 @@ async fn f46_without_memory_those_who_would_be_written_fail_and_the_others_are_t
             assert!(!told.unwrap().is_allowed());
             continue;
         }
-        let error = told.unwrap_err();
-        assert_eq!(
-            error.kind(),
-            StoreErrorKind::Unavailable,
-            "{}",
-            story(&error)
-        );
-        assert!(story(&error).contains("OOM"), "{}", story(&error));
+        failed(&told.unwrap_err(), StoreErrorKind::Unavailable, "OOM");
     }
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     for key in [0_u32, 1, 3] {
@@ -379,12 +364,7 @@ fn a_runtime_that_ends_keeps_nobody_in_another_waiting_for_its_calls() {
         for check in ours {
             // Told that they were not decided on, or decided on.
             if let Err(error) = here.block_on(check) {
-                assert_eq!(
-                    error.kind(),
-                    StoreErrorKind::Unavailable,
-                    "{}",
-                    story(&error)
-                );
+                failed(&error, StoreErrorKind::Unavailable, "");
             }
         }
         assert!(asked.elapsed() < PATIENCE);
