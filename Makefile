@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test servers model interop lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
+.PHONY: run test servers faults model interop lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -12,6 +12,9 @@ test: servers ## all tests, those of the documentation too
 
 servers: ## redis-server and memcached, which tests start; installs what is missing
 	tests/servers/install
+
+faults: servers ## Redis in trouble, one fault after the other, in a minute and a half; ends with a table
+	tests/faults/table
 
 model: ## every order in which threads can meet in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --lib --no-default-features loom_

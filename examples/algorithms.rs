@@ -148,8 +148,7 @@ async fn decision(Extension(decision): Extension<Decision>) -> Json<Value> {
         "reset_after_us": micros(outcome.reset_after()),
         "retry_after_us": outcome.retry_after().map(micros),
         "delay_us": micros(decision.delay()),
-        // Nothing is decided without the store.
-        "degraded": false,
+        "degraded": decision.is_degraded(),
     }))
 }
 

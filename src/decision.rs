@@ -196,7 +196,8 @@ impl Outcome {
     }
 
     /// Whether the limit is another than the policy's: that which the key
-    /// [was given for a while](crate::Limiter::override_limit_now).
+    /// [was given for a while](crate::Limiter::override_limit_now), or this node's share of it while the
+    /// decision [is degraded](Decision::is_degraded).
     pub fn is_overridden(&self) -> bool {
         self.own_window.is_some()
     }
@@ -251,15 +252,19 @@ impl Outcome {
 #[must_use = "a request that is denied must not go on"]
 pub struct Outcomes {
     at: Micros,
-    each: SmallVec<[(usize, Outcome); 8]>,
+    is_degraded: bool,
+    /// Room for more would be copied with each decision, mostly for nothing.
+    each: SmallVec<[(usize, Outcome); 4]>,
 }
 
 impl Clone for Outcomes {
     /// Copies those that are there, and not the room for the others.
     fn clone(&self) -> Self {
-        let mut clone = Self::new(self.at);
-        clone.each.extend_from_slice(&self.each);
-        clone
+        Self {
+            at: self.at,
+            is_degraded: self.is_degraded,
+            each: SmallVec::from_slice(&self.each),
+        }
     }
 }
 
@@ -268,8 +273,29 @@ impl Outcomes {
     pub fn new(at: Micros) -> Self {
         Self {
             at,
+            is_degraded: false,
             each: SmallVec::new(),
         }
+    }
+
+    /// Decided without the store that was asked for: policies that let everything go on meanwhile have no
+    /// outcome.
+    #[cfg(feature = "redis")]
+    pub(crate) fn degraded(mut self) -> Self {
+        self.is_degraded = true;
+        self
+    }
+
+    /// Whether they were made without the store that was asked for.
+    pub fn is_degraded(&self) -> bool {
+        self.is_degraded
+    }
+
+    /// Leaves those out for which this does not hold, and may change the others.
+    #[cfg(feature = "redis")]
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(usize, &mut Outcome) -> bool) {
+        self.each
+            .retain(|(policy, outcome)| keeps(*policy, outcome));
     }
 
     /// Adds the outcome of the policy that stands at `policy` in the limiter's list.
@@ -429,6 +455,13 @@ impl Decision {
     /// [`LeakyQueue`](crate::LeakyQueue). One that was denied is not held.
     pub fn delay(&self) -> Duration {
         self.outcomes.delay().to_duration()
+    }
+
+    /// Whether it was made without the store that was asked for, as while Redis is away: each policy
+    /// then goes by its [`OnStoreFailure`](crate::OnStoreFailure), and those that let everything go on are not
+    /// among [`policies`](Self::policies).
+    pub fn is_degraded(&self) -> bool {
+        self.outcomes.is_degraded
     }
 
     /// The policies that were not asked, by name.

@@ -104,6 +104,10 @@ pub(crate) fn or_panic<T>(made: Result<T, ConfigError>) -> T {
 #[derive(Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,
+    reason: Option<&'static str>,
+    /// Whether the store has told those who run the service by itself.
+    #[cfg(feature = "http")]
+    is_told: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -125,7 +129,36 @@ pub enum StoreErrorKind {
 impl StoreError {
     /// An error of this kind.
     pub fn new(kind: StoreErrorKind) -> Self {
-        Self { kind, source: None }
+        Self {
+            kind,
+            reason: None,
+            #[cfg(feature = "http")]
+            is_told: false,
+            source: None,
+        }
+    }
+
+    /// Names the reason in a word or two that stay the same, so that errors can be counted by it.
+    pub fn because(self, reason: &'static str) -> Self {
+        Self {
+            reason: Some(reason),
+            ..self
+        }
+    }
+
+    /// The same of a store that logs by itself whether it works.
+    #[cfg(feature = "redis")]
+    pub(crate) fn told(self) -> Self {
+        Self {
+            #[cfg(feature = "http")]
+            is_told: true,
+            ..self
+        }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_told
     }
 
     /// Adds what caused it. It is logged: leave secrets out of it, such as the password in an
@@ -140,6 +173,14 @@ impl StoreError {
     /// What kind of error this is.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
+    }
+
+    /// Why, in a word or two that stay the same: a label for metrics and alarms, which holds nothing
+    /// of the request. `None` if the store does not say.
+    ///
+    /// Those of Redis are listed in the page on reliability, beside `RedisStore`.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.reason
     }
 
     /// Whether the same question can succeed later.

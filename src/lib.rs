@@ -72,6 +72,7 @@
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
+//! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |
 //! | `redis-tls` | no | the same through TLS, by rustls; turns on `redis` |
 //! | `testing` | no | tells whether a [store of your own](store::Items) is right, and tells Redis the time |
 //!
@@ -108,6 +109,10 @@ pub mod choosing {}
 #[doc = include_str!("../docs/many-nodes.md")]
 pub mod many_nodes {}
 
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/reliability.md")]
+pub mod reliability {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}
@@ -122,7 +127,7 @@ pub use self::error::{ConfigError, RestoreError, StoreError};
 pub use self::limiter::Limiter;
 #[cfg(feature = "http")]
 pub use self::middleware::{RateLimit, RateLimitLayer};
-pub use self::policy::Policy;
+pub use self::policy::{OnStoreFailure, Policy};
 pub use self::quota::Quota;
 pub use self::service::LimitLayer;
 #[cfg(feature = "redis")]

@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use super::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
     SlidingSlots, SlidingWindow, TokenBucket,
@@ -20,6 +22,15 @@ impl Algorithm {
             Self::LeakyQueue(queue) => [queue.quota().limit(), queue.as_gcra().size()],
             Self::Unlimited => return None,
         })
+    }
+
+    /// What each of so many nodes takes of it: its limits divided among them, rounded up.
+    pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
+        let share = |limits: [u32; 2]| limits.map(|limit| limit.div_ceil(nodes.get()));
+        let shared = self.limits().map(share);
+        shared
+            .and_then(|limits| self.with_limits(limits))
+            .unwrap_or(*self)
     }
 
     /// The same with these limits; `None` where they cannot be its.
@@ -89,5 +100,46 @@ mod tests {
         }
         assert_eq!(Algorithm::Unlimited.limits(), None);
         assert_eq!(Algorithm::Unlimited.with_limits([1, 1]), None);
+    }
+
+    #[test]
+    fn nodes_take_equal_shares_that_are_the_whole_at_least() {
+        let shared = |text: &str, nodes| {
+            let algorithm: Algorithm = text.parse().unwrap();
+            algorithm.shared_by(NonZeroU32::new(nodes).unwrap())
+        };
+        for (text, nodes, share) in [
+            ("fixed-window 10/minute", 3, "fixed-window 4/minute"),
+            ("fixed-window 0/minute", 3, "fixed-window 0/minute"),
+            ("sliding-window 1/minute", 100, "sliding-window 1/minute"),
+            (
+                "sliding-log 70000/minute up-to 70000",
+                2,
+                "sliding-log 35000/minute up-to 35000",
+            ),
+            (
+                "sliding-slots 10/minute slots 60",
+                3,
+                "sliding-slots 4/minute slots 60",
+            ),
+            (
+                "token-bucket 5/second burst 10",
+                2,
+                "token-bucket 3/second burst 5",
+            ),
+            ("gcra 5/second burst 1", 2, "gcra 3/second burst 1"),
+            (
+                "leaky-queue 9/minute places 9",
+                2,
+                "leaky-queue 5/minute places 4",
+            ),
+            ("fixed-window 10/minute", 1, "fixed-window 10/minute"),
+        ] {
+            let share: Algorithm = share.parse().unwrap();
+            assert_eq!(shared(text, nodes).limits(), share.limits(), "{text}");
+            assert!(shared(text, nodes).differs_in_its_limit_alone(&text.parse().unwrap()));
+        }
+        let nodes = NonZeroU32::new(7).unwrap();
+        assert_eq!(Algorithm::Unlimited.shared_by(nodes), Algorithm::Unlimited);
     }
 }

@@ -57,16 +57,24 @@ impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, told) in self.policies() {
             write!(f, "{name}: ")?;
-            describe(told, f)?;
+            describe(told, self.told.is_degraded(), f)?;
         }
+        let others = if self.told.is_degraded() {
+            "everything goes on"
+        } else {
+            "unlimited"
+        };
         for name in self.told.not_asked() {
-            writeln!(f, "{name}: unlimited.")?;
+            writeln!(f, "{name}: {others}.")?;
+        }
+        if self.told.is_degraded() {
+            f.write_str("Told by this process alone, since the store is away.\n")?;
         }
         Ok(())
     }
 }
 
-fn describe(told: &Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (limit, used) = (told.limit(), told.used());
     let whole = Length(told.reset_after());
     if let Some(left) = blocked(told) {
@@ -94,7 +102,11 @@ fn describe(told: &Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         )?,
     }
     if told.is_overridden() {
-        f.write_str(" That limit is its own for a while.")?;
+        f.write_str(if is_degraded {
+            " That limit is this node's share."
+        } else {
+            " That limit is its own for a while."
+        })?;
     }
     if told.is_soft() {
         f.write_str(" It is soft: what is over the limit goes on, marked.")?;

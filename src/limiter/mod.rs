@@ -1,16 +1,19 @@
 //! Policies and a store, put together into something that decides.
 
+mod deciding;
 mod inspection;
 mod overriding;
 mod verbs;
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
 
+use self::deciding::Deciding;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
@@ -19,7 +22,7 @@ use crate::key::{IntoKey, Key};
 use crate::policy::{Policy, Unkeyed, check_names, warn_of_those_that_never_bind};
 #[cfg(feature = "http")]
 use crate::store::Verdict;
-use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store, answered};
+use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store};
 
 /// Decides whether a key may go on, under one or more policies; knows nothing of HTTP.
 ///
@@ -62,10 +65,12 @@ impl Limiter {
     ///
     /// - policies: none; at least one has to be given
     /// - store: a new [`MemoryStore`]
+    /// - not split: this node admits all of each limit
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder {
             policies: Vec::new(),
             store: MemoryStore::new(),
+            nodes: 1,
         }
     }
 
@@ -106,26 +111,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
-        let charges = self.charges(key.into_key(), cost);
-        let reply = self.charge(&charges);
-        let names = Arc::clone(&self.policies.names);
-        // An answer that is there is copied as seldom as can be: it is what a flood of denials costs.
-        let decided = match reply {
-            Reply::Now(answer) => {
-                let outcomes = answered(&charges, answer);
-                Reply::Now(outcomes.map(|outcomes| Decision::new(names, outcomes)))
-            }
-            Reply::Later(answer) => Reply::later(async move {
-                let outcomes = answered(&charges, answer.await)?;
-                Ok(Decision::new(names, outcomes))
-            }),
-        };
-        async move {
-            match decided {
-                Reply::Now(decided) => decided,
-                Reply::Later(decided) => decided.await,
-            }
+        let key = key.into_key();
+        match self.policies.only {
+            // A list has room for several charges, all of which would be copied.
+            Some(policy) => self.deciding(&[Charge::new(policy, key, cost)]),
+            None => self.deciding(&self.charges(key, cost)),
         }
+    }
+
+    fn deciding(&self, charges: &[Charge]) -> Deciding {
+        let names = Arc::clone(&self.policies.names);
+        Deciding::new(names, self.charge(charges), charges)
     }
 
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
@@ -295,6 +291,7 @@ impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
 pub struct LimiterBuilder<S = MemoryStore> {
     policies: Vec<Policy>,
     store: S,
+    nodes: u32,
 }
 
 impl<S> LimiterBuilder<S> {
@@ -315,7 +312,33 @@ impl<S> LimiterBuilder<S> {
         LimiterBuilder {
             policies: self.policies,
             store,
+            nodes: self.nodes,
         }
+    }
+
+    /// Lets this node take its share of every limit, of so many nodes that serve the same clients and share
+    /// no store: each limit, and each burst, divided by their number and rounded up. The decisions
+    /// tell the share.
+    ///
+    /// Nothing keeps the shares together but arithmetic. Where requests are spread evenly, all nodes
+    /// together admit the limit, and for what was rounded up less than one more each: a limit of 1 over ten
+    /// nodes is ten. A client whose requests go to one node, as a load balancer with affinity
+    /// sends them, gets no more than a share. With fewer nodes than said, clients get less, and with
+    /// more of them more, until all are told of it.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("daily", FixedWindow::per_day(1_000)))
+    ///     .split_over(3)
+    ///     .build()?;
+    /// assert!(limiter.check_now("ann", 334).is_allowed());
+    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn split_over(self, nodes: u32) -> Self {
+        Self { nodes, ..self }
     }
 }
 
@@ -325,17 +348,40 @@ impl<S: Store> LimiterBuilder<S> {
     /// # Errors
     ///
     /// When there is no policy, when a name cannot stand in a header field or is there twice, when a
-    /// policy is to let requests [wait](Policy::wait_up_to), which only a layer for HTTP can, and when
-    /// the store cannot hold a policy exactly.
+    /// policy is to let requests [wait](Policy::wait_up_to), which only a layer for HTTP can, when
+    /// limits are [split](Self::split_over) over no node or over those that share a store, and when the store
+    /// cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
         #[cfg(feature = "http")]
         check_patience(&self.policies)?;
         let scopes: Vec<_> = self.policies.iter().map(Policy::<Unkeyed>::scope).collect();
         warn_of_those_that_never_bind(&scopes);
-        let ledger = self.store.open(&self.policies)?;
-        Ok(Limiter::of(&self.policies, ledger))
+        let policies = split(self.policies, self.nodes, &self.store)?;
+        let ledger = self.store.open(&policies)?;
+        Ok(Limiter::of(&policies, ledger))
     }
+}
+
+/// What one of so many nodes, which share no store, takes of these policies.
+pub(crate) fn split(
+    policies: Vec<Policy>,
+    nodes: u32,
+    store: &impl Store,
+) -> Result<Vec<Policy>, ConfigError> {
+    if nodes == 1 {
+        return Ok(policies);
+    }
+    let Some(over) = NonZeroU32::new(nodes) else {
+        let remedy = "give the number of nodes, 1 or more";
+        return Err(ConfigError::new("split_over", nodes, remedy));
+    };
+    if store.is_shared() {
+        let remedy = "leave it out: nodes that share a store share each limit already";
+        return Err(ConfigError::new("split_over", nodes, remedy));
+    }
+    let share = |policy: Policy| policy.limited_by(policy.algorithm().shared_by(over));
+    Ok(policies.into_iter().map(share).collect())
 }
 
 /// Refuses policies under which requests are to wait, where nothing would let them.

@@ -7,7 +7,7 @@ use super::gate::Gate;
 use super::lists::Lists;
 use crate::error::ConfigError;
 use crate::key::{Head, Secret};
-use crate::limiter::check_policies;
+use crate::limiter::{check_policies, split};
 use crate::policy::{Http, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
@@ -24,6 +24,7 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     answers: AnswerOptions,
     exposes_decision: bool,
     wait_places: u32,
+    nodes: u32,
 }
 
 impl RateLimitLayerBuilder {
@@ -35,6 +36,7 @@ impl RateLimitLayerBuilder {
             answers: AnswerOptions::default(),
             exposes_decision: false,
             wait_places: 10_000,
+            nodes: 1,
         }
     }
 }
@@ -62,7 +64,16 @@ impl<S> RateLimitLayerBuilder<S> {
             answers: self.answers,
             exposes_decision: self.exposes_decision,
             wait_places: self.wait_places,
+            nodes: self.nodes,
         }
+    }
+
+    /// Lets this node take its share of every limit, of so many nodes that serve the same clients and share
+    /// no store: see [`LimiterBuilder::split_over`](crate::limiter::LimiterBuilder::split_over), which says what
+    /// they then may admit together. Clients are told the share.
+    pub fn split_over(mut self, nodes: u32) -> Self {
+        self.nodes = nodes;
+        self
     }
 
     /// Lets requests of these paths go on, without a limit and without fields: the probes of a load
@@ -237,8 +248,8 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     /// When there is no policy, when a name cannot stand in a header field or is there twice,
     /// when the store cannot hold a policy exactly, when two dialects share a field, when a status
     /// of refusals is not that of an error, when a soft policy is to wait, when the jitter is not whole seconds,
-    /// when a message of gRPC is too long, and when an exempt
-    /// path cannot be one.
+    /// when a message of gRPC is too long, when limits are split over no node or over those that share a
+    /// store, and when an exempt path cannot be one.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         self.build_gate().map(RateLimitLayer::of)
     }
@@ -252,6 +263,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
         self.answers.check()?;
+        let policies = split(policies, self.nodes, &self.store)?;
         let ledger = self.store.open(&policies)?;
         let answers = Answers::new(self.answers, &policies);
         let mut gate = Gate::new(&policies, readers, ledger, answers);

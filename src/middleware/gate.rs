@@ -87,6 +87,17 @@ enum CannotHold {
     Late(Coming),
 }
 
+impl Asked {
+    /// Without the store, a policy may have let everything go on unasked.
+    fn leave_out_those_not_in(&mut self, outcomes: &Outcomes) {
+        if outcomes.is_degraded() {
+            let is_in =
+                |charge: &mut Charge| outcomes.iter().any(|(policy, _)| policy == charge.policy);
+            self.charges.retain(is_in);
+        }
+    }
+}
+
 impl Question {
     /// Whether the request waits for others, and not for the store.
     pub(super) fn waits_its_turn(&self) -> bool {
@@ -270,7 +281,10 @@ impl Gate {
                 self.rule_by(asked, verdict, request)
             }
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
-                Ok(outcomes) if outcomes.is_allowed() => self.heed(asked, &outcomes, request),
+                Ok(outcomes) if outcomes.is_allowed() => {
+                    asked.leave_out_those_not_in(&outcomes);
+                    self.heed(asked, &outcomes, request)
+                }
                 Ok(outcomes) => self.refuse(&asked.charges, &outcomes, request),
                 Err(error) => self.fail(&error, request),
             },
@@ -296,7 +310,10 @@ impl Gate {
         request: &mut Request<B>,
     ) -> Ruling {
         match answered(&asked.charges, answer) {
-            Ok(outcomes) => self.heed(asked, &outcomes, request),
+            Ok(outcomes) => {
+                asked.leave_out_those_not_in(&outcomes);
+                self.heed(asked, &outcomes, request)
+            }
             Err(error) => self.fail(&error, request),
         }
     }
@@ -314,7 +331,10 @@ impl Gate {
             Err(error) => Err(error),
         };
         match denied {
-            Ok(outcomes) => self.deny(asked, &outcomes, request),
+            Ok(outcomes) => {
+                asked.leave_out_those_not_in(&outcomes);
+                self.deny(asked, &outcomes, request)
+            }
             Err(error) => self.fail(&error, request),
         }
     }
@@ -407,7 +427,9 @@ impl Gate {
     }
 
     fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {
-        self.store.failed(error);
+        if !error.is_told() {
+            self.store.failed(error);
+        }
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }
 }

@@ -44,6 +44,7 @@ impl RateLimitLayer {
     ///
     /// - policies: none; at least one has to be given
     /// - store: a new [`MemoryStore`]
+    /// - not split: this node admits all of each limit
     /// - dialects: [`Dialect::Draft11`](crate::response::Dialect::Draft11), the fields `RateLimit` and `RateLimit-Policy`
     /// - refusals: status 429, a problem of RFC 9457, and a `Retry-After` without jitter
     /// - nobody waits, unless a [policy lets them](Policy::wait_up_to); then at most 10,000 at a time

@@ -27,6 +27,7 @@ impl Policy {
             name: self.name,
             algorithm: self.algorithm,
             is_soft: self.is_soft,
+            on_store_failure: self.on_store_failure,
             patience: self.patience,
             reads: Http {
                 key: Arc::new(key),
@@ -103,6 +104,7 @@ impl Policy<Http> {
             name: self.name,
             algorithm: self.algorithm,
             is_soft: self.is_soft,
+            on_store_failure: self.on_store_failure,
             patience: self.patience,
             reads: Unkeyed,
         };

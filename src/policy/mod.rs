@@ -8,9 +8,12 @@ mod no_key;
 mod patience;
 
 mod never_binds;
+mod on_store_failure;
 
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
+
+pub use self::on_store_failure::OnStoreFailure;
 
 pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
 
@@ -36,6 +39,7 @@ pub(crate) use self::patience::Patience;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
+/// - on a failure of its store: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a request that is denied is refused at once (see `wait_up_to`)
 /// - no key: one quota for all clients that left it out; `500` where the server does not provide
 ///   it (see [`NoKey`])
@@ -55,6 +59,7 @@ pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,
     is_soft: bool,
+    on_store_failure: OnStoreFailure,
     #[cfg(feature = "http")]
     patience: Patience,
     #[cfg_attr(
@@ -80,9 +85,18 @@ impl Policy {
             name: name.into(),
             algorithm: algorithm.into(),
             is_soft: false,
+            on_store_failure: OnStoreFailure::default(),
             #[cfg(feature = "http")]
             patience: Patience::default(),
             reads: Unkeyed,
+        }
+    }
+
+    /// The same with another limit.
+    pub(crate) fn limited_by(&self, algorithm: Algorithm) -> Self {
+        Self {
+            algorithm,
+            ..self.clone()
         }
     }
 

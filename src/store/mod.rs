@@ -12,6 +12,8 @@ mod memory;
 mod redis;
 mod reply;
 mod shared;
+#[cfg(feature = "redis")]
+mod standby;
 mod verdict;
 
 use std::fmt;
@@ -24,7 +26,7 @@ pub use self::reply::Reply;
 pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
 pub use self::verdict::Verdict;
-pub(crate) use self::verdict::answered;
+pub(crate) use self::verdict::{answered, look_through};
 
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
@@ -44,6 +46,12 @@ pub trait Store {
     ///
     /// When the store cannot hold a policy exactly.
     fn open(&self, policies: &[Policy]) -> Result<Self::Ledger, ConfigError>;
+
+    /// Whether several nodes see the same state in it. Unless a store says otherwise, it is this
+    /// process's own.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// The state of all keys under one list of policies.

@@ -31,17 +31,38 @@ impl Verdict {
 #[inline]
 pub(crate) fn answered(
     charges: &[Charge],
-    answer: Result<Outcomes, StoreError>,
+    mut answer: Result<Outcomes, StoreError>,
 ) -> Result<Outcomes, StoreError> {
-    let mut outcomes = answer?;
+    look_through(charges, &mut answer);
+    answer
+}
+
+/// The same where it stands, since it is large, and moving it would cost as much as deciding.
+#[inline]
+pub(crate) fn look_through(charges: &[Charge], answer: &mut Result<Outcomes, StoreError>) {
+    let Ok(outcomes) = answer else {
+        return;
+    };
     outcomes.put_in_order();
-    let answered = outcomes.iter().map(|(policy, _)| policy);
-    if answered.eq(charges.iter().map(|charge| charge.policy)) {
-        soften(charges, &mut outcomes);
-        return Ok(outcomes);
+    if is_of(outcomes, charges) {
+        soften(charges, outcomes);
+    } else {
+        let cause = "it answered about other policies than it was asked about";
+        let error = StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause);
+        *answer = Err(error);
     }
-    let cause = "it answered about other policies than it was asked about";
-    Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause))
+}
+
+/// Whether these are the outcomes of these charges. Without its store, a policy may have let everything go on
+/// unasked.
+#[inline]
+fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
+    let mut answered = outcomes.iter().map(|(policy, _)| policy);
+    let mut asked = charges.iter().map(|charge| charge.policy);
+    if outcomes.is_degraded() {
+        return answered.all(|policy| asked.any(|asked| asked == policy));
+    }
+    answered.eq(asked)
 }
 
 /// Marks the outcomes of soft charges, so that a store need not.

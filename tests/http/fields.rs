@@ -8,7 +8,10 @@ use http_body_util::Full;
 use tower::{Layer, service_fn};
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::key::{Head, Key, Missing};
-use tower_ratelimit::{Algorithm, FixedWindow, LeakyBucket, Policy, RateLimitLayer, TokenBucket};
+use tower_ratelimit::{
+    Algorithm, FixedWindow, LeakyBucket, ManualClock, MemoryStore, Policy, RateLimitLayer,
+    TokenBucket,
+};
 
 use crate::exchange::{
     Answer, Behind, Hello, ask, cost, cost_in, everybody, get, get_of_cost, get_with, limit,
@@ -334,4 +337,15 @@ fn f70_two_layers_each_write_a_line_and_a_refusal_of_the_inner_one_passes_the_ou
     );
     assert_eq!(answer.field("retry-after"), Some("60"));
     assert_eq!(answer.field("cache-control"), Some("no-store"));
+}
+
+#[test]
+fn the_share_of_a_limit_that_is_split_over_nodes_is_told_as_the_limit() {
+    let policy = everybody("api", TokenBucket::per_minute(100).burst(50));
+    let layer = RateLimitLayer::builder().policy(policy).split_over(3);
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let layer = layer.store(store).build().unwrap();
+    let answer = ask(&Hello::behind(&layer), get());
+    let expected = allowed(r#""api";q=17;w=30"#, r#""api";r=16;t=29"#);
+    assert_eq!(told(&answer), expected);
 }

@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::store::RedisLedger;
-use tower_ratelimit::{Algorithm, Limiter, ManualClock, Micros, Policy, RedisStore, StoreError};
+use tower_ratelimit::{
+    Algorithm, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RedisStore, StoreError,
+};
 
 use crate::case::Case;
 use crate::laws::Holds;
@@ -109,7 +111,7 @@ impl Driver for Redis {
     }
 
     fn new(algorithm: Algorithm) -> Self {
-        let policy = Policy::new("0", algorithm);
+        let policy = Policy::new("0", algorithm).on_store_failure(OnStoreFailure::Refuse);
         let limiter = SCENE.with(|scene| {
             let limiter = Limiter::builder().policy(policy.clone());
             limiter.store(scene.store.clone()).build()

@@ -8,6 +8,7 @@ use tower_ratelimit::{Decision, Limiter, ManualClock, Micros, Policy, RedisStore
 
 use crate::scene::{
     MINUTE, cluster_store, daily, every, key_on_each, keys, limiter, story, until, used,
+    without_a_standby,
 };
 use crate::support::redis::{Cluster, Server};
 
@@ -150,7 +151,7 @@ async fn f30_an_error_of_a_later_one_gives_back_what_was_taken() {
 #[tokio::test]
 async fn f30_each_node_is_given_back_to_whatever_the_others_say() {
     let scene = Scene::new();
-    let policies = three([5, 5, 5]);
+    let policies = three([5, 5, 5]).map(without_a_standby);
     let ledger = scene.store.open(&policies).unwrap();
     let charges: Vec<Charge> = scene
         .keys

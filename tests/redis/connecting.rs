@@ -184,7 +184,7 @@ async fn a_connection_of_ones_own_to_a_cluster_is_taken() {
     let cluster = Cluster::start();
     let client = redis::cluster::ClusterClient::new(cluster.urls()).unwrap();
     let connection = client.get_async_connection().await.unwrap();
-    let store = patient().over(connection).unwrap();
+    let store = patient().over_cluster(connection).unwrap();
     decides(&store).await;
     let keys = key_on_each(&cluster, &store, &daily("a", 5));
     let limiter = limiter(&store, [daily("a", 5), daily("b", 5)]);

@@ -14,9 +14,11 @@ mod nodes;
 mod permissions;
 mod scene;
 mod scripts;
+mod sentinel;
 mod shared_calls;
 mod silence;
 mod stand_in;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod unknown_outcome;
+mod without;

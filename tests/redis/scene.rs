@@ -7,7 +7,8 @@ use redis::FromRedisValue;
 use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    Policy, Quota, RedisStore, SlidingLog, SlidingSlots, SlidingWindow, StoreError, TokenBucket,
+    OnStoreFailure, Policy, Quota, RedisStore, SlidingLog, SlidingSlots, SlidingWindow, StoreError,
+    TokenBucket,
 };
 
 use crate::support::redis::{Cluster, Server};
@@ -42,8 +43,14 @@ pub(crate) fn limiter(
     store: &RedisStore,
     policies: impl IntoIterator<Item = Policy>,
 ) -> Limiter<RedisLedger> {
-    let limiter = Limiter::builder().policies(policies);
+    let refusing = policies.into_iter().map(without_a_standby);
+    let limiter = Limiter::builder().policies(refusing);
     limiter.store(store.clone()).build().unwrap()
+}
+
+/// What fails is told, and not decided without the server.
+pub(crate) fn without_a_standby(policy: Policy) -> Policy {
+    policy.on_store_failure(OnStoreFailure::Refuse)
 }
 
 /// Each algorithm, by its name.

@@ -30,7 +30,7 @@ struct Heard {
 }
 
 impl StandIn {
-    /// Answers a script so; all else is fine.
+    /// Answers a script so, and what a sentinel is asked; all else is fine.
     pub(crate) fn start(answer: impl Fn(&[String]) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -50,7 +50,7 @@ impl StandIn {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// The scripts that arrived, each word of them.
+    /// The scripts and the questions that arrived, each word of them.
     pub(crate) fn scripts(&self) -> Vec<Vec<String>> {
         self.heard.scripts.lock().unwrap().clone()
     }
@@ -65,7 +65,7 @@ fn serve(stream: TcpStream, heard: &Heard, answer: &dyn Fn(&[String]) -> Answer)
     let mut writer = stream;
     loop {
         let words = command(&mut reader)?;
-        let answer = if words[0].starts_with("EVAL") {
+        let answer = if words[0].starts_with("EVAL") || words[0] == "SENTINEL" {
             heard.scripts.lock().unwrap().push(words.clone());
             answer(&words)
         } else {

@@ -12,6 +12,7 @@ mod crowds;
 mod edges;
 mod overriding;
 mod settling;
+mod split;
 mod taking;
 mod threads;
 mod time;

@@ -7,9 +7,15 @@
 )]
 
 pub(crate) mod buckets;
+#[cfg(feature = "redis")]
+pub(crate) mod cluster;
 pub(crate) mod driver;
 pub(crate) mod items;
 pub(crate) mod model;
 #[cfg(feature = "redis")]
+pub(crate) mod proxy;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis-sentinel")]
+pub(crate) mod sentinel;
 pub(crate) mod windows;

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -24,31 +26,65 @@ pub(crate) struct Server {
     alive: Option<ChildStdin>,
     pid: u32,
     port: u16,
+    started: Started,
+}
+
+/// What a server was started with, but for its port.
+#[derive(Clone, Debug)]
+struct Started {
+    arguments: Vec<String>,
+    folder: Arc<Folder>,
 }
 
 impl Server {
     /// Starts one, with these options beside those that all have.
     pub(crate) fn start(options: &[&str]) -> Self {
-        let started = Instant::now();
+        Self::start_from(None, options)
+    }
+
+    /// Starts a sentinel, with these lines in the file of its options, to which it writes.
+    pub(crate) fn sentinel(lines: &str) -> Self {
+        Self::start_from(Some(lines), &["--sentinel"])
+    }
+
+    fn start_from(lines: Option<&str>, options: &[&str]) -> Self {
+        let folder = Folder::new();
+        let mut arguments = Vec::new();
+        if let Some(lines) = lines {
+            let file = folder.0.join("redis.conf");
+            fs::write(&file, lines).expect("the folder is there");
+            arguments.push(file.to_string_lossy().into_owned());
+        }
+        let all = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let dir = ["--dir", &*folder.0.to_string_lossy()];
+        let options = all.iter().chain(&dir).chain(options);
+        arguments.extend(options.map(ToString::to_string));
+        let started = Started {
+            arguments,
+            folder: Arc::new(folder),
+        };
+        Self::come_up(free_port, &started)
+    }
+
+    fn come_up(port: impl Fn() -> u16, started: &Started) -> Self {
+        let begun = Instant::now();
         loop {
-            let mut server = Self::spawn(free_port(), options);
+            let mut server = Self::spawn(port(), started.clone());
             if server.comes_up() {
                 return server;
             }
             assert!(
-                started.elapsed() < PATIENCE,
+                begun.elapsed() < PATIENCE,
                 "no redis-server came up; `make test` installs it where it is missing"
             );
         }
     }
 
-    fn spawn(port: u16, options: &[&str]) -> Self {
+    fn spawn(port: u16, started: Started) -> Self {
         let mut guard = Command::new("sh")
             .args(["-c", GUARD, "guard", "redis-server"])
+            .args(&started.arguments)
             .args(["--port", &port.to_string()])
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(["--dir", &std::env::temp_dir().to_string_lossy()])
-            .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -63,6 +99,7 @@ impl Server {
             guard,
             pid: pid.trim().parse().expect("the shell tells a number"),
             port,
+            started,
         }
     }
 
@@ -82,7 +119,7 @@ impl Server {
         false
     }
 
-    fn try_connect(&self) -> redis::RedisResult<Connection> {
+    pub(crate) fn try_connect(&self) -> redis::RedisResult<Connection> {
         Client::open(self.url())?.get_connection()
     }
 
@@ -99,6 +136,52 @@ impl Server {
         self.pid
     }
 
+    /// Starts a replica of it, and waits until it has what its primary has.
+    pub(crate) fn replica(&self) -> Self {
+        let replica = Self::start(&["--replicaof", "127.0.0.1", &self.port.to_string()]);
+        until("the replica follows", || replica.follows());
+        replica
+    }
+
+    fn follows(&self) -> bool {
+        text(&self.ask(&["INFO", "replication"])).contains("master_link_status:up")
+    }
+
+    /// Ends it without a word, and waits until nobody can connect any more.
+    pub(crate) fn kill(&self) {
+        self.signal("KILL");
+        until("it is gone", || {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err()
+        });
+    }
+
+    /// Ends it if it runs, and starts it again on its port, with what is in its folder.
+    pub(crate) fn restart(&mut self) {
+        self.end();
+        *self = Self::come_up(|| self.port, &self.started);
+    }
+
+    fn end(&mut self) {
+        drop(self.alive.take());
+        // Whether it was there yet is all one.
+        let _ = self.guard.wait();
+    }
+
+    /// Keeps its connections open, and answers nothing on them.
+    pub(crate) fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let told = kill.args(["-s", name, &self.pid.to_string()]).status();
+        assert!(told.is_ok_and(|status| status.success()), "it is there");
+    }
+
     pub(crate) fn connection(&self) -> Connection {
         self.try_connect().expect("the server is there")
     }
@@ -111,10 +194,24 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.alive.take());
-        // Whether it was there yet is all one.
-        let _ = self.guard.wait();
+        self.end();
     }
+}
+
+/// Looks until it is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "not in time: {what}");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+pub(crate) fn text(answer: &Value) -> String {
+    let Value::BulkString(text) = answer else {
+        panic!("it is told in text, and not as {answer:?}");
+    };
+    String::from_utf8_lossy(text).into_owned()
 }
 
 /// The answer to a command, given as words.
@@ -125,28 +222,31 @@ pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
     command.query(connection).expect("the command is good")
 }
 
-/// A cluster of three primaries.
+/// A cluster of three primaries, behind which stand as many replicas if it was started so.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
-    /// Goes after those who write to it.
-    _folder: Folder,
 }
 
-/// A folder of a cluster's own: what a node finds there of another one, it takes for its own past.
+/// A folder of a server's own: what it finds there of another one, it takes for its own past. A replica leaves there
+/// what its primary had.
 #[derive(Debug)]
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("trl-cluster-{}-{number}", std::process::id());
+        let name = format!("trl-redis-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         // Of a process that had this number before.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a folder can be made");
         Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 
@@ -157,15 +257,44 @@ impl Drop for Folder {
     }
 }
 
-const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
+const PRIMARIES: usize = 3;
 
 impl Cluster {
     pub(crate) fn start() -> Self {
-        let folder = Folder::new();
-        let nodes: Vec<Server> = (0..3).map(|index| Self::node(&folder, index)).collect();
-        for (index, node) in nodes.iter().enumerate() {
-            let share = |index: usize| u16::try_from(index * usize::from(SLOTS) / 3).unwrap();
-            let slots: Vec<String> = (share(index)..share(index + 1))
+        Self::of(PRIMARIES, "2000")
+    }
+
+    /// With a replica of each primary, which takes its place when that was silent for a second.
+    pub(crate) fn with_replicas() -> Self {
+        let cluster = Self::of(2 * PRIMARIES, "1000");
+        let (primaries, replicas) = cluster.nodes.split_at(PRIMARIES);
+        for (primary, replica) in primaries.iter().zip(replicas) {
+            let primary = text(&primary.ask(&["CLUSTER", "MYID"]));
+            let mut replicate = redis::cmd("CLUSTER");
+            replicate.arg("REPLICATE").arg(primary);
+            // Until they have greeted each other they do not know each other's names.
+            until("the replica knows its primary", || {
+                replicate.query::<()>(&mut replica.connection()).is_ok()
+            });
+        }
+        for node in &cluster.nodes {
+            until("every node knows who is a replica", || {
+                let nodes = text(&node.ask(&["CLUSTER", "NODES"]));
+                nodes.matches("slave").count() == PRIMARIES
+            });
+        }
+        for replica in replicas {
+            until("the replica follows", || replica.follows());
+        }
+        cluster
+    }
+
+    fn of(count: usize, patience: &str) -> Self {
+        let nodes: Vec<Server> = (0..count).map(|_| Self::node(patience)).collect();
+        for (index, node) in nodes.iter().enumerate().take(PRIMARIES) {
+            let share = |index: usize| u16::try_from(index * usize::from(SLOTS) / PRIMARIES);
+            let slots: Vec<String> = (share(index).unwrap()..share(index + 1).unwrap())
                 .map(|slot| slot.to_string())
                 .collect();
             let mut words = vec!["CLUSTER", "ADDSLOTS"];
@@ -177,43 +306,29 @@ impl Cluster {
             let (port, bus) = (node.port().to_string(), (node.port() + BUS).to_string());
             nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
-        let cluster = Self {
-            nodes,
-            _folder: folder,
-        };
+        let cluster = Self { nodes };
         cluster.wait_until("cluster_state:ok");
-        cluster.wait_until("cluster_known_nodes:3");
+        cluster.wait_until(&format!("cluster_known_nodes:{count}"));
         cluster
     }
 
-    fn node(folder: &Folder, index: usize) -> Server {
+    fn node(patience: &str) -> Server {
         Server::start(&[
-            "--dir",
-            &folder.0.to_string_lossy(),
             "--cluster-enabled",
             "yes",
-            "--cluster-config-file",
-            &format!("{index}.conf"),
             "--cluster-node-timeout",
-            "2000",
+            patience,
+            "--repl-diskless-sync-delay",
+            "0",
         ])
     }
 
     /// Waits until every node tells this of the cluster.
     pub(crate) fn wait_until(&self, told: &str) {
-        let started = Instant::now();
         for node in &self.nodes {
-            loop {
-                let info = node.ask(&["CLUSTER", "INFO"]);
-                let Value::BulkString(info) = info else {
-                    panic!("a cluster tells of itself in text, and not {info:?}");
-                };
-                if String::from_utf8_lossy(&info).contains(told) {
-                    break;
-                }
-                assert!(started.elapsed() < PATIENCE, "no cluster came up");
-                sleep(Duration::from_millis(10));
-            }
+            until("the cluster comes up", || {
+                text(&node.ask(&["CLUSTER", "INFO"])).contains(told)
+            });
         }
     }
 
@@ -225,13 +340,20 @@ impl Cluster {
 /// Nodes talk to each other on a port that is so much higher.
 const BUS: u16 = 10_000;
 
+/// Below those that a system gives to whoever connects: one that starts again finds its port free.
+const PORTS: Range<u32> = 12_000..22_000;
+
 /// A port that nobody listened on a moment ago, and for a cluster's node neither the other one.
 pub(crate) fn free_port() -> u16 {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    // Other processes look for ports as well, and begin elsewhere.
+    let first = std::process::id().wrapping_mul(97);
     loop {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
-        let bus = port.checked_add(BUS);
-        if bus.is_some_and(|bus| TcpListener::bind((Ipv4Addr::LOCALHOST, bus)).is_ok()) {
+        let number = first.wrapping_add(NUMBER.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + number % (PORTS.end - PORTS.start);
+        let port = u16::try_from(port).expect("it is one");
+        let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if is_free(port) && is_free(port + BUS) {
             return port;
         }
     }

@@ -131,7 +131,10 @@ impl Blocks {
     }
 
     pub(super) fn unblock(&self, fingerprint: u64) {
-        self.remove(&mut self.write(), fingerprint);
+        let mark = self.mark(fingerprint);
+        if mark.is_some_and(|mark| mark.load(Ordering::Relaxed) > 0) {
+            self.remove(&mut self.write(), fingerprint);
+        }
     }
 
     fn put(&self, held: &mut Held, fingerprint: u64, block: Block) {

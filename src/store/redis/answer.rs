@@ -1,8 +1,8 @@
 use redis::Value;
 use smallvec::SmallVec;
 
+use super::calls::{Charges, Counted};
 use super::failure::nonsense;
-use super::ledger::{Charges, Counted};
 use crate::algorithm::State;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
@@ -98,6 +98,11 @@ impl Answer {
     pub(super) fn is_denied_by(&self, policy: usize) -> bool {
         let mut told = self.each.iter().filter(|told| told.charge.policy == policy);
         told.any(Told::denies)
+    }
+
+    /// How long the key of each charge is blocked yet.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (&Charge, Micros)> {
+        self.each.iter().map(|told| (&told.charge, told.blocked))
     }
 
     /// The charges that were made, if the request was allowed.

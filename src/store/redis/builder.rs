@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use super::greeting::greet;
 #[cfg(feature = "redis-cluster")]
 use super::line::CONNECTING;
 use super::link::Link;
+#[cfg(feature = "redis-sentinel")]
+use super::sentinel::Sentinels;
+use super::watch::Watch;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
@@ -17,13 +21,16 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 /// Puts a [`RedisStore`] together; see [`RedisStore::builder`].
 ///
 /// It ends with where the state is: [`open`](Self::open) or [`connect`](Self::connect) a server,
-/// `open_cluster` or `connect_cluster` with feature `redis-cluster`, or [`over`](Self::over) a connection of your own.
+/// `open_cluster` or `connect_cluster` with feature `redis-cluster`, `open_sentinel` or `connect_sentinel` with feature
+/// `redis-sentinel`, or [`over`](Self::over) a connection of your own.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisStoreBuilder {
     prefix: String,
     deadline: Duration,
     remember_denials_for: Duration,
+    /// `None` unless it was said.
+    nodes: Option<u32>,
 }
 
 const PREFIX: &str = "ratelimit";
@@ -61,6 +68,7 @@ impl RedisStore {
     /// - prefix: `ratelimit`
     /// - deadline: 100 ms for a call
     /// - denials are remembered for up to one second
+    /// - nodes: not told, and each would admit a whole limit while the server is away
     ///
     /// ```
     /// use std::time::Duration;
@@ -78,6 +86,7 @@ impl RedisStore {
             prefix: PREFIX.to_owned(),
             deadline: DEADLINE,
             remember_denials_for: REMEMBERED,
+            nodes: None,
         }
     }
 }
@@ -106,6 +115,18 @@ impl RedisStoreBuilder {
     pub fn remember_denials_for(self, longest: Duration) -> Self {
         Self {
             remember_denials_for: longest,
+            ..self
+        }
+    }
+
+    /// How many nodes share the store: each keeps to its share of every limit, rounded up, while the store is
+    /// away and policies are [kept locally](crate::OnStoreFailure::Local). Clients are told that share.
+    ///
+    /// If there are fewer nodes than said, clients get less meanwhile, and if there are more, more. Unless it is said, each
+    /// node admits as much as all together do otherwise, and the log says so once.
+    pub fn nodes(self, nodes: u32) -> Self {
+        Self {
+            nodes: Some(nodes),
             ..self
         }
     }
@@ -172,8 +193,54 @@ impl RedisStoreBuilder {
         Ok(store)
     }
 
-    /// Over a connection of your own: a `ConnectionManager`, a connection of a pool, one with settings that
-    /// have no option here. It should send no command again whose answer it has not seen.
+    /// On the master that these sentinels know by this name. They are asked by the first request, and again by each
+    /// that finds the connection lost or the server a replica; one that answers is enough.
+    ///
+    /// Where the master has a user, a password, a database or TLS, its name is the host of a URL:
+    /// `redis://user:password@mymaster/2`, and `rediss://mymaster` with feature `redis-tls`. Those of the sentinels are in
+    /// their own URLs, in which a port that is missing is 26379.
+    ///
+    /// ```
+    /// use tower_ratelimit::RedisStore;
+    ///
+    /// let sentinels = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3:26380/"];
+    /// let store = RedisStore::builder().open_sentinel("mymaster", sentinels)?;
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the name or an address is none, there is no address, or an option is out of its range.
+    #[cfg(feature = "redis-sentinel")]
+    pub fn open_sentinel<'a>(
+        self,
+        master: &str,
+        sentinels: impl IntoIterator<Item = &'a str>,
+    ) -> Result<RedisStore, ConfigError> {
+        let sentinels = Sentinels::new(master, sentinels)?;
+        let deadline = self.deadline;
+        self.over_link(|| Link::to_master(sentinels, deadline))
+    }
+
+    /// The same, once the master has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStore::connect`], and when no sentinel answers, or none knows a master of this name.
+    #[cfg(feature = "redis-sentinel")]
+    pub async fn connect_sentinel<'a>(
+        self,
+        master: &str,
+        sentinels: impl IntoIterator<Item = &'a str>,
+    ) -> Result<RedisStore, StoreError> {
+        let store = self.open_sentinel(master, sentinels);
+        let store = store.map_err(misconfigured)?;
+        greet(&store.link).await?;
+        Ok(store)
+    }
+
+    /// Over a connection of your own to one server: a `ConnectionManager`, a connection of a pool, one with
+    /// settings that have no option here. It should send no command again whose answer it has not seen.
     ///
     /// # Errors
     ///
@@ -183,7 +250,21 @@ impl RedisStoreBuilder {
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
         let deadline = self.deadline;
-        self.over_link(|| Link::over(connection, deadline))
+        self.over_link(|| Link::over(connection, false, deadline))
+    }
+
+    /// The same over a connection to a cluster, such as a `ClusterConnection`.
+    ///
+    /// # Errors
+    ///
+    /// When an option is out of its range.
+    #[cfg(feature = "redis-cluster")]
+    pub fn over_cluster<C>(self, connection: C) -> Result<RedisStore, ConfigError>
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        let deadline = self.deadline;
+        self.over_link(|| Link::over(connection, true, deadline))
     }
 
     fn over_link(self, link: impl FnOnce() -> Link) -> Result<RedisStore, ConfigError> {
@@ -208,9 +289,17 @@ impl RedisStoreBuilder {
                 remedy,
             ));
         }
+        let nodes = self.nodes.map(|nodes| {
+            let remedy = "give the number of nodes that share the store, 1 or more";
+            NonZeroU32::new(nodes).ok_or_else(|| ConfigError::new("nodes", nodes, remedy))
+        });
+        let link = Arc::new(link());
+        let prefix: Arc<str> = self.prefix.into();
         Ok(RedisStore {
-            link: Arc::new(link()),
-            prefix: self.prefix.into(),
+            nodes: nodes.transpose()?,
+            watch: Arc::new(Watch::new(Arc::clone(&link), Arc::clone(&prefix))),
+            link,
+            prefix,
             remember_denials_for: self.remember_denials_for,
             changes: Arc::new(Changes::new()),
             #[cfg(feature = "testing")]

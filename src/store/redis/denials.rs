@@ -9,7 +9,7 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::ledger::{Charges, Counted};
+use super::calls::{Charges, Counted};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Key;
@@ -47,18 +47,27 @@ struct Shard {
 struct Denial {
     charges: Charges,
     answer: Answer,
-    /// The numbers of the changes of those keys that are why it was denied, when the question was put.
-    seen: SmallVec<[Option<u64>; 4]>,
+    /// How often those keys had been changed that are why it was denied, when the question was put.
+    seen: SmallVec<[Seen; 4]>,
     received: Instant,
     until: Instant,
+    /// When its wait is over: there is nobody to ask before that if the server is away.
+    over: Instant,
 }
 
 /// A question that was put to the server.
 #[derive(Debug)]
 pub(super) struct Question {
     put: Instant,
-    /// The number of the changes of each charge's key.
-    seen: SmallVec<[u64; 4]>,
+    /// How often each charge's key has been changed.
+    seen: SmallVec<[Seen; 4]>,
+}
+
+/// A number of [`Changes`], and its place there.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    place: usize,
+    number: u64,
 }
 
 const SHARDS: usize = 16;
@@ -77,22 +86,22 @@ impl Denials {
         }
     }
 
-    /// What is known of a request that cannot pass at this moment.
+    /// What is known of a request that cannot pass at this moment. While the server is away, all of its
+    /// wait is.
     pub(super) fn find(
         &self,
         charges: &[Charge],
         policies: &[Counted],
         now: Instant,
+        is_away: bool,
     ) -> Option<Outcomes> {
         let hash = self.hash(charges);
         let shard = self.shard(hash);
         let denial = shard.young.get(&hash).or_else(|| shard.old.get(&hash))?;
-        let mut seen = denial.seen.iter().zip(charges);
-        let still_holds = now < denial.until
+        let until = if is_away { denial.over } else { denial.until };
+        let still_holds = now < until
             && is_same(&denial.charges, charges)
-            && seen.all(|(seen, charge)| {
-                seen.is_none_or(|seen| seen == self.changes.number(&charge.key))
-            });
+            && denial.seen.iter().all(|seen| self.changes.are_still(*seen));
         if !still_holds {
             return None;
         }
@@ -107,7 +116,7 @@ impl Denials {
             put: now,
             seen: charges
                 .iter()
-                .map(|charge| self.changes.number(&charge.key))
+                .map(|charge| self.changes.seen(&charge.key))
                 .collect(),
         }
     }
@@ -123,15 +132,17 @@ impl Denials {
         if answer.is_allowed() || charges.iter().all(|charge| charge.cost == 0) {
             return;
         }
-        let wait = answer
-            .wait(outcomes)
-            .map_or(self.longest, Micros::to_duration);
-        let until = question.put + wait.min(self.longest);
-        if until <= now {
+        let wait = answer.wait(outcomes).map(Micros::to_duration);
+        let until = question.put + wait.map_or(self.longest, |wait| wait.min(self.longest));
+        // What no wait helps may be given another limit.
+        let over = wait.and_then(|wait| question.put.checked_add(wait));
+        let over = over.unwrap_or(until);
+        if over <= now {
             return;
         }
         let seen = charges.iter().zip(question.seen);
-        let seen = seen.map(|(charge, seen)| answer.is_denied_by(charge.policy).then_some(seen));
+        let seen = seen.filter(|(charge, _)| answer.is_denied_by(charge.policy));
+        let seen = seen.map(|(_, seen)| seen);
         let hash = self.hash(charges);
         let mut shard = self.shard(hash);
         if shard.young.len() >= MOST / SHARDS / 2 {
@@ -145,6 +156,7 @@ impl Denials {
                 seen: seen.collect(),
                 received: now,
                 until,
+                over,
             },
         );
     }
@@ -189,23 +201,34 @@ impl Changes {
     /// These keys are about to be changed, or may have been.
     pub(super) fn add(&self, charges: &[Charge]) {
         for charge in charges {
-            self.of(&charge.key).fetch_add(1, Ordering::Release);
+            self.numbers[self.place(&charge.key)].fetch_add(1, Ordering::Release);
         }
     }
 
-    fn number(&self, key: &Key) -> u64 {
-        self.of(key).load(Ordering::Acquire)
+    fn seen(&self, key: &Key) -> Seen {
+        let place = self.place(key);
+        Seen {
+            place,
+            number: self.numbers[place].load(Ordering::Acquire),
+        }
+    }
+
+    fn are_still(&self, seen: Seen) -> bool {
+        self.numbers[seen.place].load(Ordering::Acquire) == seen.number
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-    fn of(&self, key: &Key) -> &AtomicU64 {
-        &self.numbers[self.hasher.hash_one(key) as usize % NUMBERS]
+    fn place(&self, key: &Key) -> usize {
+        self.hasher.hash_one(key) as usize % NUMBERS
     }
 }
 
 fn is_same(one: &[Charge], other: &[Charge]) -> bool {
-    let asked = |charge: &Charge| (charge.policy, charge.key, charge.cost, charge.is_soft);
-    one.iter().map(asked).eq(other.iter().map(asked))
+    let is_same = |(one, other): (&Charge, &Charge)| {
+        (one.policy, one.cost, one.is_soft) == (other.policy, other.cost, other.is_soft)
+            && one.key == other.key
+    };
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
 }
 
 #[cfg(test)]
@@ -214,7 +237,7 @@ mod tests {
     use crate::algorithm::{AnchoredWindow, State};
     use crate::decision::Outcomes;
     use crate::key::IntoKey;
-    use crate::store::redis::ledger::Counted;
+    use crate::store::redis::calls::Counted;
 
     const LONGEST: Duration = Duration::from_secs(60);
 
@@ -260,8 +283,12 @@ mod tests {
         }
         let remembered = remembered(&denials);
         assert!((MOST / 4..=MOST).contains(&remembered), "{remembered}");
-        assert!(denials.find(&charges(999_999), &policies(), now).is_some());
-        assert!(denials.find(&charges(0), &policies(), now).is_none());
+        assert!(
+            denials
+                .find(&charges(999_999), &policies(), now, false)
+                .is_some()
+        );
+        assert!(denials.find(&charges(0), &policies(), now, false).is_none());
     }
 
     #[test]
@@ -272,7 +299,7 @@ mod tests {
         let question = denials.put(&charges, now);
         denials.changes.add(&charges);
         denials.remember((&charges, question), (&answer, &outcomes), now);
-        assert!(denials.find(&charges, &policies(), now).is_none());
+        assert!(denials.find(&charges, &policies(), now, false).is_none());
     }
 
     #[test]
@@ -284,7 +311,15 @@ mod tests {
         let received = put + LONGEST / 2;
         denials.remember((&charges, question), (&answer, &outcomes), received);
         let just_before = put + LONGEST.saturating_sub(Duration::from_nanos(1));
-        assert!(denials.find(&charges, &policies(), just_before).is_some());
-        assert!(denials.find(&charges, &policies(), put + LONGEST).is_none());
+        assert!(
+            denials
+                .find(&charges, &policies(), just_before, false)
+                .is_some()
+        );
+        assert!(
+            denials
+                .find(&charges, &policies(), put + LONGEST, false)
+                .is_none()
+        );
     }
 }

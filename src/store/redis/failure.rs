@@ -1,31 +1,61 @@
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::{StoreError, StoreErrorKind};
 
 /// What the store says when a call has failed.
 pub(super) fn failure(error: RedisError) -> StoreError {
-    StoreError::new(kind(&error)).caused_by(error)
+    let (kind, reason) = cause(&error);
+    StoreError::new(kind).because(reason).caused_by(error)
 }
 
 /// The server answered with something that its scripts do not.
 pub(super) fn nonsense(about: &'static str) -> StoreError {
-    StoreError::new(StoreErrorKind::Misconfigured).caused_by(about)
+    StoreError::new(StoreErrorKind::Misconfigured)
+        .because(DAMAGED)
+        .caused_by(about)
 }
 
 /// The runtime has ended before the answer came.
 pub(super) fn interrupted() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable).caused_by("the runtime has ended")
+    StoreError::new(StoreErrorKind::Unavailable)
+        .because("interrupted")
+        .caused_by("the runtime has ended")
 }
 
-/// Whether the server is a replica, as the primary of before is after a failover.
+/// The server is known to be away, and was not asked.
+pub(super) fn away() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable)
+        .because("away")
+        .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
+}
+
+/// Whether it says something of one key alone, and nothing of the server.
+pub(super) fn is_of_a_key(error: &StoreError) -> bool {
+    matches!(error.reason(), Some(DAMAGED | WRONG_TYPE | CROSS_SLOT))
+}
+
+const DAMAGED: &str = "damaged state";
+const WRONG_TYPE: &str = "wrong type";
+const CROSS_SLOT: &str = "cross slot";
+
+/// Whether the server may not write, as a replica, or as a primary whose replicas have another one: so is the
+/// primary of before after a failover.
 pub(super) fn is_read_only(error: &RedisError) -> bool {
-    code(error) == "READONLY"
+    matches!(code(error), "READONLY" | "MASTERDOWN" | "NOREPLICAS")
+}
+
+/// Whether the user may not do this, as servers of several versions say it of a command in a script.
+pub(super) fn is_forbidden(error: &RedisError) -> bool {
+    let said = error.detail().unwrap_or_default();
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+        || said.contains("ACL failure")
+        || said.contains("can't run this command")
 }
 
 /// What the server calls the error.
 fn code(error: &RedisError) -> &str {
     /// Those that Redis 6.2 calls `ERR` if a script has met them, which then stand in its sentence.
-    const INSIDE: [&str; 4] = ["OOM", "READONLY", "MISCONF", "NOREPLICAS"];
+    const INSIDE: [&str; 5] = ["OOM", "READONLY", "MISCONF", "NOREPLICAS", "WRONGTYPE"];
     let said = error.detail().unwrap_or_default();
     let inside = INSIDE
         .into_iter()
@@ -33,17 +63,165 @@ fn code(error: &RedisError) -> &str {
     inside.or(error.code()).unwrap_or_default()
 }
 
-fn kind(error: &RedisError) -> StoreErrorKind {
+/// What is wrong: whether waiting can help, and the name of the reason.
+fn cause(error: &RedisError) -> (StoreErrorKind, &'static str) {
+    use StoreErrorKind::{Misconfigured, Unavailable};
     match error.kind() {
-        ErrorKind::AuthenticationFailed
-        | ErrorKind::InvalidClientConfig
-        | ErrorKind::UnexpectedReturnType => StoreErrorKind::Misconfigured,
+        ErrorKind::AuthenticationFailed => (Misconfigured, "wrong password"),
+        ErrorKind::InvalidClientConfig => (Misconfigured, "a node of a cluster"),
+        ErrorKind::UnexpectedReturnType => (Misconfigured, DAMAGED),
         ErrorKind::Server(_) | ErrorKind::Extension => match code(error) {
-            "ERR" | "CROSSSLOT" | "NOPERM" | "WRONGTYPE" | "NOAUTH" | "WRONGPASS" => {
-                StoreErrorKind::Misconfigured
-            }
-            _ => StoreErrorKind::Unavailable,
+            "OOM" => (Unavailable, "out of memory"),
+            "READONLY" => (Unavailable, "read only"),
+            "LOADING" => (Unavailable, "loading"),
+            "BUSY" | "UNKILLABLE" => (Unavailable, "busy"),
+            "MISCONF" => (Unavailable, "cannot persist"),
+            "NOREPLICAS" => (Unavailable, "no replicas"),
+            "MASTERDOWN" => (Unavailable, "primary down"),
+            "CLUSTERDOWN" => (Unavailable, "cluster down"),
+            "TRYAGAIN" => (Unavailable, "slot is moving"),
+            "MOVED" | "ASK" => (Unavailable, "slot has moved"),
+            "NOSCRIPT" => (Unavailable, "unknown script"),
+            "CROSSSLOT" => (Misconfigured, CROSS_SLOT),
+            "WRONGTYPE" => (Misconfigured, WRONG_TYPE),
+            "NOAUTH" => (Misconfigured, "no password"),
+            "WRONGPASS" => (Misconfigured, "wrong password"),
+            "NOPERM" => (Misconfigured, "no permission"),
+            _ if is_forbidden(error) => (Misconfigured, "no permission"),
+            "ERR" => of_a_script(error),
+            _ => (Unavailable, "refused"),
         },
-        _ => StoreErrorKind::Unavailable,
+        _ if error.is_timeout() => (Unavailable, "timed out"),
+        _ if error.is_connection_refusal() => (Unavailable, "unreachable"),
+        ErrorKind::ClusterConnectionNotFound => (Unavailable, "unreachable"),
+        _ if error.is_connection_dropped() => (Unavailable, "disconnected"),
+        _ => (Unavailable, "unreachable"),
+    }
+}
+
+/// What has no name of its own: that a script stumbles over what is under a key, among others.
+fn of_a_script(error: &RedisError) -> (StoreErrorKind, &'static str) {
+    let said = error.detail().unwrap_or_default();
+    if said.contains("user_script:") {
+        (StoreErrorKind::Misconfigured, DAMAGED)
+    } else if said.contains("max number of clients") {
+        (StoreErrorKind::Unavailable, "too many clients")
+    } else {
+        (StoreErrorKind::Misconfigured, "script failed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+
+    use super::*;
+
+    /// What the store makes of this line of a server.
+    fn told(line: &str) -> StoreError {
+        let value: Value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        failure(value.extract_error().unwrap_err())
+    }
+
+    const UNAVAILABLE: [(&str, &str); 15] = [
+        (
+            "READONLY You can't write against a read only replica.",
+            "read only",
+        ),
+        ("LOADING Redis is loading the dataset in memory", "loading"),
+        ("MOVED 3999 127.0.0.1:6381", "slot has moved"),
+        ("ASK 3999 127.0.0.1:6381", "slot has moved"),
+        (
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "slot is moving",
+        ),
+        ("CLUSTERDOWN Hash slot not served", "cluster down"),
+        ("MASTERDOWN Link with MASTER is down", "primary down"),
+        (
+            "NOREPLICAS Not enough good replicas to write.",
+            "no replicas",
+        ),
+        (
+            "MISCONF Redis is configured to save RDB snapshots",
+            "cannot persist",
+        ),
+        ("BUSY Redis is busy running a script.", "busy"),
+        (
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "out of memory",
+        ),
+        (
+            "ERR Error running script (call to f_4a): @user_script:1: -OOM command not allowed",
+            "out of memory",
+        ),
+        ("ERR max number of clients reached", "too many clients"),
+        (
+            "NOSCRIPT No matching script. Please use EVAL.",
+            "unknown script",
+        ),
+        ("SOMETHING new", "refused"),
+    ];
+
+    const MISCONFIGURED: [(&str, &str); 10] = [
+        (
+            "CROSSSLOT Keys in request don't hash to the same slot",
+            "cross slot",
+        ),
+        (
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "wrong type",
+        ),
+        (
+            "ERR Error running script (call to f_4a): @user_script:1: -WRONGTYPE Operation",
+            "wrong type",
+        ),
+        (
+            "NOPERM User limiter has no permissions to run the 'set' command",
+            "no permission",
+        ),
+        (
+            "ERR ACL failure in script: User limiter has no permissions",
+            "no permission",
+        ),
+        ("NOAUTH Authentication required.", "no password"),
+        (
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "wrong password",
+        ),
+        (
+            "ERR user_script:57: no state is under the key a; reset it",
+            "damaged state",
+        ),
+        (
+            "ERR user_script:9: attempt to compare nil with number script: 4a",
+            "damaged state",
+        ),
+        ("ERR unknown command 'EVALSHA'", "script failed"),
+    ];
+
+    /// As Redis 7.0 says them; some as 6.2 does in a script, with its code inside.
+    #[test]
+    fn f46_each_reply_of_a_server_in_trouble_has_a_name() {
+        use StoreErrorKind::{Misconfigured, Unavailable};
+        let transient = UNAVAILABLE.map(|told| (told, Unavailable));
+        let lasting = MISCONFIGURED.map(|told| (told, Misconfigured));
+        for ((line, reason), kind) in transient.into_iter().chain(lasting) {
+            let error = told(line);
+            assert_eq!(
+                (error.kind(), error.reason()),
+                (kind, Some(reason)),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn f47_what_is_wrong_with_one_key_says_nothing_of_the_server() {
+        let all = UNAVAILABLE.iter().chain(&MISCONFIGURED);
+        for (line, reason) in all {
+            let is_so = ["cross slot", "wrong type", "damaged state"].contains(reason);
+            assert_eq!(is_of_a_key(&told(line)), is_so, "{line}");
+        }
+        assert!(is_of_a_key(&nonsense("a text")));
     }
 }

@@ -1,6 +1,6 @@
-use redis::{ErrorKind, ServerErrorKind, Value};
+use redis::Value;
 
-use super::failure::failure;
+use super::failure::{failure, is_forbidden};
 use super::link::Link;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -20,14 +20,6 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
         Err(error) if is_forbidden(&error) => Ok(()),
         Err(error) => Err(failure(error)),
     }
-}
-
-/// As servers of several versions say it of a command in a script.
-fn is_forbidden(error: &redis::RedisError) -> bool {
-    let said = error.detail().unwrap_or_default();
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
-        || said.contains("ACL failure")
-        || said.contains("can't run this command")
 }
 
 fn check(info: &str) -> Result<(), StoreError> {
@@ -55,6 +47,8 @@ fn check(info: &str) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use redis::{ErrorKind, ServerErrorKind};
+
     use super::*;
 
     #[test]

@@ -49,7 +49,7 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
 
     /// The connection, and its number.
     pub(super) async fn connection(&self) -> RedisResult<(C, u64)> {
-        let mut coming = {
+        let coming = {
             let mut current = lock(&self.current);
             if current.is_silent(self.deadline) {
                 current.connection = None;
@@ -57,16 +57,25 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
             if let Some(connection) = &current.connection {
                 return Ok((connection.clone(), current.number));
             }
-            // An attempt ends without an outcome when its runtime does.
-            let coming = current.coming.take();
-            let coming = coming.filter(|coming| coming.has_changed().is_ok());
-            let coming = coming.unwrap_or_else(|| self.attempt());
-            current.coming.insert(coming).clone()
+            self.coming(&mut current)
         };
-        match coming.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(outcome)) => outcome.clone(),
-            _ => Err(ended()),
-        }
+        outcome(coming).await
+    }
+
+    /// Connects anew. Who calls meanwhile does so on the connection that there is.
+    #[cfg(feature = "redis-cluster")]
+    pub(super) async fn renew(&self) -> RedisResult<()> {
+        let coming = self.coming(&mut lock(&self.current));
+        outcome(coming).await.map(drop)
+    }
+
+    /// The attempt that is being made, or else a new one.
+    fn coming(&self, current: &mut Current<C>) -> Coming<C> {
+        // An attempt ends without an outcome when its runtime does.
+        let coming = current.coming.take();
+        let coming = coming.filter(|coming| coming.has_changed().is_ok());
+        let coming = coming.unwrap_or_else(|| self.attempt());
+        current.coming.insert(coming).clone()
     }
 
     /// Connects, whether anybody waits for it or not: were it one who waits that connects, then the next would
@@ -120,6 +129,13 @@ impl<C> Current<C> {
 
 fn lock<C>(current: &Mutex<Current<C>>) -> MutexGuard<'_, Current<C>> {
     current.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn outcome<C: Clone>(mut coming: Coming<C>) -> RedisResult<(C, u64)> {
+    match coming.wait_for(Option::is_some).await.as_deref() {
+        Ok(Some(outcome)) => outcome.clone(),
+        _ => Err(ended()),
+    }
 }
 
 fn ended() -> RedisError {

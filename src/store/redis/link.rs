@@ -15,6 +15,8 @@ use tokio::time::{Instant, timeout_at};
 use super::cluster;
 use super::failure::is_read_only;
 use super::line::Line;
+#[cfg(feature = "redis-sentinel")]
+use super::sentinel::Sentinels;
 
 pub(super) type Promise<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
 
@@ -29,22 +31,27 @@ enum Wire {
     Server(Line<MultiplexedConnection>),
     #[cfg(feature = "redis-cluster")]
     Cluster(Line<ClusterConnection>),
-    Given(Box<dyn Fn(Cmd) -> Promise<Value> + Send + Sync>),
+    Given {
+        send: Box<dyn Fn(Cmd) -> Promise<Value> + Send + Sync>,
+        is_divided: bool,
+    },
 }
 
 impl Link {
     pub(super) fn to_server(client: Client, deadline: Duration) -> Self {
-        let connect = move || -> Promise<MultiplexedConnection> {
-            let client = client.clone();
-            Box::pin(async move {
-                // The deadline of a call is kept below.
-                let config = AsyncConnectionConfig::new()
-                    .set_response_timeout(None)
-                    .set_connection_timeout(None);
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
-                connection.await
-            })
-        };
+        let connect =
+            move || -> Promise<MultiplexedConnection> { Box::pin(connected(client.clone())) };
+        Self {
+            wire: Wire::Server(Line::new(deadline, connect)),
+            deadline,
+        }
+    }
+
+    /// To the server that the sentinels name whenever a connection is made.
+    #[cfg(feature = "redis-sentinel")]
+    pub(super) fn to_master(sentinels: Sentinels, deadline: Duration) -> Self {
+        let connect =
+            move || -> Promise<MultiplexedConnection> { Box::pin(sentinels.clone().connect()) };
         Self {
             wire: Wire::Server(Line::new(deadline, connect)),
             deadline,
@@ -63,8 +70,8 @@ impl Link {
         }
     }
 
-    /// Over a connection that somebody else looks after.
-    pub(super) fn over<C>(connection: C, deadline: Duration) -> Self
+    /// Over a connection that somebody else looks after, to a server or to a cluster.
+    pub(super) fn over<C>(connection: C, is_divided: bool, deadline: Duration) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
@@ -73,14 +80,38 @@ impl Link {
             Box::pin(async move { connection.req_packed_command(&command).await })
         };
         Self {
-            wire: Wire::Given(Box::new(send)),
+            wire: Wire::Given {
+                send: Box::new(send),
+                is_divided,
+            },
             deadline,
         }
     }
 
     /// Whether keys may live on several servers.
     pub(super) fn is_divided(&self) -> bool {
-        !matches!(self.wire, Wire::Server(_))
+        match &self.wire {
+            Wire::Server(_) => false,
+            #[cfg(feature = "redis-cluster")]
+            Wire::Cluster(_) => true,
+            Wire::Given { is_divided, .. } => *is_divided,
+        }
+    }
+
+    /// Connects, where the store does so itself: to a cluster anew, since its nodes may have other parts by
+    /// now.
+    pub(super) async fn connect(&self) -> RedisResult<()> {
+        match &self.wire {
+            Wire::Server(line) => line.connection().await.map(drop),
+            #[cfg(feature = "redis-cluster")]
+            Wire::Cluster(line) => line.renew().await,
+            Wire::Given { .. } => Ok(()),
+        }
+    }
+
+    /// How long a call may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.deadline
     }
 
     /// When a call has to be over that begins now.
@@ -114,9 +145,18 @@ impl Link {
                 }
                 answer
             }
-            Wire::Given(send) => in_time(until, told(send(command))).await,
+            Wire::Given { send, .. } => in_time(until, told(send(command))).await,
         }
     }
+}
+
+/// A connection without deadlines of its own: that of a call is kept above, that of connecting by who does it.
+pub(super) async fn connected(client: Client) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await
 }
 
 /// Whether another connection may do what this one did not. One to a server that may not write any more

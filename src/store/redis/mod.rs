@@ -1,7 +1,9 @@
 //! State in Redis or Valkey, shared by many nodes.
 
 mod answer;
+mod breaker;
 mod builder;
+mod calls;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod denials;
@@ -14,18 +16,24 @@ mod ledger;
 mod line;
 mod link;
 mod script;
+#[cfg(feature = "redis-sentinel")]
+mod sentinel;
 mod shared_call;
+mod watch;
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::calls::{Calls, Counted};
 use self::denials::{Changes, Denials};
-use self::ledger::{Counted, Opened};
 use self::link::Link;
 use self::script::Script;
 use self::shared_call::SharedCalls;
+use self::watch::Watch;
 use super::Store;
+use super::standby::Standby;
 use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -63,7 +71,9 @@ pub use self::ledger::RedisLedger;
 #[derive(Clone)]
 pub struct RedisStore {
     link: Arc<Link>,
+    watch: Arc<Watch>,
     prefix: Arc<str>,
+    nodes: Option<NonZeroU32>,
     remember_denials_for: Duration,
     changes: Arc<Changes>,
     #[cfg(feature = "testing")]
@@ -99,9 +109,13 @@ impl RedisStore {
 impl Store for RedisStore {
     type Ledger = RedisLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<RedisLedger, ConfigError> {
-        check_names(&policies.iter().map(Policy::name))?;
-        let counted = policies.iter().map(|policy| Counted {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
+        check_names(&given.iter().map(Policy::name))?;
+        let counted = given.iter().map(|policy| Counted {
             algorithm: *policy.algorithm(),
             lua: policy.algorithm().lua(),
             suffix: suffix(policy),
@@ -112,7 +126,17 @@ impl Store for RedisStore {
         let remembers = !self.remember_denials_for.is_zero();
         #[cfg(feature = "testing")]
         let remembers = remembers && self.clock.is_none();
-        Ok(RedisLedger::new(Opened {
+        #[cfg(feature = "testing")]
+        let clock = self.clock.clone();
+        #[cfg(not(feature = "testing"))]
+        let clock = None;
+        let standby = Standby::new(given, self.nodes.unwrap_or(NonZeroU32::MIN), clock);
+        if self.nodes.is_none() && standby.keeps_any() {
+            self.watch.say_what_nodes_admit();
+        }
+        Ok(RedisLedger::new(Calls {
+            standby,
+            watch: Arc::clone(&self.watch),
             charge: SharedCalls::new(of_each, Arc::clone(&self.link)),
             amend: Script::of(&rules, include_str!("amend.lua")),
             denials: remembers

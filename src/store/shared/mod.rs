@@ -160,6 +160,10 @@ impl<I: Items> SharedStore<I> {
 impl<I: Items> Store for SharedStore<I> {
     type Ledger = SharedLedger<I>;
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn open(&self, policies: &[Policy]) -> Result<SharedLedger<I>, ConfigError> {
         check_names(&policies.iter().map(Policy::name))?;
         Ok(SharedLedger::new(Arc::clone(&self.items), policies))

@@ -1,0 +1,325 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::time::{Instant, timeout_at};
+
+use super::answer::Answer;
+use super::denials::{Changes, Denials};
+use super::failure::{failure, interrupted};
+use super::link::{Link, timed_out};
+use super::script::{Call, Script};
+use super::shared_call::{Question, SharedCalls};
+use super::watch::Watch;
+use crate::algorithm::{Algorithm, Lua};
+#[cfg(feature = "testing")]
+use crate::clock::Clock;
+use crate::clock::Micros;
+use crate::error::StoreError;
+use crate::key::{Key, KeyName};
+use crate::store::Charge;
+use crate::store::standby::Standby;
+
+/// What is asked of the server about a list of policies.
+pub(super) struct Calls {
+    pub(super) link: Arc<Link>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) standby: Standby,
+    pub(super) policies: Box<[Counted]>,
+    pub(super) prefix: Arc<str>,
+    pub(super) denials: Option<Denials>,
+    pub(super) changes: Arc<Changes>,
+    pub(super) charge: SharedCalls,
+    pub(super) amend: Script,
+    #[cfg(feature = "testing")]
+    pub(super) clock: Option<Arc<dyn Clock>>,
+}
+
+/// A policy: its algorithm, and how the keys of its states end.
+pub(super) struct Counted {
+    pub(super) algorithm: Algorithm,
+    pub(super) lua: Option<Lua>,
+    pub(super) suffix: String,
+}
+
+/// What a request is asked for.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    Charge,
+    Peek,
+    /// To tell how each policy stands with a request that is denied elsewhere.
+    Deny,
+}
+
+/// What is changed of a key.
+#[derive(Clone, Copy)]
+pub(super) enum Amendment {
+    Refund,
+    Settle,
+    Reset,
+    Block(Micros),
+    Unblock,
+    GiveBack(Micros),
+    /// The numbers, and for how long.
+    Override([u64; 4], Micros),
+    EndOverride,
+}
+
+pub(super) type Charges = SmallVec<[Charge; 4]>;
+
+impl Calls {
+    /// Decides about charges that may be of several keys. Where these may live on several servers, one
+    /// is asked after the other, and what was taken is given back when a later one denies.
+    pub(super) async fn decide(self: &Arc<Self>, charges: &[Charge]) -> Result<Answer, StoreError> {
+        let (groups, until) = (self.groups(charges), self.link.deadline());
+        if let [group] = &*groups {
+            return self.ask(group, Purpose::Charge, until).await;
+        }
+        // To its end, also if nobody waits for it any more: what was taken has to be given back.
+        let calls = Arc::clone(self);
+        let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
+        match timeout_at(until, decided).await {
+            Ok(decided) => decided.unwrap_or_else(|_| Err(interrupted())),
+            Err(_) => Err(failure(timed_out())),
+        }
+    }
+
+    async fn decide_apart(&self, groups: &[Charges], until: Instant) -> Result<Answer, StoreError> {
+        let mut together = Answer::none();
+        for (index, group) in groups.iter().enumerate() {
+            match self.ask(group, Purpose::Charge, until).await {
+                Ok(answer) if answer.is_allowed() => together.add(answer),
+                answer => {
+                    let taken = together.charged();
+                    // Whether that is done or not, the request is denied. It has time of its own.
+                    let _ = self.change_each(&taken, Amendment::Refund).await;
+                    let mut denied = answer?;
+                    let others = groups[..index].iter().chain(&groups[index + 1..]);
+                    for group in others {
+                        if let Ok(other) = self.ask(group, Purpose::Deny, until).await {
+                            denied.add(other);
+                        }
+                    }
+                    return Ok(denied);
+                }
+            }
+        }
+        Ok(together)
+    }
+
+    /// Those that one script can see: of one key, or all if there is one server.
+    fn groups(&self, charges: &[Charge]) -> SmallVec<[Charges; 1]> {
+        let mut groups: SmallVec<[Charges; 1]> = SmallVec::new();
+        for charge in charges {
+            let is_together =
+                |group: &&mut Charges| !self.link.is_divided() || group[0].key == charge.key;
+            match groups.iter_mut().find(is_together) {
+                Some(group) => group.push(*charge),
+                None => groups.push(Charges::from_slice(&[*charge])),
+            }
+        }
+        groups
+    }
+
+    async fn ask(
+        &self,
+        charges: &Charges,
+        purpose: Purpose,
+        until: Instant,
+    ) -> Result<Answer, StoreError> {
+        #[cfg(feature = "testing")]
+        let moment = self.clock.as_ref().map(Clock::now);
+        #[cfg(not(feature = "testing"))]
+        let moment = None;
+        let verb = match purpose {
+            Purpose::Charge => "charge",
+            Purpose::Peek => "peek",
+            Purpose::Deny => "deny",
+        };
+        let mut question = Question::new(verb, moment);
+        let mut names = Names::default();
+        for charge in charges {
+            if let Some(policy) = self.policies.get(charge.policy) {
+                let key = names.name(&self.prefix, &charge.key, &policy.suffix);
+                question.charge(key, charge);
+            }
+        }
+        let waiting = Waiting::new(self, charges);
+        let value = self.charge.run(question, until).await;
+        waiting.end();
+        let answer = value.map_err(failure);
+        let answer = answer.and_then(|value| Answer::read(value, charges));
+        self.heed(charges, &answer);
+        answer
+    }
+
+    fn heed<T>(&self, charges: &[Charge], answer: &Result<T, StoreError>) {
+        if let Some(charge) = charges.first() {
+            self.watch.has(&charge.key, answer);
+        }
+    }
+
+    pub(super) async fn peek(&self, charges: &[Charge]) -> Result<Answer, StoreError> {
+        let (groups, until) = (self.groups(charges), self.link.deadline());
+        let mut answers: SmallVec<[Answer; 1]> = SmallVec::new();
+        for group in &groups {
+            answers.push(self.ask(group, Purpose::Peek, until).await?);
+        }
+        let is_denied = !answers.iter().all(Answer::is_allowed);
+        let mut together = Answer::none();
+        for (group, answer) in groups.iter().zip(answers) {
+            // It has told how it would stand if the others allowed it.
+            let is_told_anew = is_denied && answer.is_allowed();
+            together.add(if is_told_anew {
+                self.ask(group, Purpose::Deny, until).await?
+            } else {
+                answer
+            });
+        }
+        Ok(together)
+    }
+
+    async fn change(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+        until: Instant,
+    ) -> Result<(), StoreError> {
+        let mut call = self.call(match amendment {
+            Amendment::Refund => "refund",
+            Amendment::Settle => "settle",
+            Amendment::Reset => "reset",
+            Amendment::Block(_) => "block",
+            Amendment::Unblock => "unblock",
+            Amendment::GiveBack(_) => "give back",
+            Amendment::Override(..) => "override",
+            Amendment::EndOverride => "end override",
+        });
+        let mut names = Names::default();
+        for charge in charges {
+            let (amount, moment) = match amendment {
+                Amendment::Block(length) | Amendment::Override(_, length) => {
+                    (length.min(Micros::LONGEST).get(), 0)
+                }
+                Amendment::GiveBack(departure) => (charge.cost.into(), departure.get()),
+                _ => (charge.cost.into(), 0),
+            };
+            self.put(&mut call, &mut names, charge, amount, moment);
+        }
+        if let Amendment::Override(numbers, _) = amendment {
+            for number in numbers {
+                call.argument(number);
+            }
+        }
+        let answer = self.amend.run(&self.link, &call, until).await;
+        let answer = answer.map(drop).map_err(failure);
+        self.heed(charges, &answer);
+        answer
+    }
+
+    pub(super) async fn change_each(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> Result<(), StoreError> {
+        let until = self.link.deadline();
+        self.changes.add(charges);
+        // Somebody may be denied in between, and whatever comes of this it may have been done.
+        let _forgetting = Forgetting(self, charges);
+        let mut changed = Ok(());
+        for group in self.groups(charges) {
+            // That one server fails is no reason to leave out those of the others.
+            changed = changed.and(self.change(&group, amendment, until).await);
+        }
+        changed
+    }
+
+    pub(super) fn counts(&self, charge: &Charge) -> bool {
+        let policy = self.policies.get(charge.policy);
+        policy.is_some_and(|policy| policy.lua.is_some())
+    }
+
+    fn call(&self, verb: &str) -> Call {
+        let mut call = Call::default();
+        #[cfg(feature = "testing")]
+        match &self.clock {
+            Some(clock) => call.argument(clock.now().get()),
+            None => call.argument(""),
+        }
+        #[cfg(not(feature = "testing"))]
+        call.argument("");
+        call.argument(verb);
+        call
+    }
+
+    /// Adds a charge to a call.
+    fn put(&self, call: &mut Call, names: &mut Names, charge: &Charge, amount: u64, more: u64) {
+        let Some(policy) = self.policies.get(charge.policy) else {
+            return;
+        };
+        let Some(Lua { name, numbers, .. }) = policy.lua else {
+            return;
+        };
+        call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
+        call.argument(name);
+        for number in [amount, more].into_iter().chain(numbers) {
+            call.argument(number);
+        }
+    }
+}
+
+/// Forgets the denials of these keys in the end.
+pub(super) struct Forgetting<'a>(&'a Calls, &'a [Charge]);
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.0.changes.add(self.1);
+    }
+}
+
+/// The name of the key that was named last: most charges are of one.
+#[derive(Default)]
+struct Names(Option<(Key, KeyName)>);
+
+impl Names {
+    fn name(&mut self, prefix: &str, key: &Key, suffix: &str) -> String {
+        let name = match &self.0 {
+            Some((named, name)) if named == key => name,
+            _ => &self.0.insert((*key, key.name())).1,
+        };
+        super::state_key(prefix, name, suffix)
+    }
+}
+
+/// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
+/// deadline would have.
+struct Waiting<'a> {
+    calls: &'a Calls,
+    charges: &'a [Charge],
+    since: Instant,
+    is_over: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(calls: &'a Calls, charges: &'a [Charge]) -> Self {
+        Self {
+            calls,
+            charges,
+            since: Instant::now(),
+            is_over: false,
+        }
+    }
+
+    fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let a_while = self.calls.link.patience() / 4;
+        if !self.is_over && self.since.elapsed() >= a_while {
+            self.calls
+                .heed::<()>(self.charges, &Err(failure(timed_out())));
+        }
+    }
+}

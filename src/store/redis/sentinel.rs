@@ -1,0 +1,264 @@
+use redis::aio::MultiplexedConnection;
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
+    Role, ServerErrorKind, parse_redis_url,
+};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::failure::failure;
+use super::line::CONNECTING;
+use super::link::{connected, timed_out};
+use crate::error::{ConfigError, StoreErrorKind};
+
+/// Those who know which server is the master.
+#[derive(Clone)]
+pub(super) struct Sentinels {
+    addresses: Vec<ConnectionInfo>,
+    /// What they call the master.
+    name: String,
+    /// How to connect to the master, but for its address.
+    master: ConnectionInfo,
+}
+
+/// What a step towards the master comes to.
+enum Step {
+    Named(String, u16),
+    Connected(MultiplexedConnection),
+}
+
+/// Why there is no master, from what says least to what says most.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    SentinelIsAway,
+    SentinelRefuses,
+    NameIsUnknown,
+    MasterFails,
+}
+
+type Outcome<T> = Result<T, (Fault, RedisError)>;
+
+impl Sentinels {
+    pub(super) fn new<'a>(
+        master: &str,
+        urls: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, ConfigError> {
+        let (name, master) = parse_master(master)?;
+        let addresses: Result<Vec<_>, _> = urls.into_iter().map(parse_sentinel).collect();
+        let addresses = addresses?;
+        if addresses.is_empty() {
+            let remedy = "give the address of one at least, better of all";
+            return Err(ConfigError::new("sentinels", "an empty list", remedy));
+        }
+        Ok(Self {
+            addresses,
+            name,
+            master,
+        })
+    }
+
+    /// Asks all at once, so that one that does not answer delays nobody, and takes the first server that is
+    /// named and says itself that it is the master: during a failover several may be named.
+    pub(super) async fn connect(self) -> RedisResult<MultiplexedConnection> {
+        let mut steps = JoinSet::new();
+        for sentinel in self.addresses {
+            steps.spawn(ask(sentinel, self.name.clone()));
+        }
+        let mut named = Vec::new();
+        let mut failed: Option<(Fault, RedisError)> = None;
+        while let Some(step) = steps.join_next().await {
+            match step {
+                Ok(Ok(Step::Connected(connection))) => return Ok(connection),
+                Ok(Ok(Step::Named(host, port))) => {
+                    let place = (host, port);
+                    if !named.contains(&place) {
+                        steps.spawn(connect(moved(&self.master, &place.0, port)));
+                        named.push(place);
+                    }
+                }
+                Ok(Err((fault, error))) => {
+                    if failed.as_ref().is_none_or(|(known, _)| fault > *known) {
+                        failed = Some((fault, error));
+                    }
+                }
+                // The runtime has ended.
+                Err(_) => {}
+            }
+        }
+        let told = failed.map(|(_, error)| error);
+        Err(told.unwrap_or_else(|| (ErrorKind::Io, "no sentinel was asked").into()))
+    }
+}
+
+async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
+    let at = sentinel.addr().to_string();
+    let asked = async {
+        let mut connection = connected(Client::open(sentinel)?).await?;
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&name);
+        command.query_async(&mut connection).await
+    };
+    match in_time(asked).await {
+        Ok(Some((host, port))) => Ok(Step::Named(host, port)),
+        Ok(None) => {
+            let what = "the sentinels know no master of this name";
+            let error = (ErrorKind::InvalidClientConfig, what, name).into();
+            Err((Fault::NameIsUnknown, error))
+        }
+        Err(error) if is_lasting(&error) => {
+            let error = tell(
+                "a sentinel does not say which server is the master",
+                &at,
+                &error,
+            );
+            Err((Fault::SentinelRefuses, error))
+        }
+        Err(error) => {
+            let error = tell("no sentinel answers", &at, &error);
+            Err((Fault::SentinelIsAway, error))
+        }
+    }
+}
+
+async fn connect(master: ConnectionInfo) -> Outcome<Step> {
+    let at = master.addr().to_string();
+    let step = async {
+        let mut connection = connected(Client::open(master)?).await?;
+        match redis::cmd("ROLE").query_async(&mut connection).await {
+            Ok(Role::Primary { .. }) => Ok(connection),
+            Ok(_) => Err((ErrorKind::Io, "it is a replica").into()),
+            // Whoever may not ask that is told by the first write.
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                Ok(connection)
+            }
+            Err(error) => Err(error),
+        }
+    };
+    let connection = in_time(step).await;
+    connection.map(Step::Connected).map_err(|error| {
+        let error = tell(
+            "the server that a sentinel names as the master",
+            &at,
+            &error,
+        );
+        (Fault::MasterFails, error)
+    })
+}
+
+/// Both steps take less than an attempt to connect may. To wait longer for a master that hangs would be of no
+/// use: another has its place soon.
+async fn in_time<T>(step: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let step = timeout(CONNECTING / 2, step).await;
+    step.unwrap_or_else(|_| Err(timed_out()))
+}
+
+fn is_lasting(error: &RedisError) -> bool {
+    failure(error.clone()).kind() == StoreErrorKind::Misconfigured
+}
+
+fn tell(what: &'static str, at: &str, error: &RedisError) -> RedisError {
+    let kind = if is_lasting(error) {
+        ErrorKind::InvalidClientConfig
+    } else {
+        ErrorKind::Io
+    };
+    (kind, what, format!("{at}: {error}")).into()
+}
+
+/// Its name, and how to connect to it.
+fn parse_master(text: &str) -> Result<(String, ConnectionInfo), ConfigError> {
+    let parsed = if text.contains("://") {
+        text.into_connection_info()
+    } else {
+        (text, 0).into_connection_info()
+    };
+    let info = parsed.map_err(|error| bad_master(text, &error.to_string()))?;
+    // What the configuration of a sentinel takes.
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    let name = host(&info).to_owned();
+    if name.is_empty() || !name.bytes().all(fits) {
+        let why = "a name is of letters and digits of ASCII, `.`, `-` and `_`";
+        return Err(bad_master(text, why));
+    }
+    if parse_redis_url(text).is_some_and(|url| url.port().is_some()) {
+        return Err(bad_master(text, "the sentinels know the port"));
+    }
+    Ok((name, info))
+}
+
+/// Where a sentinel listens unless told otherwise.
+const PORT: u16 = 26_379;
+
+fn parse_sentinel(url: &str) -> Result<ConnectionInfo, ConfigError> {
+    let parsed = url.into_connection_info();
+    let info = parsed.map_err(|error| bad_sentinel(url, &error.to_string()))?;
+    if info.redis_settings().db() != 0 {
+        return Err(bad_sentinel(url, "a database is the master's"));
+    }
+    if parse_redis_url(url).is_some_and(|url| url.port().is_none()) {
+        return Ok(moved(&info, host(&info), PORT));
+    }
+    Ok(info)
+}
+
+fn host(info: &ConnectionInfo) -> &str {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "",
+    }
+}
+
+/// The same server elsewhere; a socket stays where it is.
+fn moved(info: &ConnectionInfo, to: &str, at: u16) -> ConnectionInfo {
+    let mut address = info.addr().clone();
+    if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
+        &mut address
+    {
+        to.clone_into(host);
+        *port = at;
+    }
+    info.clone().set_addr(address)
+}
+
+/// The text is not shown: there may be a password in it.
+fn bad_master(text: &str, why: &str) -> ConfigError {
+    let remedy = format!(
+        "write the name that the sentinels know it by, or redis://[user:password@]name[/database], or with feature \
+         `redis-tls` rediss:// in place of redis:// ({why})",
+    );
+    ConfigError::new(
+        "master",
+        format_args!("a text of {} bytes", text.len()),
+        remedy,
+    )
+}
+
+fn bad_sentinel(url: &str, why: &str) -> ConfigError {
+    let remedy = format!(
+        "write redis://[user:password@]host[:port], or with feature `redis-tls` rediss:// in place of redis:// ({why})",
+    );
+    ConfigError::new(
+        "sentinels",
+        format_args!("a text of {} bytes", url.len()),
+        remedy,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentinel_listens_where_its_address_says_or_else_where_sentinels_do() {
+        for (url, address) in [
+            ("redis://10.0.0.1", "10.0.0.1:26379"),
+            ("redis://ann:password@sentinel-1/", "sentinel-1:26379"),
+            ("redis://[::1]/", "::1:26379"),
+            ("redis://10.0.0.1:6379", "10.0.0.1:6379"),
+            ("redis+unix:///run/sentinel", "/run/sentinel"),
+        ] {
+            let sentinel = parse_sentinel(url).unwrap();
+            assert_eq!(sentinel.addr().to_string(), address);
+        }
+    }
+}

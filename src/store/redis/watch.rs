@@ -1,0 +1,301 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use ahash::RandomState;
+use redis::Cmd;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::LAYOUT;
+use super::breaker::Breaker;
+use super::failure::{failure, is_of_a_key};
+use super::line::CONNECTING;
+use super::link::Link;
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::store::Charge;
+
+/// Watches whether the server is there, asks it by itself while it is not, and tells those who run the
+/// service.
+pub(super) struct Watch {
+    link: Arc<Link>,
+    prefix: Arc<str>,
+    breaker: Breaker,
+    /// Whether a task asks the server whether it is back.
+    is_probed: AtomicBool,
+    /// How many requests were decided without the server since it went away.
+    without: AtomicU64,
+    times: Mutex<Times>,
+}
+
+struct Times {
+    went_away: Option<Instant>,
+    came_back: Option<Instant>,
+    /// How many probes there were since the server last stayed for a while.
+    probes: u32,
+    told_of_a_key: Option<Instant>,
+}
+
+/// The first probe comes after this time, and each of the next after twice as long as the one before.
+const FIRST_PROBE: Duration = Duration::from_millis(250);
+
+/// And at last after this time.
+const LAST_PROBE: Duration = Duration::from_secs(5);
+
+/// A server that goes away again before this time is asked as seldom as it was before.
+const STAYS: Duration = Duration::from_secs(10);
+
+/// What is wrong with single keys is told so often at most.
+const KEYS_TOLD: Duration = Duration::from_secs(60);
+
+const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
+    "TRL012",
+    "",
+    "while Redis is away each node admits the whole limit by itself, so that N nodes admit N times as much",
+    "say how many nodes there are with `.nodes(n)`, 1 if it is one, or what else is to become of a policy with `.on_store_failure(…)`",
+);
+
+impl Watch {
+    pub(super) fn new(link: Arc<Link>, prefix: Arc<str>) -> Self {
+        Self {
+            breaker: Breaker::new(link.is_divided()),
+            link,
+            prefix,
+            is_probed: AtomicBool::new(false),
+            without: AtomicU64::new(0),
+            times: Mutex::new(Times {
+                went_away: None,
+                came_back: None,
+                probes: 0,
+                told_of_a_key: None,
+            }),
+        }
+    }
+
+    /// Says once what an outage can let through.
+    pub(super) fn say_what_nodes_admit(&self) {
+        warn_once_of(&WHOLE_LIMITS, format!("the store {:?}", self.prefix));
+    }
+
+    /// Whether a server is known to be away that one of these needs.
+    pub(super) fn is_away(self: &Arc<Self>, charges: &[Charge]) -> bool {
+        if !self.breaker.is_any_open() {
+            return false;
+        }
+        // The task before may have ended with its runtime.
+        self.probe();
+        let is_away = charges
+            .iter()
+            .any(|charge| self.breaker.is_open(&charge.key));
+        if is_away {
+            self.without.fetch_add(1, Ordering::Relaxed);
+        }
+        is_away
+    }
+
+    /// The server of this key has answered, or has failed.
+    pub(super) fn has<T>(self: &Arc<Self>, key: &Key, answered: &Result<T, StoreError>) {
+        match answered {
+            Ok(_) => self.breaker.succeeded(key),
+            Err(error) if is_of_a_key(error) => {
+                self.breaker.succeeded(key);
+                self.tell_of_a_key(error);
+            }
+            Err(error) => {
+                if self.breaker.failed(key) {
+                    let mut times = self.times();
+                    times.went_away = Some(Instant::now());
+                    let has_stayed = times.came_back.is_none_or(|back| back.elapsed() >= STAYS);
+                    if has_stayed {
+                        times.probes = 0;
+                    }
+                    drop(times);
+                    self.without.store(0, Ordering::Relaxed);
+                    log_absence(error);
+                }
+                if self.breaker.is_any_open() {
+                    self.probe();
+                }
+            }
+        }
+    }
+
+    fn tell_of_a_key(&self, error: &StoreError) {
+        let mut times = self.times();
+        let is_due = times
+            .told_of_a_key
+            .is_none_or(|told| told.elapsed() >= KEYS_TOLD);
+        if is_due {
+            times.told_of_a_key = Some(Instant::now());
+            drop(times);
+            log_key(error);
+        }
+    }
+
+    /// Begins to ask the server whether it is back, unless that is being done.
+    fn probe(self: &Arc<Self>) {
+        // Read first: a write by every request would be shared by all processors.
+        if self.is_probed.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if self.is_probed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let probing = Probing(Arc::downgrade(self));
+        runtime.spawn(async move {
+            let mut tags = HashMap::new();
+            while let Some(pause) = probing.pause() {
+                sleep(pause).await;
+                probing.ask(&mut tags).await;
+            }
+        });
+    }
+
+    /// How long to wait before the next probe.
+    fn pause(&self) -> Duration {
+        let mut times = self.times();
+        let doubled = FIRST_PROBE.saturating_mul(1 << times.probes.min(8));
+        times.probes = times.probes.saturating_add(1);
+        drop(times);
+        // Up to a quarter less at random, so that nodes that lost the server together do not all ask at once.
+        let random = RandomState::new().hash_one(0);
+        let quarter = doubled.min(LAST_PROBE) / 4;
+        #[expect(clippy::cast_possible_truncation, reason = "a part of 1,024")]
+        let less = quarter * (random as u32 % 1_024) / 1_024;
+        doubled.min(LAST_PROBE).saturating_sub(less)
+    }
+
+    /// Asks for every part of the server that is away.
+    async fn ask(self: &Arc<Self>, tags: &mut HashMap<u16, String>) {
+        // A new connection takes longer than a call may.
+        let connected = timeout(CONNECTING, self.link.connect()).await;
+        if !matches!(connected, Ok(Ok(()))) {
+            return;
+        }
+        let mut asked = JoinSet::new();
+        for (group, slot) in self.breaker.open() {
+            // The search is work of half a millisecond.
+            if !tags.contains_key(&slot) {
+                // The search is work of half a millisecond.
+                tokio::task::yield_now().await;
+            }
+            let tag = tags.entry(slot);
+            let tag = tag.or_insert_with(|| self.breaker.tag_in(slot));
+            let (watch, probe) = (Arc::clone(self), self.question(tag));
+            asked.spawn(async move {
+                let answer = watch.link.send(probe, watch.link.deadline()).await;
+                if answer.map_err(failure).is_ok() && watch.breaker.close(group) {
+                    watch.is_back();
+                }
+            });
+        }
+        while asked.join_next().await.is_some() {}
+    }
+
+    /// What a decision needs: a script that may write.
+    fn question(&self, tag: &str) -> Cmd {
+        let mut probe = redis::cmd("EVAL");
+        probe
+            .arg("return redis.call('SET', KEYS[1], '', 'PX', 1000)")
+            .arg(1)
+            .arg(format!("{}:{LAYOUT}:{{{tag}}}", self.prefix));
+        probe
+    }
+
+    fn is_back(&self) {
+        let mut times = self.times();
+        times.came_back = Some(Instant::now());
+        let away = times.went_away.take().map(|since| since.elapsed());
+        drop(times);
+        log_return(
+            away.unwrap_or_default(),
+            self.without.load(Ordering::Relaxed),
+        );
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task that asks, for as long as somebody has the store and a part of it is away.
+struct Probing(Weak<Watch>);
+
+impl Probing {
+    /// How long to wait before the next probe, if there is to be one.
+    fn pause(&self) -> Option<Duration> {
+        let watch = self.0.upgrade()?;
+        if !watch.breaker.is_any_open() {
+            watch.is_probed.store(false, Ordering::SeqCst);
+            // Who lost the server just before that has found that it is being asked.
+            let is_needed = watch.breaker.is_any_open();
+            if !is_needed || watch.is_probed.swap(true, Ordering::SeqCst) {
+                return None;
+            }
+        }
+        Some(watch.pause())
+    }
+
+    async fn ask(&self, tags: &mut HashMap<u16, String>) {
+        if let Some(watch) = self.0.upgrade() {
+            watch.ask(tags).await;
+        }
+    }
+}
+
+/// With its runtime, perhaps; the next request then begins anew.
+impl Drop for Probing {
+    fn drop(&mut self) {
+        if let Some(watch) = self.0.upgrade() {
+            watch.is_probed.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn log_absence(error: &StoreError) {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        reason = error.reason(),
+        "the rate limiter's store does not answer; until it does, requests are decided without it"
+    );
+}
+
+#[cfg(feature = "tracing")]
+fn log_return(away: Duration, decided: u64) {
+    tracing::info!(?away, decided, "the rate limiter's store answers again");
+}
+
+#[cfg(feature = "tracing")]
+fn log_key(error: &StoreError) {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        reason = error.reason(),
+        "the rate limiter's store cannot read what is under a key; its requests are decided without it"
+    );
+}
+
+#[cfg(not(feature = "tracing"))]
+fn log_absence(_: &StoreError) {}
+
+#[cfg(not(feature = "tracing"))]
+fn log_return(_: Duration, _: u64) {}
+
+#[cfg(not(feature = "tracing"))]
+fn log_key(_: &StoreError) {}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("breaker", &self.breaker)
+            .finish_non_exhaustive()
+    }
+}

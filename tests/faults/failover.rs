@@ -1,0 +1,95 @@
+//! A replica takes the place of its primary, and a primary becomes a replica.
+
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
+
+use crate::scene::Setting;
+use crate::support::proxy::Proxy;
+use crate::support::redis::{Server, free_port, until};
+
+/// What the replica had not heard of yet is counted anew.
+fn once(_: u64) -> u32 {
+    1
+}
+
+/// Adds an hour to the first word of each state, which is a moment.
+const AN_HOUR_LATER: &str = "
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local begun, rest = string.match(redis.call('GET', key), '^(%d+)(.*)$')
+  redis.call('SET', key, string.format('%d', begun + 3600e6) .. rest, 'PX', 7200000)
+end";
+
+#[test]
+fn an_address_that_leads_to_another_server() {
+    promoted("failover by address", |_| ());
+}
+
+/// As if the clock of the server that has died had been ahead.
+#[test]
+fn an_address_that_leads_to_a_server_whose_clock_is_an_hour_behind() {
+    promoted(
+        "failover by address, to a clock an hour behind",
+        |replica| {
+            replica.ask(&["EVAL", AN_HOUR_LATER, "0"]);
+        },
+    );
+}
+
+/// Who has spent his bucket gets a token each second, whatever the clock of the new server says.
+struct Spent(Runtime, Limiter<RedisLedger>);
+
+impl Spent {
+    fn at(url: &str) -> Self {
+        let store = RedisStore::builder().remember_denials_for(Duration::ZERO);
+        let store = store.deadline(Duration::from_secs(5)).open(url).unwrap();
+        let policy = Policy::new("bucket", TokenBucket::per_minute(60));
+        let limiter = Limiter::builder().policy(policy).store(store);
+        let spent = Self(Runtime::new().unwrap(), limiter.build().unwrap());
+        while spent.is_let_pass() {}
+        spent
+    }
+
+    fn is_let_pass(&self) -> bool {
+        let told = self.0.block_on(self.1.check("ann", 1));
+        told.is_ok_and(|decision| decision.is_allowed() && !decision.is_degraded())
+    }
+}
+
+fn promoted(fault: &str, and: impl Fn(&Server)) {
+    let primary = Server::start(&[]);
+    let replica = primary.replica();
+    let mut proxy = Proxy::start(&primary);
+    let spent = Spent::at(&proxy.url());
+    let setting = Setting::new();
+    let scene = setting.start(|builder| builder.open(&proxy.url()).unwrap());
+    let mut scene = scene.warm();
+    scene.strike();
+    primary.kill();
+    scene.lasts();
+    replica.ask(&["REPLICAOF", "NO", "ONE"]);
+    and(&replica);
+    proxy.lead_to(&replica);
+    let run = scene.recovers().felt_by_each_node();
+    run.loses(once).row(fault);
+    until("nobody is locked out", || spent.is_let_pass());
+}
+
+/// It reads, and does not write: who is over the limit is told so, and who is not is degraded.
+#[test]
+fn a_server_that_becomes_a_replica_for_a_while() {
+    let server = Server::start(&[]);
+    let setting = Setting::new();
+    let scene = setting.start(|builder| builder.open(&server.url()).unwrap());
+    let mut scene = scene.warm();
+    scene.strike();
+    // Nobody is there, so it keeps what it has.
+    let nobody = free_port().to_string();
+    server.ask(&["REPLICAOF", "127.0.0.1", &nobody]);
+    scene.lasts();
+    server.ask(&["REPLICAOF", "NO", "ONE"]);
+    let run = scene.recovers().felt_by_each_node();
+    run.loses(|_| 0).row("a primary that becomes read-only");
+}

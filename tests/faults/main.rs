@@ -1,0 +1,13 @@
+//! Redis in trouble: a few nodes under load, a fault, and what their clients notice of it. `make faults` makes a
+//! table of the rows that these tests print.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod breaker;
+mod cluster;
+mod failover;
+mod network;
+mod run;
+mod scene;
+mod server;

@@ -1,0 +1,436 @@
+//! A store behind Sentinel: how it finds the master, and finds the next one after a failover.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::{Limiter, RedisStore, StoreError};
+
+use crate::scene::{ask, calls, daily, keys, limiter, patient, story, until, used};
+use crate::stand_in::{Answer, StandIn};
+use crate::support::redis::Server;
+use crate::support::sentinel::{NAME, Watched};
+
+/// Of a failover: sentinels that do not agree at once begin anew after some seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// As in a service: a call that meets a server which hangs is over soon.
+fn hasty() -> RedisStoreBuilder {
+    let builder = RedisStore::builder().deadline(Duration::from_secs(2));
+    builder.remember_denials_for(Duration::ZERO)
+}
+
+fn open(builder: RedisStoreBuilder, urls: &[String]) -> RedisStore {
+    let urls = urls.iter().map(String::as_str);
+    builder.open_sentinel(NAME, urls).unwrap()
+}
+
+async fn connect(master: &str, urls: &[String]) -> Result<RedisStore, StoreError> {
+    let urls = urls.iter().map(String::as_str);
+    patient().connect_sentinel(master, urls).await
+}
+
+fn refused<T>(connected: Result<T, StoreError>, kind: StoreErrorKind) -> String {
+    let error = connected.map(drop).unwrap_err();
+    assert_eq!(error.kind(), kind, "{}", story(&error));
+    story(&error)
+}
+
+async fn decides(store: &RedisStore) {
+    let limiter = limiter(store, [daily("a", 5)]);
+    let told = limiter.check("ann", 2).await;
+    let told = told.unwrap_or_else(|error| panic!("{}", story(&error)));
+    assert_eq!(used(&told), [2]);
+}
+
+/// Where somebody listens and never answers, until this is dropped.
+fn hole() -> (TcpListener, u16) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
+}
+
+fn closed() -> String {
+    url(hole().1)
+}
+
+/// In the place of a sentinel: it names the server on this port.
+fn names(port: impl Fn() -> u16 + Send + Sync + 'static) -> StandIn {
+    StandIn::start(move |words| {
+        assert_eq!(words[1..], ["GET-MASTER-ADDR-BY-NAME", NAME]);
+        let port = port().to_string();
+        let answer = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+        Answer::Say(answer.leak())
+    })
+}
+
+/// In the place of a sentinel that watches over other masters.
+fn knows_nobody() -> StandIn {
+    StandIn::start(|_| Answer::Say("*-1\r\n"))
+}
+
+#[tokio::test]
+async fn the_master_is_found_by_any_sentinel_that_answers() {
+    let scene = Watched::start();
+    let urls = scene.urls();
+    decides(&connect(NAME, &urls).await.unwrap()).await;
+    assert_eq!(keys(&scene.master).len(), 1);
+
+    scene.sentinels[0].freeze();
+    scene.sentinels[1].kill();
+    let store = connect(NAME, &urls).await.unwrap();
+    let told = limiter(&store, [daily("a", 5)]).peek("ann", 0).await;
+    assert_eq!(used(&told.unwrap()), [2]);
+}
+
+/// One after the other, they would take longer than the call may.
+#[tokio::test]
+async fn sentinels_that_hang_delay_nobody() {
+    let server = Server::start(&[]);
+    let (port, (hole, hangs)) = (server.port(), hole());
+    let sentinel = names(move || port);
+    let mut urls = vec![url(hangs); 50];
+    urls.push(sentinel.url());
+    decides(&connect(NAME, &urls).await.unwrap()).await;
+    drop(hole);
+}
+
+#[tokio::test]
+async fn a_name_that_the_sentinels_do_not_know_is_a_misconfiguration_and_is_told() {
+    let scene = Watched::start();
+    let mut urls = scene.urls();
+    urls.push(closed());
+    let asked = Instant::now();
+    let said = refused(
+        connect("redis://limiter:s3kr3t@their-master/", &urls).await,
+        StoreErrorKind::Misconfigured,
+    );
+    assert!(
+        said.contains("no master of this name") && said.contains("their-master"),
+        "{said}"
+    );
+    assert!(!said.contains("s3kr3t"), "{said}");
+    assert!(asked.elapsed() < PATIENCE / 4);
+}
+
+#[tokio::test]
+async fn the_master_and_the_sentinels_have_users_of_their_own() {
+    let scene = Watched::start();
+    for sentinel in &scene.sentinels {
+        let may = ["-@all", "+sentinel|get-master-addr-by-name"];
+        let user = ["ACL", "SETUSER", "asker", "reset", "on", ">s3ntinel"];
+        sentinel.ask(&[user.as_slice(), &may].concat());
+    }
+    let user = [
+        "ACL", "SETUSER", "limiter", "reset", "on", ">m4ster", "~*", "+@all",
+    ];
+    // Who may not ask whether a server is the master finds out.
+    scene.master.ask(&[user.as_slice(), &["-role"]].concat());
+    let by = |password: &str| -> Vec<String> {
+        let ports = scene.sentinels.iter().map(Server::port);
+        let url = |port| format!("redis://asker:{password}@127.0.0.1:{port}/");
+        ports.map(url).collect()
+    };
+    let store = connect("redis://limiter:m4ster@mymaster/3", &by("s3ntinel")).await;
+    decides(&store.unwrap_or_else(|error| panic!("{}", story(&error)))).await;
+    let info: String = ask(&scene.master, &["INFO", "keyspace"]);
+    assert!(
+        info.contains("db3:keys=1,") && !info.contains("db0"),
+        "{info}"
+    );
+
+    let connected = connect("redis://limiter:m4ster@mymaster/3", &by("wr0ng")).await;
+    let said = refused(connected, StoreErrorKind::Misconfigured);
+    assert!(
+        said.contains("a sentinel") && !said.contains("wr0ng"),
+        "{said}"
+    );
+    let connected = connect("redis://limiter:wr0ng@mymaster/3", &by("s3ntinel")).await;
+    let said = refused(connected, StoreErrorKind::Misconfigured);
+    assert!(
+        said.contains("names as the master") && !said.contains("wr0ng"),
+        "{said}"
+    );
+}
+
+/// Two of a thousand are taken, and have arrived at the replica.
+async fn before_a_failover(scene: &Watched) -> Limiter<RedisLedger> {
+    let store = open(hasty(), &scene.urls());
+    let limiter = limiter(&store, [daily("a", 1_000)]);
+    let started = Instant::now();
+    while limiter.peek("ann", 0).await.is_err() {
+        assert!(started.elapsed() < PATIENCE, "no master is found");
+    }
+    assert_eq!(used(&limiter.check("ann", 2).await.unwrap()), [2]);
+    scene.until_replicated();
+    limiter
+}
+
+/// Asks until the replica of before decides.
+async fn until_taken_over(scene: &Watched, limiter: &Limiter<RedisLedger>) {
+    let started = Instant::now();
+    while calls(&scene.replica, "evalsha") == 0 {
+        // It fails, as long as there is no master.
+        let _ = limiter.check("ann", 0).await;
+        assert!(started.elapsed() < PATIENCE, "nobody took over");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let told = limiter.check("ann", 1).await;
+    let told = told.unwrap_or_else(|error| panic!("{}", story(&error)));
+    assert_eq!(used(&told), [3]);
+}
+
+#[tokio::test]
+async fn a_store_goes_on_at_the_next_master_after_the_death_of_one() {
+    let scene = Watched::start();
+    let limiter = before_a_failover(&scene).await;
+    scene.master.kill();
+    refused(limiter.check("ann", 1).await, StoreErrorKind::Unavailable);
+    until_taken_over(&scene, &limiter).await;
+}
+
+#[tokio::test]
+async fn a_store_goes_on_at_the_next_master_when_one_hangs() {
+    let scene = Watched::start();
+    let limiter = before_a_failover(&scene).await;
+    scene.master.freeze();
+    refused(limiter.check("ann", 1).await, StoreErrorKind::Unavailable);
+    until_taken_over(&scene, &limiter).await;
+}
+
+/// The sentinels too fare badly: one of them is on the machine that failed.
+#[tokio::test]
+async fn a_store_goes_on_at_the_next_master_when_one_hangs_with_a_sentinel() {
+    let scene = Watched::start();
+    let limiter = before_a_failover(&scene).await;
+    scene.master.freeze();
+    scene.sentinels[0].freeze();
+    until_taken_over(&scene, &limiter).await;
+}
+
+#[tokio::test]
+async fn a_store_goes_on_at_the_next_master_after_a_failover_by_hand() {
+    let scene = Watched::start();
+    let limiter = before_a_failover(&scene).await;
+    scene.fail_over();
+    until_taken_over(&scene, &limiter).await;
+    until("the old master is a replica", || {
+        let info: String = ask(&scene.master, &["INFO", "replication"]);
+        info.contains("role:slave")
+    })
+    .await;
+}
+
+/// Nothing tells a client so: its connection stays, and it may read. The server then answers so.
+async fn asks_again(demote: impl FnOnce(&Server, u16), answer: &str) {
+    let servers = [Server::start(&[]), Server::start(&[])];
+    let [before, after] = [0, 1].map(|index: usize| servers[index].port());
+    let master = Arc::new(AtomicU16::new(before));
+    let named = Arc::clone(&master);
+    let sentinel = names(move || named.load(Ordering::SeqCst));
+    let limiter = limiter(&open(patient(), &[sentinel.url()]), [daily("a", 5)]);
+    for _ in 0..3 {
+        assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+    }
+    assert_eq!(sentinel.scripts().len(), 1);
+
+    demote(&servers[0], after);
+    master.store(after, Ordering::SeqCst);
+    let said = refused(limiter.check("ann", 1).await, StoreErrorKind::Unavailable);
+    assert!(said.contains(answer), "{said}");
+    assert_eq!(used(&limiter.check("ann", 1).await.unwrap()), [1]);
+    assert_eq!(sentinel.scripts().len(), 2);
+}
+
+#[tokio::test]
+async fn a_store_asks_the_sentinels_again_when_its_master_has_become_a_replica() {
+    let demote = |server: &Server, after: u16| {
+        server.ask(&["REPLICAOF", "127.0.0.1", &after.to_string()]);
+    };
+    asks_again(demote, "ReadOnly").await;
+}
+
+#[tokio::test]
+async fn a_store_asks_the_sentinels_again_when_its_master_has_become_a_replica_without_a_master() {
+    let demote = |server: &Server, _: u16| {
+        server.ask(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+        server.ask(&["REPLICAOF", "127.0.0.1", &hole().1.to_string()]);
+    };
+    asks_again(demote, "MasterDown").await;
+}
+
+#[tokio::test]
+async fn a_store_asks_the_sentinels_again_when_its_master_has_lost_its_replicas() {
+    let demote = |server: &Server, _: u16| {
+        server.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    };
+    asks_again(demote, "NOREPLICAS").await;
+}
+
+#[tokio::test]
+async fn of_several_servers_that_are_named_the_one_that_is_the_master_is_taken() {
+    let master = Server::start(&[]);
+    let port = master.port();
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &port.to_string()]);
+    let (hole, hangs) = hole();
+    let stale = [replica.port(), hangs].map(|port| names(move || port));
+    let current = names(move || port);
+    let stale = stale.each_ref().map(StandIn::url);
+    for unknown in [knows_nobody().url(), closed()] {
+        let urls = [stale.as_slice(), &[unknown, current.url()]].concat();
+        decides(&connect(NAME, &urls).await.unwrap()).await;
+        master.ask(&["FLUSHALL"]);
+    }
+    // Without the one who knows, what is told is what there was of a master.
+    let urls = [closed(), knows_nobody().url(), stale[0].clone()];
+    let said = refused(connect(NAME, &urls).await, StoreErrorKind::Unavailable);
+    assert!(
+        said.contains(&format!("127.0.0.1:{}", replica.port())),
+        "{said}"
+    );
+    assert!(said.contains("it is a replica"), "{said}");
+    let urls = [closed(), knows_nobody().url(), stale[1].clone()];
+    let said = refused(connect(NAME, &urls).await, StoreErrorKind::Unavailable);
+    assert!(said.contains(&format!("127.0.0.1:{hangs}")), "{said}");
+    drop(hole);
+}
+
+#[tokio::test]
+async fn a_store_that_is_built_before_its_sentinels_are_up_works_as_soon_as_they_are() {
+    let mut scene = Watched::start();
+    for server in scene.sentinels.iter().chain([&scene.master]) {
+        server.kill();
+    }
+    let store = open(hasty(), &scene.urls());
+    let limiter = limiter(&store, [daily("a", 1_000)]);
+    let said = refused(limiter.check("ann", 1).await, StoreErrorKind::Unavailable);
+    assert!(said.contains("no sentinel answers"), "{said}");
+    for sentinel in &mut scene.sentinels {
+        sentinel.restart();
+    }
+    // They find that the master is away.
+    let started = Instant::now();
+    while limiter.check("ann", 1).await.is_err() {
+        assert!(started.elapsed() < PATIENCE, "nobody took over");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let key = store.store_key(&daily("a", 1_000), "ann");
+    assert!(keys(&scene.replica).contains(&key));
+}
+
+#[tokio::test]
+async fn to_connect_fails_at_once_where_no_sentinel_listens() {
+    let (urls, asked) = ([closed(), closed()], Instant::now());
+    let said = refused(connect(NAME, &urls).await, StoreErrorKind::Unavailable);
+    assert!(
+        said.contains("no sentinel answers - Io: 127.0.0.1:"),
+        "{said}"
+    );
+    assert!(asked.elapsed() < PATIENCE / 4);
+}
+
+#[tokio::test]
+async fn a_server_that_is_taken_for_a_sentinel_is_a_misconfiguration() {
+    let server = Server::start(&[]);
+    let said = refused(
+        connect(NAME, &[server.url()]).await,
+        StoreErrorKind::Misconfigured,
+    );
+    assert!(
+        said.contains(&format!("127.0.0.1:{}", server.port())),
+        "{said}"
+    );
+    assert!(said.contains("unknown command"), "{said}");
+}
+
+#[cfg(feature = "redis-tls")]
+#[tokio::test]
+async fn the_master_is_talked_to_through_tls_if_its_address_says_so() {
+    // Whoever has set one already has set the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let server = Server::start(&[]);
+    let port = server.port();
+    let urls = [names(move || port).url()];
+    // The server does not speak it.
+    refused(
+        connect("rediss://mymaster", &urls).await,
+        StoreErrorKind::Unavailable,
+    );
+    decides(&connect("redis://mymaster", &urls).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn what_is_no_name_or_no_address_is_refused_without_its_password() {
+    const PASSWORD: &str = "s3kr3t";
+    let sentinel = "redis://10.0.0.1";
+    for (master, sentinels, field, remedy) in [
+        ("", vec![sentinel], "master", "the name"),
+        ("ann:s3kr3t@mymaster", vec![sentinel], "master", "redis://["),
+        ("my master", vec![sentinel], "master", "letters and digits"),
+        (
+            "redis://ann:s3kr3t@/2",
+            vec![sentinel],
+            "master",
+            "redis://[",
+        ),
+        (
+            "redis://ann:s3kr3t@mymaster/two",
+            vec![sentinel],
+            "master",
+            "database",
+        ),
+        (
+            "redis://ann:s3kr3t@mymaster:6379/",
+            vec![sentinel],
+            "master",
+            "port",
+        ),
+        (
+            "redis+unix:///s3kr3t",
+            vec![sentinel],
+            "master",
+            "redis://[",
+        ),
+        (NAME, vec![], "sentinels", "one at least"),
+        (NAME, vec![""], "sentinels", "redis://["),
+        (
+            NAME,
+            vec![sentinel, "10.0.0.2:26379"],
+            "sentinels",
+            "redis://[",
+        ),
+        (
+            NAME,
+            vec![sentinel, "redis://ann:s3kr3t@10.0.0.2/2"],
+            "sentinels",
+            "master's",
+        ),
+    ] {
+        let error = patient()
+            .open_sentinel(master, sentinels.clone())
+            .unwrap_err();
+        let said = format!("{error}{error:?}");
+        assert!(!said.contains(PASSWORD), "{said}");
+        assert_eq!(error.field(), field, "{said}");
+        assert!(error.remedy().contains(remedy), "{said}");
+        let connected = patient().connect_sentinel(master, sentinels).await;
+        let said = refused(connected, StoreErrorKind::Misconfigured);
+        assert!(!said.contains(PASSWORD), "{said}");
+    }
+    for master in [
+        NAME,
+        "redis://mymaster",
+        "redis://ann:s3kr3t@My-master_1.eu/2",
+    ] {
+        let store = patient().open_sentinel(master, [sentinel]).unwrap();
+        let shown = format!("{store:?}");
+        assert!(!shown.contains(PASSWORD), "{shown}");
+    }
+}

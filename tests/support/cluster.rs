@@ -1,0 +1,95 @@
+//! What befalls a cluster: who has a key, who takes over, and slots that move.
+
+use redis::Value;
+
+use super::redis::{Cluster, SLOTS, Server, text, until};
+
+impl Cluster {
+    /// The node that serves this key, by its place in the list; none while nobody does.
+    pub(crate) fn server_of(&self, key: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| serves(node, key))
+    }
+
+    /// Kills this node, and waits until another one has its slots and everybody that is left knows.
+    pub(crate) fn fail_over(&self, primary: usize) {
+        let id = text(&self.nodes[primary].ask(&["CLUSTER", "MYID"]));
+        self.nodes[primary].kill();
+        let left = self.nodes.iter().enumerate();
+        for (_, node) in left.filter(|(index, _)| *index != primary) {
+            until("a replica has the slots", || {
+                let nodes = text(&node.ask(&["CLUSTER", "NODES"]));
+                let has_slots = |line: &str| line.split(' ').count() > 8;
+                let mut lines = nodes.lines().filter(|line| has_slots(line));
+                let is_whole = !lines.any(|line| line.starts_with(&id));
+                is_whole && text(&node.ask(&["CLUSTER", "INFO"])).contains("cluster_state:ok")
+            });
+        }
+    }
+
+    /// Begins to move the slot of this key to another primary: what is there stays, and what is new is made there.
+    pub(crate) fn open_slot(&self, key: &str, to: usize) -> Moving<'_> {
+        let from = self.server_of(key).expect("somebody serves it");
+        let (from, to) = (&self.nodes[from], &self.nodes[to]);
+        let Value::Int(slot) = from.ask(&["CLUSTER", "KEYSLOT", key]) else {
+            panic!("a slot is a number");
+        };
+        assert!(slot < i64::from(SLOTS));
+        let slot = slot.to_string();
+        let id = |node: &Server| text(&node.ask(&["CLUSTER", "MYID"]));
+        to.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+        from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+        Moving {
+            cluster: self,
+            from,
+            to,
+            slot,
+        }
+    }
+}
+
+/// Whether it answers for this key: the others say who does.
+fn serves(node: &Server, key: &str) -> bool {
+    let asked = node.try_connect().and_then(|mut connection| {
+        let answer = redis::cmd("EXISTS").arg(key).query::<u64>(&mut connection);
+        answer.map(drop)
+    });
+    asked.is_ok()
+}
+
+/// A slot that is half here and half there.
+#[derive(Debug)]
+pub(crate) struct Moving<'a> {
+    cluster: &'a Cluster,
+    from: &'a Server,
+    to: &'a Server,
+    slot: String,
+}
+
+impl Moving<'_> {
+    /// Moves what is in it, and gives it to the other primary.
+    pub(crate) fn close(self) {
+        let port = self.to.port().to_string();
+        loop {
+            let keys = self
+                .from
+                .ask(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"]);
+            let keys: Vec<String> = redis::from_redis_value(keys).expect("they are texts");
+            if keys.is_empty() {
+                break;
+            }
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            words.extend(keys.iter().map(String::as_str));
+            self.from.ask(&words);
+        }
+        let id = text(&self.to.ask(&["CLUSTER", "MYID"]));
+        // Whoever gets it is told first: else nobody would have it for a moment.
+        let nodes = [self.to, self.from].into_iter();
+        for node in nodes.chain(self.cluster.nodes.iter().filter(|node| is_primary(node))) {
+            node.ask(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+        }
+    }
+}
+
+fn is_primary(node: &Server) -> bool {
+    text(&node.ask(&["INFO", "replication"])).contains("role:master")
+}

@@ -1,0 +1,135 @@
+//! A master, its replica, and sentinels who watch over both.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use redis::{FromRedisValue, Value};
+
+use super::redis::Server;
+
+/// What the sentinels call the master.
+pub(crate) const NAME: &str = "mymaster";
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Three sentinels, of which two decide.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) master: Server,
+    pub(crate) replica: Server,
+    pub(crate) sentinels: Vec<Server>,
+}
+
+impl Watched {
+    /// Starts them, and waits until a failover would succeed.
+    pub(crate) fn start() -> Self {
+        // A replica is sent all at once, and not after the usual five seconds.
+        let at_once = ["--repl-diskless-sync-delay", "0"];
+        let master = Server::start(&at_once);
+        let port = master.port().to_string();
+        let replica = ["--replicaof", "127.0.0.1", &port];
+        let replica = Server::start(&[replica.as_slice(), &at_once].concat());
+        until("the replica is in step", || {
+            text(replica.ask(&["INFO", "replication"])).contains("master_link_status:up")
+        });
+        let sentinels: Vec<Server> = (0..3).map(|_| sentinel(&port)).collect();
+        for sentinel in &sentinels {
+            until("the sentinels know each other", || {
+                let master = told(sentinel, "MASTER");
+                let replicas = told(sentinel, "REPLICAS");
+                has(&master, "flags", "master")
+                    && has(&master, "num-other-sentinels", "2")
+                    && has(&replicas, "flags", "slave")
+                    && has(&replicas, "master-link-status", "ok")
+            });
+        }
+        Self {
+            master,
+            replica,
+            sentinels,
+        }
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(Server::url).collect()
+    }
+
+    /// Makes the sentinels put the replica in the place of the master. They give up if they have not heard of it for
+    /// a moment.
+    pub(crate) fn fail_over(&self) {
+        let (sentinel, old) = (&self.sentinels[0], self.master.port().to_string());
+        until("the replica is the master", || {
+            let master = told(sentinel, "MASTER");
+            let is_over = !has(&master, "port", &old);
+            if !is_over && has(&master, "flags", "master") {
+                let mut command = redis::cmd("SENTINEL");
+                // It says so if it cannot yet.
+                let _: redis::RedisResult<Value> = command
+                    .arg(&["FAILOVER", NAME])
+                    .query(&mut sentinel.connection());
+            }
+            is_over
+        });
+    }
+
+    /// Waits until the replica has all that the master has.
+    pub(crate) fn until_replicated(&self) {
+        let sent = offset(&self.master);
+        until("all is replicated", || offset(&self.replica) >= sent);
+    }
+}
+
+/// How far a server is in what is replicated.
+fn offset(server: &Server) -> u64 {
+    let info = text(server.ask(&["INFO", "replication"]));
+    let mut lines = info.lines();
+    let offset = lines.find_map(|line| line.strip_prefix("master_repl_offset:"));
+    let offset = offset.expect("every server tells it");
+    offset.parse().expect("it is a number")
+}
+
+fn sentinel(master: &str) -> Server {
+    let sentinel = Server::sentinel(&format!(
+        "sentinel monitor {NAME} 127.0.0.1 {master} 2\n\
+         sentinel down-after-milliseconds {NAME} 500\n\
+         sentinel failover-timeout {NAME} 3000\n"
+    ));
+    // From Redis 7.0 on. Without it, they look around every ten seconds only, and leave a primary of before as it
+    // is for eight.
+    let hasty = ["INFO-PERIOD", "1000", "PUBLISH-PERIOD", "100"];
+    let mut command = redis::cmd("SENTINEL");
+    let _: redis::RedisResult<Value> = command
+        .arg("DEBUG")
+        .arg(&hasty)
+        .query(&mut sentinel.connection());
+    sentinel
+}
+
+/// All that a sentinel tells of the master, or of its replicas: names and values.
+fn told(sentinel: &Server, of: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut left = vec![sentinel.ask(&["SENTINEL", of, NAME])];
+    while let Some(value) = left.pop() {
+        match value {
+            Value::Array(values) => left.extend(values.into_iter().rev()),
+            value => words.push(text(value)),
+        }
+    }
+    words
+}
+
+fn has(told: &[String], name: &str, value: &str) -> bool {
+    told.windows(2).any(|pair| pair == [name, value])
+}
+
+fn text(value: Value) -> String {
+    String::from_redis_value(value).expect("it is text")
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "{what}: not in time");
+        sleep(Duration::from_millis(5));
+    }
+}
