@@ -8,6 +8,7 @@ use super::denials::{Changes, Denials};
 use super::failure::{failure, interrupted};
 use super::link::{Link, timed_out};
 use super::script::{Call, Script};
+use super::shared_call::{Question, SharedCalls};
 use super::watch::Watch;
 use crate::algorithm::{Algorithm, Lua};
 #[cfg(feature = "testing")]
@@ -27,7 +28,7 @@ pub(super) struct Calls {
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<Denials>,
     pub(super) changes: Arc<Changes>,
-    pub(super) charge: Script,
+    pub(super) charge: SharedCalls,
     pub(super) amend: Script,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
@@ -125,23 +126,25 @@ impl Calls {
         purpose: Purpose,
         until: Instant,
     ) -> Result<Answer, StoreError> {
-        let mut call = self.call(match purpose {
+        #[cfg(feature = "testing")]
+        let moment = self.clock.as_ref().map(Clock::now);
+        #[cfg(not(feature = "testing"))]
+        let moment = None;
+        let verb = match purpose {
             Purpose::Charge => "charge",
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
-        });
+        };
+        let mut question = Question::new(verb, moment);
         let mut names = Names::default();
         for charge in charges {
-            self.put(
-                &mut call,
-                &mut names,
-                charge,
-                charge.cost.into(),
-                charge.is_soft.into(),
-            );
+            if let Some(policy) = self.policies.get(charge.policy) {
+                let key = names.name(&self.prefix, &charge.key, &policy.suffix);
+                question.charge(key, charge);
+            }
         }
         let waiting = Waiting::new(self, charges);
-        let value = self.charge.run(&self.link, &call, until).await;
+        let value = self.charge.run(question, until).await;
         waiting.end();
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
