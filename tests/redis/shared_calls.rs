@@ -404,3 +404,22 @@ async fn a_server_that_takes_keys_of_one_slot_only_is_asked_about_each_request_a
     // Whether it goes is all one to the test.
     let _ = std::fs::remove_file(&*config);
 }
+
+/// Or one call that breaks would be as many failures in a row as requests have shared it.
+#[tokio::test]
+async fn f42_a_call_that_fails_is_one_failure_however_many_have_shared_it() {
+    let server = StandIn::start(|_| Answer::Say("-LOADING Redis is loading\r\n"));
+    let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", 1_000)]);
+    let mut failed = 0;
+    loop {
+        let told = answers(ask(&limiter, 0..20)).await;
+        let errors: Vec<_> = told.into_iter().map(Result::unwrap_err).collect();
+        if errors.iter().all(|error| error.reason() == Some("away")) {
+            break;
+        }
+        failed += errors.len();
+        assert!(server.scripts().len() <= 5, "one more has asked it");
+    }
+    assert_eq!(server.scripts().len(), 5);
+    assert!(failed > 20, "{failed} requests, hardly any shared a call");
+}

@@ -143,19 +143,13 @@ impl Calls {
                 question.charge(key, charge);
             }
         }
-        let waiting = Waiting::new(self, charges);
         let value = self.charge.run(question, until).await;
-        waiting.end();
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
-        self.heed(charges, &answer);
-        answer
-    }
-
-    fn heed<T>(&self, charges: &[Charge], answer: &Result<T, StoreError>) {
-        if let Some(charge) = charges.first() {
-            self.watch.has(&charge.key, answer);
+        if let Err(error) = &answer {
+            self.watch.tell_of_a_key(error);
         }
+        answer
     }
 
     pub(super) async fn peek(&self, charges: &[Charge]) -> Result<Answer, StoreError> {
@@ -210,9 +204,17 @@ impl Calls {
                 call.argument(number);
             }
         }
+        let waiting = charges
+            .first()
+            .map(|charge| self.watch.waiting(&charge.key));
         let answer = self.amend.run(&self.link, &call, until).await;
+        if let Some(waiting) = waiting {
+            waiting.end([&answer]);
+        }
         let answer = answer.map(drop).map_err(failure);
-        self.heed(charges, &answer);
+        if let Err(error) = &answer {
+            self.watch.tell_of_a_key(error);
+        }
         answer
     }
 
@@ -287,39 +289,5 @@ impl Names {
             _ => &self.0.insert((*key, key.name())).1,
         };
         super::state_key(prefix, name, suffix)
-    }
-}
-
-/// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
-/// deadline would have.
-struct Waiting<'a> {
-    calls: &'a Calls,
-    charges: &'a [Charge],
-    since: Instant,
-    is_over: bool,
-}
-
-impl<'a> Waiting<'a> {
-    fn new(calls: &'a Calls, charges: &'a [Charge]) -> Self {
-        Self {
-            calls,
-            charges,
-            since: Instant::now(),
-            is_over: false,
-        }
-    }
-
-    fn end(mut self) {
-        self.is_over = true;
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let a_while = self.calls.link.patience() / 4;
-        if !self.is_over && self.since.elapsed() >= a_while {
-            self.calls
-                .heed::<()>(self.charges, &Err(failure(timed_out())));
-        }
     }
 }

@@ -137,7 +137,7 @@ impl Store for RedisStore {
         Ok(RedisLedger::new(Calls {
             standby,
             watch: Arc::clone(&self.watch),
-            charge: SharedCalls::new(of_each, Arc::clone(&self.link)),
+            charge: SharedCalls::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
             amend: Script::of(&rules, include_str!("amend.lua")),
             denials: remembers
                 .then(|| Denials::new(self.remember_denials_for, Arc::clone(&self.changes))),

@@ -15,8 +15,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::link::{Link, timed_out};
 use super::script::{Call, Script};
+use super::watch::Watch;
 use crate::algorithm::Lua;
 use crate::clock::Micros;
+use crate::key::Key;
 use crate::store::Charge;
 
 /// The script that decides on requests. On one server, those that are asked at once share a call: it takes
@@ -32,6 +34,7 @@ struct Shared {
     /// The rule of each policy.
     rules: Box<[Option<Lua>]>,
     link: Arc<Link>,
+    watch: Arc<Watch>,
     gathered: Mutex<Gathered>,
     /// Whether the server has said that it takes keys of one slot only.
     is_sliced: AtomicBool,
@@ -41,6 +44,8 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct Question {
     kind: Kind,
+    /// Whom the first charge is of.
+    key: Key,
     charges: SmallVec<[Asked; 2]>,
 }
 
@@ -108,12 +113,16 @@ impl Question {
     pub(super) fn new(verb: &'static str, moment: Option<Micros>) -> Self {
         Self {
             kind: Kind { verb, moment },
+            key: Key::NOBODY,
             charges: SmallVec::new(),
         }
     }
 
     /// Adds a charge, whose state is under this key.
     pub(super) fn charge(&mut self, key: String, charge: &Charge) {
+        if self.charges.is_empty() {
+            self.key = charge.key;
+        }
         self.charges.push(Asked {
             key,
             policy: charge.policy,
@@ -124,12 +133,13 @@ impl Question {
 }
 
 impl SharedCalls {
-    pub(super) fn new(rules: Box<[Option<Lua>]>, link: Arc<Link>) -> Self {
+    pub(super) fn new(rules: Box<[Option<Lua>]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
         let those: Vec<Lua> = rules.iter().copied().flatten().collect();
         Self(Arc::new(Shared {
             script: Script::of(&those, include_str!("charge.lua")),
             rules,
             link,
+            watch,
             gathered: Mutex::default(),
             is_sliced: AtomicBool::new(false),
         }))
@@ -139,7 +149,7 @@ impl SharedCalls {
     pub(super) async fn run(&self, question: Question, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
-            return shared.ask(once(&question), until).await;
+            return shared.ask_alone(&question, until).await;
         }
         let runtime = Handle::try_current().map_err(|_| ended())?;
         let (answer, told) = oneshot::channel();
@@ -199,6 +209,13 @@ impl Shared {
     ) -> RedisResult<Value> {
         let call = self.call(questions);
         self.script.run(&self.link, &call, until).await
+    }
+
+    async fn ask_alone(&self, question: &Question, until: Instant) -> RedisResult<Value> {
+        let waiting = self.watch.waiting(&question.key);
+        let answer = self.ask(once(question), until).await;
+        waiting.end([&answer]);
+        answer
     }
 
     fn call<'a>(&self, questions: impl Iterator<Item = &'a Question> + Clone) -> Call {
@@ -286,6 +303,11 @@ impl UnderWay {
             return;
         };
         let questions = self.together.iter().map(|waiting| &waiting.question);
+        let first = questions.clone().next();
+        let waiting = self
+            .shared
+            .watch
+            .waiting(&first.map_or(Key::NOBODY, |first| first.key));
         let answer = self.shared.ask(questions, until).await;
         let together = mem::take(&mut self.together);
         if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
@@ -295,11 +317,12 @@ impl UnderWay {
                 question, answer, ..
             } in together
             {
-                let _ = answer.send(self.shared.ask(once(&question), until).await);
+                let _ = answer.send(self.shared.ask_alone(&question, until).await);
             }
             return;
         }
         let answers = apart(answer, together.len());
+        waiting.end(&answers);
         for (waiting, answer) in together.into_iter().zip(answers) {
             // Whoever has given up does not hear it.
             let _ = waiting.answer.send(answer);

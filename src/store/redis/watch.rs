@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ahash::RandomState;
-use redis::Cmd;
+use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -14,7 +14,7 @@ use super::LAYOUT;
 use super::breaker::Breaker;
 use super::failure::{failure, is_of_a_key};
 use super::line::CONNECTING;
-use super::link::Link;
+use super::link::{Link, timed_out};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::key::Key;
@@ -98,34 +98,38 @@ impl Watch {
         is_away
     }
 
-    /// The server of this key has answered, or has failed.
-    pub(super) fn has<T>(self: &Arc<Self>, key: &Key, answered: &Result<T, StoreError>) {
-        match answered {
-            Ok(_) => self.breaker.succeeded(key),
-            Err(error) if is_of_a_key(error) => {
-                self.breaker.succeeded(key);
-                self.tell_of_a_key(error);
-            }
-            Err(error) => {
-                if self.breaker.failed(key) {
-                    let mut times = self.times();
-                    times.went_away = Some(Instant::now());
-                    let has_stayed = times.came_back.is_none_or(|back| back.elapsed() >= STAYS);
-                    if has_stayed {
-                        times.probes = 0;
-                    }
-                    drop(times);
-                    self.without.store(0, Ordering::Relaxed);
-                    log_absence(error);
-                }
-                if self.breaker.is_any_open() {
-                    self.probe();
-                }
-            }
+    /// A call goes to the server of this key.
+    pub(super) fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
+        Waiting {
+            watch: Arc::clone(self),
+            key: *key,
+            since: Instant::now(),
+            is_over: false,
         }
     }
 
-    fn tell_of_a_key(&self, error: &StoreError) {
+    fn failed(self: &Arc<Self>, key: &Key, error: &StoreError) {
+        if self.breaker.failed(key) {
+            let mut times = self.times();
+            times.went_away = Some(Instant::now());
+            let has_stayed = times.came_back.is_none_or(|back| back.elapsed() >= STAYS);
+            if has_stayed {
+                times.probes = 0;
+            }
+            drop(times);
+            self.without.store(0, Ordering::Relaxed);
+            log_absence(error);
+        }
+        if self.breaker.is_any_open() {
+            self.probe();
+        }
+    }
+
+    /// Tells those who run the service of what is under a key, if that is what is wrong.
+    pub(super) fn tell_of_a_key(&self, error: &StoreError) {
+        if !is_of_a_key(error) {
+            return;
+        }
         let mut times = self.times();
         let is_due = times
             .told_of_a_key
@@ -229,6 +233,40 @@ impl Watch {
 
     fn times(&self) -> MutexGuard<'_, Times> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
+/// deadline would have.
+pub(super) struct Waiting {
+    watch: Arc<Watch>,
+    key: Key,
+    since: Instant,
+    is_over: bool,
+}
+
+impl Waiting {
+    /// It is over, and this was told to each request in it. All of them together are one call, which has failed
+    /// if the server could not decide on one of them.
+    pub(super) fn end<'a>(mut self, answers: impl IntoIterator<Item = &'a RedisResult<Value>>) {
+        self.is_over = true;
+        let errors = answers
+            .into_iter()
+            .filter_map(|answer| answer.as_ref().err());
+        let mut errors = errors.map(|error| failure(error.clone()));
+        match errors.find(|error| !is_of_a_key(error)) {
+            Some(error) => self.watch.failed(&self.key, &error),
+            None => self.watch.breaker.succeeded(&self.key),
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let a_while = self.watch.link.patience() / 4;
+        if !self.is_over && self.since.elapsed() >= a_while {
+            self.watch.failed(&self.key, &failure(timed_out()));
+        }
     }
 }
 
