@@ -194,14 +194,19 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
+        let said = match self.kind {
             StoreErrorKind::Unavailable => "the rate limiter's store is unavailable",
             StoreErrorKind::Misconfigured => "the rate limiter's store is misconfigured",
             StoreErrorKind::Unsupported => {
                 "the rate limiter's store does not know how to do what it was asked"
             }
             StoreErrorKind::Full => "the rate limiter's store has no room for it",
-        })
+        };
+        f.write_str(said)?;
+        match self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
     }
 }
 

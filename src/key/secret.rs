@@ -74,6 +74,13 @@ impl Secret {
         RANDOM.clone()
     }
 
+    /// How [`of_the_process`](Self::of_the_process) shows itself.
+    pub(crate) const OF_THE_PROCESS: &str = "Secret of the process";
+
+    fn is_of_the_process(&self) -> bool {
+        Self::of_the_process().is_ok_and(|own| Arc::ptr_eq(&own.0, &self.0))
+    }
+
     /// The key that stands for this value: what an extractor that is hashed with this secret
     /// makes of it.
     ///
@@ -116,7 +123,11 @@ impl Secret {
 /// Shows nothing of it.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
+        f.write_str(if self.is_of_the_process() {
+            Self::OF_THE_PROCESS
+        } else {
+            "Secret"
+        })
     }
 }
 

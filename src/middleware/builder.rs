@@ -257,6 +257,11 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     pub(super) fn build_gate(self) -> Result<Gate, ConfigError> {
         self.lists.check()?;
         self.policies.iter().try_for_each(Policy::check)?;
+        if self.store.is_shared() {
+            self.policies
+                .iter()
+                .for_each(Policy::warn_if_of_this_process);
+        }
         let scopes: Vec<_> = self.policies.iter().map(Policy::<Http>::scope).collect();
         warn_of_those_that_never_bind(&scopes);
         let (policies, readers): (Vec<_>, Vec<_>) =

@@ -2,8 +2,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
+use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
-use crate::key::{Extract, Head, Key, Missing};
+use crate::key::{Extract, Head, Key, Missing, Secret};
 
 /// How a policy reads a request of HTTP: its key, its cost, and whether it applies.
 #[derive(Clone)]
@@ -15,6 +16,13 @@ pub struct Http {
     is_soft: bool,
     is_limited: bool,
 }
+
+const OWN_SECRET: Diagnostic = Diagnostic::new(
+    "TRL013",
+    "",
+    "the store is shared, and the key is hashed with a secret that this process alone has, so that each counts by itself",
+    "hash it with a secret from configuration, `.hashed(&Secret::new(secret)?)`, the same for all",
+);
 
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
@@ -79,6 +87,14 @@ impl Policy<Http> {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_patience()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)
+    }
+
+    /// Warns of a key that other processes make otherwise, where they share the store.
+    pub(crate) fn warn_if_of_this_process(&self) {
+        let identity = self.reads.key.identity();
+        if identity.is_some_and(|text| text.contains(Secret::OF_THE_PROCESS)) {
+            warn_once_of(&OWN_SECRET, format!("policy {:?}", self.name));
+        }
     }
 
     /// As one of several that are asked about some requests.

@@ -147,7 +147,7 @@ impl Calls {
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
         if let Err(error) = &answer {
-            self.watch.tell_of_a_key(error);
+            self.watch.tell_of_some(error);
         }
         answer
     }
@@ -213,7 +213,7 @@ impl Calls {
         }
         let answer = answer.map(drop).map_err(failure);
         if let Err(error) = &answer {
-            self.watch.tell_of_a_key(error);
+            self.watch.tell_of_some(error);
         }
         answer
     }

@@ -29,11 +29,24 @@ pub(super) fn away() -> StoreError {
         .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
 }
 
+/// The server has a part of the keys only.
+pub(super) fn of_a_cluster() -> RedisError {
+    let remedy = "open it as one, with feature `redis-cluster`".to_owned();
+    let told = "the server is a node of a cluster";
+    (ErrorKind::InvalidClientConfig, told, remedy).into()
+}
+
+/// Whether it is to be mended in the configuration, though some requests are decided.
+pub(super) fn is_of_some(error: &StoreError) -> bool {
+    is_of_a_key(error) || error.reason() == Some(NODE)
+}
+
 /// Whether it says something of one key alone, and nothing of the server.
 pub(super) fn is_of_a_key(error: &StoreError) -> bool {
     matches!(error.reason(), Some(DAMAGED | WRONG_TYPE | CROSS_SLOT))
 }
 
+const NODE: &str = "a node of a cluster";
 const DAMAGED: &str = "damaged state";
 const WRONG_TYPE: &str = "wrong type";
 const CROSS_SLOT: &str = "cross slot";
@@ -68,7 +81,7 @@ fn cause(error: &RedisError) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{Misconfigured, Unavailable};
     match error.kind() {
         ErrorKind::AuthenticationFailed => (Misconfigured, "wrong password"),
-        ErrorKind::InvalidClientConfig => (Misconfigured, "a node of a cluster"),
+        ErrorKind::InvalidClientConfig => (Misconfigured, NODE),
         ErrorKind::UnexpectedReturnType => (Misconfigured, DAMAGED),
         ErrorKind::Server(_) | ErrorKind::Extension => match code(error) {
             "OOM" => (Unavailable, "out of memory"),

@@ -1,6 +1,6 @@
 use redis::Value;
 
-use super::failure::{failure, is_forbidden};
+use super::failure::{failure, is_forbidden, of_a_cluster};
 use super::link::Link;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -14,7 +14,14 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
     // Of a cluster, some node answers.
     info.arg("return redis.call('INFO', 'server')").arg(0);
     match link.send(info, link.deadline()).await {
-        Ok(Value::BulkString(info)) => check(&String::from_utf8_lossy(&info)),
+        Ok(Value::BulkString(info)) => {
+            let info = String::from_utf8_lossy(&info);
+            check(&info)?;
+            if field(&info, "redis_mode") == Some("cluster") && !link.is_divided() {
+                return Err(failure(of_a_cluster()));
+            }
+            Ok(())
+        }
         Ok(_) => Ok(()),
         // Whoever may not ask for the version may still do all that is needed.
         Err(error) if is_forbidden(&error) => Ok(()),
@@ -22,17 +29,20 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
     }
 }
 
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = info.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim)
+}
+
 fn check(info: &str) -> Result<(), StoreError> {
-    let field = |name: &str| {
-        let mut lines = info.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-    };
+    let field = |name| field(info, name);
     let (server, version, least) = match (field("valkey_version"), field("redis_version")) {
         (Some(version), _) => ("Valkey", version, VALKEY),
         (None, Some(version)) => ("Redis", version, REDIS),
         (None, None) => return Ok(()),
     };
-    let mut parts = version.trim().split('.').map(str::parse);
+    let mut parts = version.split('.').map(str::parse);
     match (parts.next(), parts.next()) {
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < least => {
             let cause = format!(

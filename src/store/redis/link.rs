@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 #[cfg(feature = "redis-cluster")]
 use super::cluster;
-use super::failure::is_read_only;
+use super::failure::{is_read_only, of_a_cluster};
 use super::line::Line;
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
@@ -134,7 +134,7 @@ impl Link {
                 {
                     line.forget(number);
                 }
-                answer.map_err(of_a_cluster)
+                answer.map_err(of_a_part)
             }
             #[cfg(feature = "redis-cluster")]
             Wire::Cluster(line) => {
@@ -166,17 +166,9 @@ fn is_of_no_use_after(error: &RedisError) -> bool {
 }
 
 /// A server that has a part of the keys only will say so again and again.
-fn of_a_cluster(error: RedisError) -> RedisError {
+fn of_a_part(error: RedisError) -> RedisError {
     match error.kind() {
-        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => {
-            let remedy = "open it as one, with feature `redis-cluster`".to_owned();
-            (
-                ErrorKind::InvalidClientConfig,
-                "the server is a node of a cluster",
-                remedy,
-            )
-                .into()
-        }
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => of_a_cluster(),
         _ => error,
     }
 }

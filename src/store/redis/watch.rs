@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::LAYOUT;
 use super::breaker::Breaker;
-use super::failure::{failure, is_of_a_key};
+use super::failure::{failure, is_of_a_key, is_of_some};
 use super::line::CONNECTING;
 use super::link::{Link, timed_out};
 use crate::diagnostics::{Diagnostic, warn_once_of};
@@ -38,7 +38,7 @@ struct Times {
     came_back: Option<Instant>,
     /// How many probes there were since the server last stayed for a while.
     probes: u32,
-    told_of_a_key: Option<Instant>,
+    told_of_some: Option<Instant>,
 }
 
 /// The first probe comes after this time, and each of the next after twice as long as the one before.
@@ -50,8 +50,8 @@ const LAST_PROBE: Duration = Duration::from_secs(5);
 /// A server that goes away again before this time is asked as seldom as it was before.
 const STAYS: Duration = Duration::from_secs(10);
 
-/// What is wrong with single keys is told so often at most.
-const KEYS_TOLD: Duration = Duration::from_secs(60);
+/// What concerns some requests is told so often at most.
+const SOME_TOLD: Duration = Duration::from_secs(60);
 
 const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
     "TRL012",
@@ -72,7 +72,7 @@ impl Watch {
                 went_away: None,
                 came_back: None,
                 probes: 0,
-                told_of_a_key: None,
+                told_of_some: None,
             }),
         }
     }
@@ -125,19 +125,19 @@ impl Watch {
         }
     }
 
-    /// Tells those who run the service of what is under a key, if that is what is wrong.
-    pub(super) fn tell_of_a_key(&self, error: &StoreError) {
-        if !is_of_a_key(error) {
+    /// Tells those who run the service of an error that concerns some requests, and not the server as a whole.
+    pub(super) fn tell_of_some(&self, error: &StoreError) {
+        if !is_of_some(error) {
             return;
         }
         let mut times = self.times();
         let is_due = times
-            .told_of_a_key
-            .is_none_or(|told| told.elapsed() >= KEYS_TOLD);
+            .told_of_some
+            .is_none_or(|told| told.elapsed() >= SOME_TOLD);
         if is_due {
-            times.told_of_a_key = Some(Instant::now());
+            times.told_of_some = Some(Instant::now());
             drop(times);
-            log_key(error);
+            log_some(error);
         }
     }
 
@@ -319,11 +319,11 @@ fn log_return(away: Duration, decided: u64) {
 }
 
 #[cfg(feature = "tracing")]
-fn log_key(error: &StoreError) {
+fn log_some(error: &StoreError) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
         reason = error.reason(),
-        "the rate limiter's store cannot read what is under a key; its requests are decided without it"
+        "the rate limiter's store cannot decide on some requests; they are decided without it"
     );
 }
 
@@ -334,7 +334,7 @@ fn log_absence(_: &StoreError) {}
 fn log_return(_: Duration, _: u64) {}
 
 #[cfg(not(feature = "tracing"))]
-fn log_key(_: &StoreError) {}
+fn log_some(_: &StoreError) {}
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

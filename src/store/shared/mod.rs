@@ -79,7 +79,8 @@ use crate::policy::{Policy, check_names};
 ///   the key's own 52, for as long as it lasts. Of one that is too long for the
 ///   place, writing fails; cut short, it is damaged.
 /// - **Expiry** saves room and decides nothing: an item that has outlived its time to live is read as the
-///   new one that it is. One that is forgotten before counts as new, and lets more through.
+///   new one that it is. One that is forgotten before counts as new, and lets more through. The conformance
+///   suite asks for it all the same, within ten seconds: a place that forgets nothing fills up.
 /// - **Damage**: bytes that no store of this version writes are a
 ///   [`Misconfigured`](crate::error::StoreErrorKind::Misconfigured) error for this key, which ends when it
 ///   is [reset](crate::Limiter::reset). Nothing is written over them before.
