@@ -17,6 +17,7 @@ mod scripts;
 mod sentinel;
 mod silence;
 mod stand_in;
+mod switch;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod unknown_outcome;

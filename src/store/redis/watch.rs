@@ -28,6 +28,9 @@ pub(super) struct Watch {
     breaker: Breaker,
     /// Whether a task asks the server whether it is back.
     is_probed: AtomicBool,
+    /// When the next probe is over at the latest, in milliseconds since this was made.
+    due: AtomicU64,
+    made: Instant,
     /// How many requests were decided without the server since it went away.
     without: AtomicU64,
     times: Mutex<Times>,
@@ -45,7 +48,8 @@ struct Times {
 const FIRST_PROBE: Duration = Duration::from_millis(250);
 
 /// And at last after this time.
-const LAST_PROBE: Duration = Duration::from_secs(5);
+const LAST_PROBE: Duration = Duration::from_millis(LAST_PROBE_MILLIS);
+const LAST_PROBE_MILLIS: u64 = 5_000;
 
 /// A server that goes away again before this time is asked as seldom as it was before.
 const STAYS: Duration = Duration::from_secs(10);
@@ -67,6 +71,8 @@ impl Watch {
             link,
             prefix,
             is_probed: AtomicBool::new(false),
+            due: AtomicU64::new(0),
+            made: Instant::now(),
             without: AtomicU64::new(0),
             times: Mutex::new(Times {
                 went_away: None,
@@ -115,6 +121,7 @@ impl Watch {
                         times.probes = 0;
                     }
                     drop(times);
+                    self.expect_probe_after(FIRST_PROBE);
                     self.without.store(0, Ordering::Relaxed);
                     log_absence(error);
                 }
@@ -140,16 +147,16 @@ impl Watch {
     /// Begins to ask the server whether it is back, unless that is being done.
     fn probe(self: &Arc<Self>) {
         // Read first: a write by every request would be shared by all processors.
-        if self.is_probed.load(Ordering::Acquire) {
+        if self.is_probed.load(Ordering::SeqCst) {
             return;
         }
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if self.is_probed.swap(true, Ordering::AcqRel) {
+        if self.is_probed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let probing = Probing(Arc::downgrade(self));
+        let mut probing = Probing(Arc::downgrade(self));
         runtime.spawn(async move {
             let mut tags = HashMap::new();
             while let Some(pause) = probing.pause() {
@@ -170,7 +177,39 @@ impl Watch {
         let quarter = doubled.min(LAST_PROBE) / 4;
         #[expect(clippy::cast_possible_truncation, reason = "a part of 1,024")]
         let less = quarter * (random as u32 % 1_024) / 1_024;
-        doubled.min(LAST_PROBE).saturating_sub(less)
+        let pause = doubled.min(LAST_PROBE).saturating_sub(less);
+        self.expect_probe_after(pause);
+        pause
+    }
+
+    fn expect_probe_after(&self, pause: Duration) {
+        // To connect, to ask, and as much again as connecting takes, for a machine that is busy.
+        let takes = CONNECTING.saturating_mul(2) + self.link.patience();
+        let due = (self.made.elapsed() + pause + takes).as_millis();
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        self.due.store(due, Ordering::Relaxed);
+    }
+
+    /// Whether the task that asks is so late that nobody may run it: its runtime may be there for single requests
+    /// alone, which do not wait for anything now. Says so to one request in a while, which then asks in its place.
+    pub(super) fn is_overdue(&self) -> bool {
+        let due = self.due.load(Ordering::Relaxed);
+        let now = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if now <= due {
+            return false;
+        }
+        let next = now.saturating_add(LAST_PROBE_MILLIS);
+        let claimed = self
+            .due
+            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.is_ok()
+    }
+
+    /// Asks in the place of the task, for as long as a call may take.
+    pub(super) async fn ask_in_passing(self: &Arc<Self>) {
+        if Handle::try_current().is_ok() {
+            let _ = timeout(self.link.patience(), self.ask(&mut HashMap::new())).await;
+        }
     }
 
     /// Asks for every part of the server that is away.
@@ -231,13 +270,15 @@ struct Probing(Weak<Watch>);
 
 impl Probing {
     /// How long to wait before the next probe, if there is to be one.
-    fn pause(&self) -> Option<Duration> {
+    fn pause(&mut self) -> Option<Duration> {
         let watch = self.0.upgrade()?;
         if !watch.breaker.is_any_open() {
             watch.is_probed.store(false, Ordering::SeqCst);
             // Who lost the server just before that has found that it is being asked.
             let is_needed = watch.breaker.is_any_open();
             if !is_needed || watch.is_probed.swap(true, Ordering::SeqCst) {
+                // If there is a task now it is another.
+                self.0 = Weak::new();
                 return None;
             }
         }
@@ -297,5 +338,25 @@ impl fmt::Debug for Watch {
         f.debug_struct("Watch")
             .field("breaker", &self.breaker)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Client;
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_ends_leaves_the_next_alone() {
+        let client = Client::open("redis://127.0.0.1:6379/").unwrap();
+        let link = Arc::new(Link::to_server(client, CONNECTING));
+        let watch = Arc::new(Watch::new(link, "a".into()));
+        watch.is_probed.store(true, Ordering::SeqCst);
+        let mut probing = Probing(Arc::downgrade(&watch));
+        assert_eq!(probing.pause(), None);
+        assert!(!watch.is_probed.swap(true, Ordering::SeqCst));
+        drop(probing);
+        assert!(watch.is_probed.load(Ordering::SeqCst));
     }
 }
