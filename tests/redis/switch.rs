@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use http::{Request, Response, StatusCode};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::{self, Secret};
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
@@ -17,6 +19,7 @@ use tower_ratelimit::{
 };
 
 use crate::scene::{PATIENCE, daily, patient};
+use crate::support::proxy::Proxy;
 use crate::support::redis::Server;
 
 fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
@@ -80,6 +83,32 @@ fn a_runtime_that_runs_for_each_request_alone_finds_the_server_again() {
         assert!(started.elapsed() < PATIENCE, "it is not found again");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A client whose requests end before their answers come could keep a node from its store.
+#[tokio::test]
+async fn callers_that_give_up_do_not_send_away_a_server_that_answers_others_in_time() {
+    let server = Server::start(&[]);
+    let mut proxy = Proxy::start(&server);
+    let store = RedisStore::builder().deadline(Duration::from_millis(800));
+    let store = store.open(&proxy.url()).unwrap();
+    let limiter = limiter(&store, [daily("a", 1_000)]);
+    assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
+    proxy.delay(Duration::from_millis(300));
+    let mut hostile = JoinSet::new();
+    for number in 0..6_u32 {
+        let limiter = limiter.clone();
+        hostile.spawn(async move {
+            loop {
+                let _ = timeout(Duration::from_millis(250), limiter.check(number, 1)).await;
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for _ in 0..6 {
+        assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
+    }
+    hostile.abort_all();
 }
 
 type Asked = Request<String>;

@@ -288,7 +288,7 @@ impl Names {
 }
 
 /// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
-/// deadline would have.
+/// deadline would have, unless it answers others: a client may give up as often as it likes.
 struct Waiting<'a> {
     calls: &'a Calls,
     charges: &'a [Charge],
@@ -314,7 +314,8 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let a_while = self.calls.link.patience() / 4;
-        if !self.is_over && self.since.elapsed() >= a_while {
+        let is_late = !self.is_over && self.since.elapsed() >= a_while;
+        if is_late && !self.calls.watch.has_answered_lately() {
             self.calls
                 .heed::<()>(self.charges, &Err(failure(timed_out())));
         }

@@ -30,6 +30,8 @@ pub(super) struct Watch {
     is_probed: AtomicBool,
     /// When the next probe is over at the latest, in milliseconds since this was made.
     due: AtomicU64,
+    /// When the server has answered last, more or less, in milliseconds since this was made; 0 if it never has.
+    answered: AtomicU64,
     made: Instant,
     /// How many requests were decided without the server since it went away.
     without: AtomicU64,
@@ -72,6 +74,7 @@ impl Watch {
             prefix,
             is_probed: AtomicBool::new(false),
             due: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             made: Instant::now(),
             without: AtomicU64::new(0),
             times: Mutex::new(Times {
@@ -107,8 +110,12 @@ impl Watch {
     /// The server of this key has answered, or has failed.
     pub(super) fn has<T>(self: &Arc<Self>, key: &Key, answered: &Result<T, StoreError>) {
         match answered {
-            Ok(_) => self.breaker.succeeded(key),
+            Ok(_) => {
+                self.has_answered();
+                self.breaker.succeeded(key);
+            }
             Err(error) if is_of_a_key(error) => {
+                self.has_answered();
                 self.breaker.succeeded(key);
                 self.tell_of_a_key(error);
             }
@@ -130,6 +137,29 @@ impl Watch {
                 }
             }
         }
+    }
+
+    fn has_answered(&self) {
+        let now = self.now();
+        // Now and then: a write by every request would be shared by all processors.
+        let a_while = u64::try_from(self.link.patience().as_millis() / 8).unwrap_or(u64::MAX);
+        let answered = self.answered.load(Ordering::Relaxed);
+        if answered == 0 || now.saturating_sub(answered) > a_while {
+            self.answered.store(now.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it answers somebody, so that whoever gave up may have been impatient. Of a cluster nobody knows, where
+    /// another server may have answered.
+    pub(super) fn has_answered_lately(&self) -> bool {
+        let answered = self.answered.load(Ordering::Relaxed);
+        let since = Duration::from_millis(self.now().saturating_sub(answered));
+        answered > 0 && since < self.link.patience() && !self.link.is_divided()
+    }
+
+    /// In milliseconds since this was made.
+    fn now(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn tell_of_a_key(&self, error: &StoreError) {
@@ -194,7 +224,7 @@ impl Watch {
     /// alone, which do not wait for anything now. Says so to one request in a while, which then asks in its place.
     pub(super) fn is_overdue(&self) -> bool {
         let due = self.due.load(Ordering::Relaxed);
-        let now = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = self.now();
         if now <= due {
             return false;
         }
@@ -231,8 +261,11 @@ impl Watch {
             let (watch, probe) = (Arc::clone(self), self.question(tag));
             asked.spawn(async move {
                 let answer = watch.link.send(probe, watch.link.deadline()).await;
-                if answer.map_err(failure).is_ok() && watch.breaker.close(group) {
-                    watch.is_back();
+                if answer.map_err(failure).is_ok() {
+                    watch.has_answered();
+                    if watch.breaker.close(group) {
+                        watch.is_back();
+                    }
                 }
             });
         }
