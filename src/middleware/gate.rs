@@ -88,7 +88,8 @@ enum CannotHold {
 }
 
 impl Asked {
-    /// Without the store, a policy may have let everything go on unasked.
+    /// Without the store, a policy may have let everything go on unasked. It is asked again if the request waits,
+    /// so this is for when it has its answer.
     fn leave_out_those_not_in(&mut self, outcomes: &Outcomes) {
         if outcomes.is_degraded() {
             let is_in =
@@ -281,11 +282,8 @@ impl Gate {
                 self.rule_by(asked, verdict, request)
             }
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
-                Ok(outcomes) if outcomes.is_allowed() => {
-                    asked.leave_out_those_not_in(&outcomes);
-                    self.heed(asked, &outcomes, request)
-                }
-                Ok(outcomes) => self.refuse(&asked.charges, &outcomes, request),
+                Ok(outcomes) if outcomes.is_allowed() => self.heed(asked, &outcomes, request),
+                Ok(outcomes) => self.refuse(asked, &outcomes, request),
                 Err(error) => self.fail(&error, request),
             },
             Coming::Late(numbers, wait) => {
@@ -293,9 +291,9 @@ impl Gate {
                 match (answered(&asked.charges, numbers), &self.queue) {
                     (Ok(mut outcomes), Some((queue, _))) => {
                         outcomes.deny(*queue, *wait);
-                        self.refuse(&asked.charges, &outcomes, request)
+                        self.refuse(asked, &outcomes, request)
                     }
-                    (Ok(outcomes), None) => self.refuse(&asked.charges, &outcomes, request),
+                    (Ok(outcomes), None) => self.refuse(asked, &outcomes, request),
                     (Err(error), _) => self.fail(&error, request),
                 }
             }
@@ -310,10 +308,7 @@ impl Gate {
         request: &mut Request<B>,
     ) -> Ruling {
         match answered(&asked.charges, answer) {
-            Ok(outcomes) => {
-                asked.leave_out_those_not_in(&outcomes);
-                self.heed(asked, &outcomes, request)
-            }
+            Ok(outcomes) => self.heed(asked, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
@@ -331,10 +326,7 @@ impl Gate {
             Err(error) => Err(error),
         };
         match denied {
-            Ok(outcomes) => {
-                asked.leave_out_those_not_in(&outcomes);
-                self.deny(asked, &outcomes, request)
-            }
+            Ok(outcomes) => self.deny(asked, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
@@ -343,6 +335,7 @@ impl Gate {
         if !outcomes.is_allowed() {
             return self.deny(asked, outcomes, request);
         }
+        asked.leave_out_those_not_in(outcomes);
         self.store.answered();
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
             request
@@ -407,7 +400,7 @@ impl Gate {
             self.store.answered();
             return wait_its_turn(mem::take(asked), waiter);
         }
-        self.refuse(&asked.charges, outcomes, request)
+        self.refuse(asked, outcomes, request)
     }
 
     fn let_pass(&self) -> Ruling {
@@ -417,12 +410,14 @@ impl Gate {
 
     fn refuse<B>(
         &self,
-        charges: &[Charge],
+        asked: &mut Asked,
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
+        asked.leave_out_those_not_in(outcomes);
         self.store.answered();
         let decision = || self.limiter.decision(outcomes.clone());
+        let charges = &asked.charges;
         Ruling::Refuse(self.answers.denied(charges, outcomes, decision, request))
     }
 

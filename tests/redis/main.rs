@@ -18,6 +18,7 @@ mod sentinel;
 mod shared_calls;
 mod silence;
 mod stand_in;
+mod switch;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod unknown_outcome;

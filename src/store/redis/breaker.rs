@@ -50,7 +50,8 @@ impl Breaker {
     }
 
     pub(super) fn is_any_open(&self) -> bool {
-        self.open.load(Ordering::Acquire) > 0
+        // In one order with the flag of the task that asks: it ends when none is open.
+        self.open.load(Ordering::SeqCst) > 0
     }
 
     /// Whether the server of this key is away.
@@ -93,7 +94,7 @@ impl Breaker {
         if before == 0 {
             self.failing.fetch_add(1, Ordering::AcqRel);
         }
-        before + 1 >= enough && self.open.fetch_add(1, Ordering::AcqRel) == 0
+        before + 1 >= enough && self.open.fetch_add(1, Ordering::SeqCst) == 0
     }
 
     /// The groups that are open, and of each the slot that has failed last.

@@ -30,17 +30,28 @@ impl RedisLedger {
         }
         let is_away = calls.watch.is_away(charges);
         let denials = calls.denials.as_ref();
-        let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
-        // What others may do while the server is away is not remembered for them.
-        let remembered = denials.filter(|_| !is_away || calls.standby.is_local(charges));
+        let remembered = denials.filter(|_| match purpose {
+            // What others may do while the server is away is not remembered for them.
+            _ if is_away => calls.standby.is_local(charges),
+            // A question goes to the server, if it is there.
+            purpose => matches!(purpose, Purpose::Charge),
+        });
         if let Some(denials) = remembered
             && let Some(denied) = denials.find(charges, &calls.policies, Instant::now(), is_away)
         {
             return Reply::Now(Ok(if is_away { denied.degraded() } else { denied }));
         }
+        if is_away && calls.watch.is_overdue() {
+            let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
+            return Reply::later(async move {
+                calls.watch.ask_in_passing().await;
+                calls.decide_here(&charges, purpose, away())
+            });
+        }
         if is_away {
             return Reply::Now(calls.decide_here(charges, purpose, away()));
         }
+        let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
         let question = denials.map(|denials| denials.put(charges, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
         Reply::later(async move {

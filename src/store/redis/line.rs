@@ -19,8 +19,8 @@ struct Current<C> {
     connection: Option<C>,
     /// Which one it is: one that is of no use may have been replaced already.
     number: u64,
-    /// What the attempt that is being made comes to.
-    coming: Option<Coming<C>>,
+    /// What the attempt that is being made comes to, and since when it is.
+    coming: Option<(Instant, Coming<C>)>,
     /// When the first call was sent which nobody waits for any more, and since when nothing was answered.
     unanswered_since: Option<Instant>,
 }
@@ -71,11 +71,18 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
 
     /// The attempt that is being made, or else a new one.
     fn coming(&self, current: &mut Current<C>) -> Coming<C> {
-        // An attempt ends without an outcome when its runtime does.
+        // An attempt ends without an outcome when its runtime does, and never if nobody runs that any more.
+        let longest = self.longest() + CONNECTING;
         let coming = current.coming.take();
-        let coming = coming.filter(|coming| coming.has_changed().is_ok());
-        let coming = coming.unwrap_or_else(|| self.attempt());
-        current.coming.insert(coming).clone()
+        let coming = coming
+            .filter(|(since, coming)| coming.has_changed().is_ok() && since.elapsed() < longest);
+        let coming = coming.unwrap_or_else(|| (Instant::now(), self.attempt()));
+        current.coming.insert(coming).1.clone()
+    }
+
+    /// How long an attempt may take.
+    fn longest(&self) -> Duration {
+        self.deadline.max(CONNECTING)
     }
 
     /// Connects, whether anybody waits for it or not: were it one who waits that connects, then the next would
@@ -83,7 +90,7 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
     fn attempt(&self) -> Coming<C> {
         let (come, coming) = watch::channel(None);
         let (connect, current) = (Arc::clone(&self.connect), Arc::clone(&self.current));
-        let longest = self.deadline.max(CONNECTING);
+        let longest = self.longest();
         tokio::spawn(async move {
             let connected = timeout(longest, connect()).await;
             let connected = connected.unwrap_or_else(|_| Err(timed_out()));
@@ -218,5 +225,23 @@ mod tests {
         }
         // Of five seconds, the attempt that came to nothing took one.
         assert!(connected > 700, "{connected}");
+    }
+    #[test]
+    fn an_attempt_whose_runtime_nobody_runs_any_more_is_given_up() {
+        let runtime = || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_time().build().unwrap()
+        };
+        let line = line();
+        let (idle, runs) = (runtime(), runtime());
+        let first = idle.block_on(async { timeout(PATIENCE, line.connection()).await });
+        assert!(first.is_err());
+        let second = runs.block_on(async {
+            let connect = || timeout(PATIENCE, line.connection());
+            let connected = async { while !matches!(connect().await, Ok(Ok(_))) {} };
+            timeout(CONNECTING * 5, connected).await
+        });
+        assert!(second.is_ok());
+        drop(idle);
     }
 }

@@ -28,6 +28,11 @@ pub(super) struct Watch {
     breaker: Breaker,
     /// Whether a task asks the server whether it is back.
     is_probed: AtomicBool,
+    /// When the next probe is over at the latest, in milliseconds since this was made.
+    due: AtomicU64,
+    /// When the server has answered last, more or less, in milliseconds since this was made; 0 if it never has.
+    answered: AtomicU64,
+    made: Instant,
     /// How many requests were decided without the server since it went away.
     without: AtomicU64,
     times: Mutex<Times>,
@@ -45,7 +50,8 @@ struct Times {
 const FIRST_PROBE: Duration = Duration::from_millis(250);
 
 /// And at last after this time.
-const LAST_PROBE: Duration = Duration::from_secs(5);
+const LAST_PROBE: Duration = Duration::from_millis(LAST_PROBE_MILLIS);
+const LAST_PROBE_MILLIS: u64 = 5_000;
 
 /// A server that goes away again before this time is asked as seldom as it was before.
 const STAYS: Duration = Duration::from_secs(10);
@@ -67,6 +73,9 @@ impl Watch {
             link,
             prefix,
             is_probed: AtomicBool::new(false),
+            due: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            made: Instant::now(),
             without: AtomicU64::new(0),
             times: Mutex::new(Times {
                 went_away: None,
@@ -117,12 +126,36 @@ impl Watch {
                 times.probes = 0;
             }
             drop(times);
+            self.expect_probe_after(FIRST_PROBE);
             self.without.store(0, Ordering::Relaxed);
             log_absence(error);
         }
         if self.breaker.is_any_open() {
             self.probe();
         }
+    }
+
+    fn has_answered(&self) {
+        let now = self.now();
+        // Now and then: a write by every request would be shared by all processors.
+        let a_while = u64::try_from(self.link.patience().as_millis() / 8).unwrap_or(u64::MAX);
+        let answered = self.answered.load(Ordering::Relaxed);
+        if answered == 0 || now.saturating_sub(answered) > a_while {
+            self.answered.store(now.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it answers somebody, so that whoever gave up may have been impatient. Of a cluster nobody knows, where
+    /// another server may have answered.
+    fn has_answered_lately(&self) -> bool {
+        let answered = self.answered.load(Ordering::Relaxed);
+        let since = Duration::from_millis(self.now().saturating_sub(answered));
+        answered > 0 && since < self.link.patience() && !self.link.is_divided()
+    }
+
+    /// In milliseconds since this was made.
+    fn now(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Tells those who run the service of an error that concerns some requests, and not the server as a whole.
@@ -144,16 +177,16 @@ impl Watch {
     /// Begins to ask the server whether it is back, unless that is being done.
     fn probe(self: &Arc<Self>) {
         // Read first: a write by every request would be shared by all processors.
-        if self.is_probed.load(Ordering::Acquire) {
+        if self.is_probed.load(Ordering::SeqCst) {
             return;
         }
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if self.is_probed.swap(true, Ordering::AcqRel) {
+        if self.is_probed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let probing = Probing(Arc::downgrade(self));
+        let mut probing = Probing(Arc::downgrade(self));
         runtime.spawn(async move {
             let mut tags = HashMap::new();
             while let Some(pause) = probing.pause() {
@@ -174,7 +207,39 @@ impl Watch {
         let quarter = doubled.min(LAST_PROBE) / 4;
         #[expect(clippy::cast_possible_truncation, reason = "a part of 1,024")]
         let less = quarter * (random as u32 % 1_024) / 1_024;
-        doubled.min(LAST_PROBE).saturating_sub(less)
+        let pause = doubled.min(LAST_PROBE).saturating_sub(less);
+        self.expect_probe_after(pause);
+        pause
+    }
+
+    fn expect_probe_after(&self, pause: Duration) {
+        // To connect, to ask, and as much again as connecting takes, for a machine that is busy.
+        let takes = CONNECTING.saturating_mul(2) + self.link.patience();
+        let due = (self.made.elapsed() + pause + takes).as_millis();
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        self.due.store(due, Ordering::Relaxed);
+    }
+
+    /// Whether the task that asks is so late that nobody may run it: its runtime may be there for single requests
+    /// alone, which do not wait for anything now. Says so to one request in a while, which then asks in its place.
+    pub(super) fn is_overdue(&self) -> bool {
+        let due = self.due.load(Ordering::Relaxed);
+        let now = self.now();
+        if now <= due {
+            return false;
+        }
+        let next = now.saturating_add(LAST_PROBE_MILLIS);
+        let claimed = self
+            .due
+            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.is_ok()
+    }
+
+    /// Asks in the place of the task, for as long as a call may take.
+    pub(super) async fn ask_in_passing(self: &Arc<Self>) {
+        if Handle::try_current().is_ok() {
+            let _ = timeout(self.link.patience(), self.ask(&mut HashMap::new())).await;
+        }
     }
 
     /// Asks for every part of the server that is away.
@@ -196,8 +261,11 @@ impl Watch {
             let (watch, probe) = (Arc::clone(self), self.question(tag));
             asked.spawn(async move {
                 let answer = watch.link.send(probe, watch.link.deadline()).await;
-                if answer.map_err(failure).is_ok() && watch.breaker.close(group) {
-                    watch.is_back();
+                if answer.map_err(failure).is_ok() {
+                    watch.has_answered();
+                    if watch.breaker.close(group) {
+                        watch.is_back();
+                    }
                 }
             });
         }
@@ -237,7 +305,7 @@ impl Watch {
 }
 
 /// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
-/// deadline would have.
+/// deadline would have, unless it answers others: a client may give up as often as it likes.
 pub(super) struct Waiting {
     watch: Arc<Watch>,
     key: Key,
@@ -256,7 +324,10 @@ impl Waiting {
         let mut errors = errors.map(|error| failure(error.clone()));
         match errors.find(|error| !is_of_a_key(error)) {
             Some(error) => self.watch.failed(&self.key, &error),
-            None => self.watch.breaker.succeeded(&self.key),
+            None => {
+                self.watch.has_answered();
+                self.watch.breaker.succeeded(&self.key);
+            }
         }
     }
 }
@@ -264,7 +335,8 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let a_while = self.watch.link.patience() / 4;
-        if !self.is_over && self.since.elapsed() >= a_while {
+        let is_late = !self.is_over && self.since.elapsed() >= a_while;
+        if is_late && !self.watch.has_answered_lately() {
             self.watch.failed(&self.key, &failure(timed_out()));
         }
     }
@@ -275,13 +347,15 @@ struct Probing(Weak<Watch>);
 
 impl Probing {
     /// How long to wait before the next probe, if there is to be one.
-    fn pause(&self) -> Option<Duration> {
+    fn pause(&mut self) -> Option<Duration> {
         let watch = self.0.upgrade()?;
         if !watch.breaker.is_any_open() {
             watch.is_probed.store(false, Ordering::SeqCst);
             // Who lost the server just before that has found that it is being asked.
             let is_needed = watch.breaker.is_any_open();
             if !is_needed || watch.is_probed.swap(true, Ordering::SeqCst) {
+                // If there is a task now it is another.
+                self.0 = Weak::new();
                 return None;
             }
         }
@@ -341,5 +415,25 @@ impl fmt::Debug for Watch {
         f.debug_struct("Watch")
             .field("breaker", &self.breaker)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Client;
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_ends_leaves_the_next_alone() {
+        let client = Client::open("redis://127.0.0.1:6379/").unwrap();
+        let link = Arc::new(Link::to_server(client, CONNECTING));
+        let watch = Arc::new(Watch::new(link, "a".into()));
+        watch.is_probed.store(true, Ordering::SeqCst);
+        let mut probing = Probing(Arc::downgrade(&watch));
+        assert_eq!(probing.pause(), None);
+        assert!(!watch.is_probed.swap(true, Ordering::SeqCst));
+        drop(probing);
+        assert!(watch.is_probed.load(Ordering::SeqCst));
     }
 }
