@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test servers faults model interop lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
+.PHONY: run test servers faults chaos model interop lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -15,6 +15,9 @@ servers: ## redis-server and memcached, which tests start; installs what is miss
 
 faults: servers ## Redis in trouble, one fault after the other, in a minute and a half; ends with a table
 	tests/faults/table
+
+chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it too
+	cargo test --all-features --test chaos
 
 model: ## every order in which threads can meet in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --lib --no-default-features loom_

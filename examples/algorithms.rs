@@ -10,7 +10,11 @@
 //! REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis --example algorithms
 //! ```
 //!
-//! A request that the server does not answer within `DEADLINE_MS` (default 100) is refused with 503.
+//! A request that the server does not answer within `DEADLINE_MS` (default 100) is decided by this
+//! process alone, as are all once the server is known to be away, and when it was never there; `degraded`
+//! tells so. `NODES` is how many such processes there are: each then keeps to its share of `LIMIT`
+//! meanwhile, and to all of it if that was not said. That the server is away, that it has come back,
+//! and what it refuses, such as a password, stands in the log.
 //!
 //! `/leaky-queue` holds requests until their turn: one in each `WINDOW_MS / LIMIT`, and `LIMIT - 1`
 //! may wait; `delay_us` tells how long it was to be.
@@ -39,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let limit = setting("LIMIT", 5)?;
     let window = Duration::from_millis(setting("WINDOW_MS", 10_000)?);
-    let state = State::connect().await?;
+    let state = State::open()?;
 
     let mut app = Router::new();
     for algorithm in algorithms(limit, window)? {
@@ -92,30 +96,30 @@ enum State {
 }
 
 impl State {
-    async fn connect() -> Result<Self, Box<dyn Error>> {
+    fn open() -> Result<Self, Box<dyn Error>> {
         let url = setting("REDIS_URL", String::new())?;
         if url.is_empty() {
             return Ok(Self::Here);
         }
-        Self::in_redis(&url).await
+        Self::in_redis(&url)
     }
 
     #[cfg(feature = "redis")]
-    async fn in_redis(url: &str) -> Result<Self, Box<dyn Error>> {
+    fn in_redis(url: &str) -> Result<Self, Box<dyn Error>> {
         let deadline = Duration::from_millis(setting("DEADLINE_MS", 100)?);
-        let store = tower_ratelimit::RedisStore::builder().deadline(deadline);
-        let store = store.connect(url).await.map_err(|error| {
-            // What went wrong is behind what it means. The address may have a password in it.
-            let cause = error
-                .source()
-                .map_or_else(String::new, |cause| format!(" ({cause})"));
-            format!("REDIS_URL cannot be used: {error}{cause}")
-        })?;
+        let mut store = tower_ratelimit::RedisStore::builder().deadline(deadline);
+        if let Some(nodes) = optional("NODES")? {
+            store = store.nodes(nodes);
+        }
+        // The first request connects, so that this starts while the server is away.
+        let store = store
+            .open(url)
+            .map_err(|error| format!("REDIS_URL, NODES or DEADLINE_MS cannot be used: {error}"))?;
         Ok(Self::InRedis(store))
     }
 
     #[cfg(not(feature = "redis"))]
-    async fn in_redis(_: &str) -> Result<Self, Box<dyn Error>> {
+    fn in_redis(_: &str) -> Result<Self, Box<dyn Error>> {
         Err("REDIS_URL is set: run this with `--features redis`, or without REDIS_URL".into())
     }
 }
@@ -157,11 +161,16 @@ fn micros(time: Duration) -> u64 {
 }
 
 fn setting<T: FromStr<Err: Display>>(name: &str, default: T) -> Result<T, String> {
+    Ok(optional(name)?.unwrap_or(default))
+}
+
+fn optional<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, String> {
     match std::env::var(name) {
-        Ok(value) => value
-            .parse()
-            .map_err(|error| format!("{name}={value} cannot be used: {error}")),
-        Err(VarError::NotPresent) => Ok(default),
+        Ok(value) => match value.parse() {
+            Ok(parsed) => Ok(Some(parsed)),
+            Err(error) => Err(format!("{name}={value} cannot be used: {error}")),
+        },
+        Err(VarError::NotPresent) => Ok(None),
         Err(error) => Err(format!("{name}: {error}")),
     }
 }

@@ -5,10 +5,8 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Body;

@@ -44,10 +44,6 @@ use crate::policy::Policy;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the common one, and extensions box it"
-)]
 pub enum Refusal {
     /// A policy denied it: 429, or the status that was chosen.
     Denied(Decision),

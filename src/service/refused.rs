@@ -10,10 +10,6 @@ use crate::error::StoreError;
 /// Err(refused.into())`.
 #[derive(Debug)]
 #[non_exhaustive]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is made and taken apart in one go; a refusal should not have to allocate"
-)]
 pub enum Refused {
     /// It is over the limit of a policy, or its key is blocked.
     OverLimit(Decision),

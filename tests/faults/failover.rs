@@ -9,6 +9,7 @@ use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
 use crate::scene::Setting;
 use crate::support::proxy::Proxy;
 use crate::support::redis::{Server, free_port, until};
+use crate::support::sentinel::{NAME, Watched};
 
 /// What the replica had not heard of yet is counted anew.
 fn once(_: u64) -> u32 {
@@ -92,4 +93,29 @@ fn a_server_that_becomes_a_replica_for_a_while() {
     server.ask(&["REPLICAOF", "NO", "ONE"]);
     let run = scene.recovers().felt_by_each_node();
     run.loses(|_| 0).row("a primary that becomes read-only");
+}
+
+fn watched(fault: &str, strike: fn(&mut Server)) {
+    let mut watched = Watched::start();
+    let urls = watched.urls();
+    let urls = || urls.iter().map(String::as_str);
+    let setting = Setting::new();
+    let scene = setting.start(|builder| builder.open_sentinel(NAME, urls()).unwrap());
+    let mut scene = scene.warm();
+    scene.strike();
+    strike(&mut watched.master);
+    watched.until_failed_over();
+    scene.lasts();
+    let run = scene.recovers().felt_by_each_node();
+    run.loses(once).row(fault);
+}
+
+#[test]
+fn a_master_whose_death_its_sentinels_find() {
+    watched("failover by Sentinel, `kill -9`", |master| master.kill());
+}
+
+#[test]
+fn a_master_that_stands_still_until_its_sentinels_find() {
+    watched("failover by Sentinel, `SIGSTOP`", |master| master.freeze());
 }

@@ -8,7 +8,11 @@ server=
 # Features that an example is built with, and other processes that end with the part.
 features=
 others=
-trap 'for process in $server $others; do kill "$process" 2>/dev/null || true; done; rm -rf "$work"' EXIT
+# A process that a part has stopped ends only once it goes on.
+trap 'for process in $server $others; do kill "$process" && kill -CONT "$process" || true; done 2>/dev/null
+    rm -rf "$work"' EXIT
+# What the example says; a part that starts several gives each a file of its own.
+log=$work/log
 
 # Stops the example, so that another can be started.
 stop() {
@@ -24,16 +28,16 @@ start() { # example, NAME=value…
     shift
     cargo build --quiet --example "$example" ${features:+--features "$features"}
     # Before the example is there to write it, since it is read at once.
-    : >"$work/log"
-    env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >>"$work/log" 2>&1 &
+    : >"$log"
+    env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >>"$log" 2>&1 &
     server=$!
     for _ in $(seq 300); do
-        url=$(sed -n 's/^listening on \(http:[^ ]*[0-9]\).*/\1/p' "$work/log")
+        url=$(sed -n 's/^listening on \(http:[^ ]*[0-9]\).*/\1/p' "$log")
         [ -z "$url" ] || return 0
         kill -0 "$server" 2>/dev/null || break
         sleep 0.1
     done
-    cat "$work/log"
+    cat "$log"
     echo "interop: the example $example did not start" >&2
     exit 1
 }

@@ -65,11 +65,13 @@ enum Gap {
     JustBeforeReset,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Verb {
     Check(u64, Cost),
     Peek(u64, Cost),
     TakeUpTo(u64, Cost),
+    /// Asked at once, so that they share calls: they are decided in this order.
+    Together(Vec<(u64, Cost)>),
     /// Which policies are asked, each of a key of its own.
     CheckWith([Option<(u64, Cost)>; 4]),
     Refund(u64, Cost),
@@ -159,6 +161,7 @@ fn verb() -> impl Strategy<Value = Verb> {
         8 => (key(), cost()).prop_map(|(key, cost)| Verb::Check(key, cost)),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::Peek(key, cost)),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::TakeUpTo(key, cost)),
+        3 => vec((key(), cost()), 2..40).prop_map(Verb::Together),
         4 => [asked(), asked(), asked(), asked()].prop_map(Verb::CheckWith),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::Refund(key, cost)),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::Settle(key, cost)),
@@ -207,6 +210,7 @@ struct Counts {
     denied: u64,
     of_several_keys: u64,
     other_verbs: u64,
+    together: u64,
 }
 
 fn compare(store: &RedisStore, cases: u32) -> Counts {
@@ -225,7 +229,7 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
         pair.counts = counts.get();
         for (gap, verb) in &case.steps {
             pair.wait(*gap);
-            pair.play(*verb)?;
+            pair.play(verb)?;
         }
         counts.set(pair.counts);
         Ok(())
@@ -233,7 +237,7 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
     played.unwrap_or_else(|failure| panic!("{failure}"));
     let counts = counts.get();
     assert!(counts.denied > 0 && counts.denied < counts.decisions);
-    assert!(counts.of_several_keys > 0 && counts.other_verbs > 0);
+    assert!(counts.of_several_keys > 0 && counts.other_verbs > 0 && counts.together > 0);
     counts
 }
 
@@ -314,9 +318,9 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn play(&mut self, verb: Verb) -> Result<(), TestCaseError> {
+    fn play(&mut self, verb: &Verb) -> Result<(), TestCaseError> {
         let case = self.case;
-        match verb {
+        match *verb {
             Verb::Check(key, cost) => {
                 let (key, cost) = ((case, key), self.cost(cost));
                 let told = self.wait_for(self.redis.check(key, cost));
@@ -333,6 +337,27 @@ impl<'a> Pair<'a> {
                 let (expected, in_memory) = self.memory.take_up_to_now(key, most);
                 prop_assert_eq!(taken, expected);
                 self.same(told, &in_memory)?;
+            }
+            Verb::Together(ref asked) => {
+                let asked: Vec<_> = asked
+                    .iter()
+                    .map(|(key, cost)| ((case, *key), self.cost(*cost)))
+                    .collect();
+                let told: Vec<Decision> = self.runtime.block_on(async {
+                    let checks = asked
+                        .iter()
+                        .map(|(key, cost)| self.redis.check(*key, *cost));
+                    let checks: Vec<_> = checks.map(tokio::spawn).collect();
+                    let mut told = Vec::new();
+                    for check in checks {
+                        told.push(check.await.unwrap().unwrap());
+                    }
+                    told
+                });
+                for ((key, cost), told) in asked.into_iter().zip(told) {
+                    self.same(told, &self.memory.check_now(key, cost))?;
+                }
+                self.counts.together += 1;
             }
             Verb::CheckWith(asked) => {
                 let names: Vec<String> = (0..4).map(|place| place.to_string()).collect();

@@ -37,8 +37,7 @@ fn closed_port() -> u16 {
 
 #[tokio::test]
 async fn a_store_connects_with_the_first_request_and_once() {
-    let allowed = "$11\r\n1;1;0;0 0 0\r\n";
-    let server = StandIn::start(move |_| Answer::Say(allowed));
+    let server = StandIn::start(|_| Answer::Allow);
     let store = patient().open(&server.url()).unwrap();
     let limiters = [daily("a", 5), daily("b", 5)].map(|policy| limiter(&store, [policy]));
     assert_eq!(server.connections(), 0);
@@ -109,6 +108,16 @@ async fn a_password_that_is_missing_is_a_misconfiguration() {
     let connected = patient().connect(&server.url()).await;
     let said = refused(connected, StoreErrorKind::Misconfigured);
     assert!(said.contains("NOAUTH"), "{said}");
+}
+
+/// The server does not read as many arguments as a decision has, from somebody who has not said who he is.
+#[tokio::test]
+async fn a_password_that_is_missing_is_named_without_connecting_first() {
+    let server = Server::start(&[]);
+    server.ask(&["CONFIG", "SET", "requirepass", "r1ghtpass"]);
+    let limiter = limiter(&store(&server), [daily("a", 5)]);
+    let error = limiter.check("ann", 1).await.unwrap_err();
+    assert_eq!(error.reason(), Some("no password"), "{}", story(&error));
 }
 
 #[tokio::test]
@@ -330,5 +339,32 @@ async fn a_server_that_restarts_is_found_again() {
             assert!(tries < 10, "it does not come back");
         }
         assert_eq!(used(&limiter.peek(*key, 0).await.unwrap()), [1]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_decision_is_not_connected_to() {
+    let server = Server::start(&[]);
+    for (is_so, ends, reason) in [
+        (
+            ["REPLICAOF", "127.0.0.1", "1"].as_slice(),
+            ["REPLICAOF", "NO", "ONE"].as_slice(),
+            "read only",
+        ),
+        (
+            &["CONFIG", "SET", "maxmemory", "1"],
+            &["CONFIG", "SET", "maxmemory", "0"],
+            "out of memory",
+        ),
+    ] {
+        server.ask(is_so);
+        let error = patient()
+            .connect(&server.url())
+            .await
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(error.reason(), Some(reason), "{}", story(&error));
+        server.ask(ends);
+        patient().connect(&server.url()).await.unwrap();
     }
 }

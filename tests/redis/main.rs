@@ -15,6 +15,7 @@ mod permissions;
 mod scene;
 mod scripts;
 mod sentinel;
+mod shared_calls;
 mod silence;
 mod stand_in;
 mod switch;

@@ -106,9 +106,9 @@ async fn f37_scripts_that_are_flushed_under_load_leave_exactly_one_charge_a_call
     });
     let told = limiter.peek("ann", 0).await.unwrap();
     assert_eq!(used(&told), [TASKS * CALLS; 2]);
-    // The peek is one more.
+    // The peek is one more. Those that are asked at once may share a call.
     let (by_digest, by_text) = scripts_run(&server);
-    assert_eq!(by_digest, u64::from(TASKS * CALLS) + 1);
+    assert!(by_digest <= u64::from(TASKS * CALLS) + 1);
     assert!(
         by_text > 0 && by_text < by_digest,
         "{by_text} of {by_digest}, {flushes} flushes"

@@ -10,6 +10,8 @@ use std::thread;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Say(&'static str),
+    /// Allows each request that shares the call; each has one charge.
+    Allow,
     /// Says this, and closes.
     Break(&'static str),
     Silence,
@@ -70,11 +72,22 @@ fn serve(stream: TcpStream, heard: &Heard, answer: &dyn Fn(&[String]) -> Answer)
             Answer::Say("+OK\r\n")
         };
         match answer {
+            Answer::Allow => {
+                let text = vec!["1;1;0;0 0 0"; keys(&words).len()].join("\n");
+                let answer = format!("${}\r\n{text}\r\n", text.len());
+                writer.write_all(answer.as_bytes()).ok()?;
+            }
             Answer::Say(text) => writer.write_all(text.as_bytes()).ok()?,
             Answer::Break(text) => return writer.write_all(text.as_bytes()).ok(),
             Answer::Silence => {}
         }
     }
+}
+
+/// The keys of a script.
+pub(crate) fn keys(words: &[String]) -> &[String] {
+    let keys: usize = words[2].parse().unwrap();
+    &words[3..3 + keys]
 }
 
 /// The words of the next command; `None` once the client has gone.

@@ -14,8 +14,6 @@ use tower_ratelimit::{
 
 use crate::scene::{PATIENCE, ask, calls, daily, patient, scripts_run, until, used};
 use crate::stand_in::{Answer, StandIn};
-#[cfg(feature = "tracing")]
-use crate::support::log::{Line, Log};
 use crate::support::redis::Server;
 
 /// Two nodes share the store.
@@ -362,63 +360,6 @@ async fn an_operator_is_told_that_it_is_told_by_this_process_alone() {
          b: everything goes on.\n\
          Told by this process alone, since the store is away.\n",
     );
-}
-
-/// What is logged of the store meanwhile.
-#[cfg(feature = "tracing")]
-fn logged(scene: impl Future<Output = ()>) -> Vec<Line> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let ((), lines) = Log::of(|| runtime.unwrap().block_on(scene));
-    let of_the_store = |line: &Line| line.fields["message"].starts_with("the rate limiter's store");
-    lines.into_iter().filter(of_the_store).collect()
-}
-
-#[cfg(feature = "tracing")]
-#[test]
-fn f42_each_change_is_told_once_with_its_reason_and_no_request_is() {
-    let lines = logged(async {
-        let server = Server::start(&[]);
-        let store = store(&server);
-        let limiter = limiter(&store, [daily("a", 9), daily("b", 9)]);
-        lose(&server, &store).await;
-        for _ in 0..20 {
-            assert!(limiter.check("ann", 0).await.unwrap().is_degraded());
-        }
-        find_again(&server, &limiter).await;
-        assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
-    });
-    let [away, back] = &*lines else {
-        panic!("{lines:?}");
-    };
-    assert_eq!(away.level, tracing::Level::WARN);
-    assert_eq!(away.fields["reason"], "out of memory");
-    assert!(away.fields["message"].contains("does not answer"));
-    assert_eq!(back.level, tracing::Level::INFO);
-    assert!(back.fields["message"].contains("answers again"));
-    let decided: u64 = back.fields["decided"].parse().unwrap();
-    assert!(decided >= 21, "{decided}");
-}
-
-#[cfg(feature = "tracing")]
-#[test]
-fn f47_what_is_wrong_with_keys_is_told_once_and_names_none() {
-    let lines = logged(async {
-        let server = Server::start(&[]);
-        let store = store(&server);
-        let policy = daily("a", 4);
-        let limiter = limiter(&store, [policy.clone()]);
-        for key in ["amelia", "bob"] {
-            server.ask(&["LPUSH", &store.store_key(&policy, key), "x"]);
-            assert!(limiter.check(key, 1).await.unwrap().is_degraded());
-        }
-    });
-    let [line] = &*lines else {
-        panic!("{lines:?}");
-    };
-    assert_eq!(line.fields["reason"], "wrong type");
-    assert!(!format!("{line:?}").contains("amelia"), "{line:?}");
 }
 
 /// B23: a connection for each request, or for each attempt.

@@ -1,16 +1,11 @@
 //! A master, its replica, and sentinels who watch over both.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use redis::Value;
 
-use redis::{FromRedisValue, Value};
-
-use super::redis::Server;
+use super::redis::{Server, text, until};
 
 /// What the sentinels call the master.
 pub(crate) const NAME: &str = "mymaster";
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Three sentinels, of which two decide.
 #[derive(Debug)]
@@ -30,7 +25,7 @@ impl Watched {
         let replica = ["--replicaof", "127.0.0.1", &port];
         let replica = Server::start(&[replica.as_slice(), &at_once].concat());
         until("the replica is in step", || {
-            text(replica.ask(&["INFO", "replication"])).contains("master_link_status:up")
+            text(&replica.ask(&["INFO", "replication"])).contains("master_link_status:up")
         });
         let sentinels: Vec<Server> = (0..3).map(|_| sentinel(&port)).collect();
         for sentinel in &sentinels {
@@ -57,11 +52,10 @@ impl Watched {
     /// Makes the sentinels put the replica in the place of the master. They give up if they have not heard of it for
     /// a moment.
     pub(crate) fn fail_over(&self) {
-        let (sentinel, old) = (&self.sentinels[0], self.master.port().to_string());
+        let sentinel = &self.sentinels[0];
         until("the replica is the master", || {
-            let master = told(sentinel, "MASTER");
-            let is_over = !has(&master, "port", &old);
-            if !is_over && has(&master, "flags", "master") {
+            let is_over = self.is_over();
+            if !is_over && has(&told(sentinel, "MASTER"), "flags", "master") {
                 let mut command = redis::cmd("SENTINEL");
                 // It says so if it cannot yet.
                 let _: redis::RedisResult<Value> = command
@@ -70,6 +64,16 @@ impl Watched {
             }
             is_over
         });
+    }
+
+    /// Waits until the sentinels have found by themselves that the master is gone.
+    pub(crate) fn until_failed_over(&self) {
+        until("the sentinels have another master", || self.is_over());
+    }
+
+    fn is_over(&self) -> bool {
+        let old = self.master.port().to_string();
+        !has(&told(&self.sentinels[0], "MASTER"), "port", &old)
     }
 
     /// Waits until the replica has all that the master has.
@@ -81,7 +85,7 @@ impl Watched {
 
 /// How far a server is in what is replicated.
 fn offset(server: &Server) -> u64 {
-    let info = text(server.ask(&["INFO", "replication"]));
+    let info = text(&server.ask(&["INFO", "replication"]));
     let mut lines = info.lines();
     let offset = lines.find_map(|line| line.strip_prefix("master_repl_offset:"));
     let offset = offset.expect("every server tells it");
@@ -112,7 +116,7 @@ fn told(sentinel: &Server, of: &str) -> Vec<String> {
     while let Some(value) = left.pop() {
         match value {
             Value::Array(values) => left.extend(values.into_iter().rev()),
-            value => words.push(text(value)),
+            value => words.push(text(&value)),
         }
     }
     words
@@ -120,16 +124,4 @@ fn told(sentinel: &Server, of: &str) -> Vec<String> {
 
 fn has(told: &[String], name: &str, value: &str) -> bool {
     told.windows(2).any(|pair| pair == [name, value])
-}
-
-fn text(value: Value) -> String {
-    String::from_redis_value(value).expect("it is text")
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "{what}: not in time");
-        sleep(Duration::from_millis(5));
-    }
 }

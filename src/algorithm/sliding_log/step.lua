@@ -15,7 +15,7 @@ function sliding_log.load(key)
   kept.before = tonumber(head[2])
   kept.last = redis.call('LLEN', key) / 2 - 1
   kept.stored = kept.last
-  return kept, head[1] ~= '' and marks_of(head[1]) or nil, ''
+  return kept, head[1] ~= '' and marking().of(head[1]) or nil, ''
 end
 
 -- The time of an entry, and the total with it.

@@ -2,7 +2,7 @@
 -- verb; then for each key its rule, how much, a moment, and four numbers of the rule, the limit first; and
 -- last, for a key that gets a limit of its own, the four numbers of that.
 local now, shortest = moment(ARGV[1])
-local verb = ARGV[2]
+local verb, marking = ARGV[2], marking()
 
 for index = 1, #KEYS do
   local at = 7 * index - 4
@@ -20,7 +20,7 @@ for index = 1, #KEYS do
   end
   marks = marks or {}
   local _, limit, a, b, c
-  kept, _, _, limit, a, b, c = heed(rule, kept, marks, now, false, unpack(policys))
+  kept, _, _, limit, a, b, c = marking.heed(rule, kept, marks, now, false, unpack(policys))
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
   end
@@ -35,20 +35,20 @@ for index = 1, #KEYS do
     end
   elseif verb == 'give back' and rule.give_back then
     rule.give_back(kept, now, amount, departure, limit, a, b, c)
-  elseif verb == 'block' and not (marks.block and left(marks.block, now) >= amount) then
+  elseif verb == 'block' and not (marks.block and marking.left(marks.block, now) >= amount) then
     marks.block = {now, now + amount}
   elseif verb == 'unblock' then
     marks.block = nil
   elseif verb == 'override' then
-    kept = under_another(rule, kept, now, limit, a, b, c)
+    kept = marking.under_another(rule, kept, now, limit, a, b, c)
     local last = #ARGV
     limit, a, b, c = ARGV[last - 3] + 0, ARGV[last - 2] + 0, ARGV[last - 1] + 0, ARGV[last] + 0
-    kept = under_another(rule, kept, now, limit, a, b, c)
+    kept = marking.under_another(rule, kept, now, limit, a, b, c)
     marks.own = {now, now + amount, limit, a, b, c, policys = policys}
   elseif verb == 'end override' and marks.own then
-    kept = under_another(rule, kept, now, limit, a, b, c)
+    kept = marking.under_another(rule, kept, now, limit, a, b, c)
     limit, a, b, c = unpack(policys)
-    kept = under_another(rule, kept, now, limit, a, b, c)
+    kept = marking.under_another(rule, kept, now, limit, a, b, c)
     marks.own = nil
   end
   if changes and (found or marks.block or marks.own) then

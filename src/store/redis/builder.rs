@@ -56,7 +56,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// When the address is none, the server does not answer or refuses, or is older than Redis 6.2.
+    /// When the address is none, the server does not answer or refuses, takes no scripts that write, as a
+    /// replica, or is older than Redis 6.2.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::builder().connect(url).await
     }
@@ -150,6 +151,7 @@ impl RedisStoreBuilder {
     pub async fn connect(self, url: &str) -> Result<RedisStore, StoreError> {
         let store = self.open(url).map_err(misconfigured)?;
         greet(&store.link).await?;
+        store.watch.try_out().await?;
         Ok(store)
     }
 
@@ -190,6 +192,7 @@ impl RedisStoreBuilder {
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_cluster(urls).map_err(misconfigured)?;
         greet(&store.link).await?;
+        store.watch.try_out().await?;
         Ok(store)
     }
 
@@ -236,6 +239,7 @@ impl RedisStoreBuilder {
         let store = self.open_sentinel(master, sentinels);
         let store = store.map_err(misconfigured)?;
         greet(&store.link).await?;
+        store.watch.try_out().await?;
         Ok(store)
     }
 

@@ -8,6 +8,7 @@ use super::denials::{Changes, Denials};
 use super::failure::{failure, interrupted};
 use super::link::{Link, timed_out};
 use super::script::{Call, Script};
+use super::shared_call::{Question, SharedCalls};
 use super::watch::Watch;
 use crate::algorithm::{Algorithm, Lua};
 #[cfg(feature = "testing")]
@@ -27,7 +28,7 @@ pub(super) struct Calls {
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<Denials>,
     pub(super) changes: Arc<Changes>,
-    pub(super) charge: Script,
+    pub(super) charge: SharedCalls,
     pub(super) amend: Script,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
@@ -125,34 +126,30 @@ impl Calls {
         purpose: Purpose,
         until: Instant,
     ) -> Result<Answer, StoreError> {
-        let mut call = self.call(match purpose {
+        #[cfg(feature = "testing")]
+        let moment = self.clock.as_ref().map(Clock::now);
+        #[cfg(not(feature = "testing"))]
+        let moment = None;
+        let verb = match purpose {
             Purpose::Charge => "charge",
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
-        });
+        };
+        let mut question = Question::new(verb, moment);
         let mut names = Names::default();
         for charge in charges {
-            self.put(
-                &mut call,
-                &mut names,
-                charge,
-                charge.cost.into(),
-                charge.is_soft.into(),
-            );
+            if let Some(policy) = self.policies.get(charge.policy) {
+                let key = names.name(&self.prefix, &charge.key, &policy.suffix);
+                question.charge(key, charge);
+            }
         }
-        let waiting = Waiting::new(self, charges);
-        let value = self.charge.run(&self.link, &call, until).await;
-        waiting.end();
+        let value = self.charge.run(question, until).await;
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
-        self.heed(charges, &answer);
-        answer
-    }
-
-    fn heed<T>(&self, charges: &[Charge], answer: &Result<T, StoreError>) {
-        if let Some(charge) = charges.first() {
-            self.watch.has(&charge.key, answer);
+        if let Err(error) = &answer {
+            self.watch.tell_of_a_key(error);
         }
+        answer
     }
 
     pub(super) async fn peek(&self, charges: &[Charge]) -> Result<Answer, StoreError> {
@@ -207,9 +204,17 @@ impl Calls {
                 call.argument(number);
             }
         }
+        let waiting = charges
+            .first()
+            .map(|charge| self.watch.waiting(&charge.key));
         let answer = self.amend.run(&self.link, &call, until).await;
+        if let Some(waiting) = waiting {
+            waiting.end([&answer]);
+        }
         let answer = answer.map(drop).map_err(failure);
-        self.heed(charges, &answer);
+        if let Err(error) = &answer {
+            self.watch.tell_of_a_key(error);
+        }
         answer
     }
 
@@ -284,40 +289,5 @@ impl Names {
             _ => &self.0.insert((*key, key.name())).1,
         };
         super::state_key(prefix, name, suffix)
-    }
-}
-
-/// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
-/// deadline would have, unless it answers others: a client may give up as often as it likes.
-struct Waiting<'a> {
-    calls: &'a Calls,
-    charges: &'a [Charge],
-    since: Instant,
-    is_over: bool,
-}
-
-impl<'a> Waiting<'a> {
-    fn new(calls: &'a Calls, charges: &'a [Charge]) -> Self {
-        Self {
-            calls,
-            charges,
-            since: Instant::now(),
-            is_over: false,
-        }
-    }
-
-    fn end(mut self) {
-        self.is_over = true;
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let a_while = self.calls.link.patience() / 4;
-        let is_late = !self.is_over && self.since.elapsed() >= a_while;
-        if is_late && !self.calls.watch.has_answered_lately() {
-            self.calls
-                .heed::<()>(self.charges, &Err(failure(timed_out())));
-        }
     }
 }

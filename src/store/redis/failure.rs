@@ -106,6 +106,9 @@ fn of_a_script(error: &RedisError) -> (StoreErrorKind, &'static str) {
         (StoreErrorKind::Misconfigured, DAMAGED)
     } else if said.contains("max number of clients") {
         (StoreErrorKind::Unavailable, "too many clients")
+    } else if said.contains("unauthenticated") {
+        // Of a call with more than ten arguments, or a long one, it is the number that the server finds wrong first.
+        (StoreErrorKind::Misconfigured, "no password")
     } else {
         (StoreErrorKind::Misconfigured, "script failed")
     }
@@ -162,7 +165,7 @@ mod tests {
         ("SOMETHING new", "refused"),
     ];
 
-    const MISCONFIGURED: [(&str, &str); 10] = [
+    const MISCONFIGURED: [(&str, &str); 12] = [
         (
             "CROSSSLOT Keys in request don't hash to the same slot",
             "cross slot",
@@ -184,6 +187,14 @@ mod tests {
             "no permission",
         ),
         ("NOAUTH Authentication required.", "no password"),
+        (
+            "ERR Protocol error: unauthenticated multibulk length",
+            "no password",
+        ),
+        (
+            "ERR Protocol error: unauthenticated bulk length",
+            "no password",
+        ),
         (
             "WRONGPASS invalid username-password pair or user is disabled.",
             "wrong password",

@@ -18,6 +18,7 @@ mod link;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
+mod shared_call;
 mod watch;
 
 use std::fmt;
@@ -29,6 +30,7 @@ use self::calls::{Calls, Counted};
 use self::denials::{Changes, Denials};
 use self::link::Link;
 use self::script::Script;
+use self::shared_call::SharedCalls;
 use self::watch::Watch;
 use super::Store;
 use super::standby::Standby;
@@ -120,6 +122,7 @@ impl Store for RedisStore {
         });
         let policies: Box<[Counted]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
+        let of_each = policies.iter().map(|policy| policy.lua).collect();
         let remembers = !self.remember_denials_for.is_zero();
         #[cfg(feature = "testing")]
         let remembers = remembers && self.clock.is_none();
@@ -134,7 +137,7 @@ impl Store for RedisStore {
         Ok(RedisLedger::new(Calls {
             standby,
             watch: Arc::clone(&self.watch),
-            charge: Script::of(&rules, include_str!("charge.lua")),
+            charge: SharedCalls::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
             amend: Script::of(&rules, include_str!("amend.lua")),
             denials: remembers
                 .then(|| Denials::new(self.remember_denials_for, Arc::clone(&self.changes))),

@@ -1,5 +1,6 @@
 use std::fmt::Display;
 use std::io::Write as _;
+use std::iter::once;
 
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 use smallvec::SmallVec;
@@ -19,9 +20,14 @@ pub(super) struct Script {
 /// A script's keys and arguments.
 #[derive(Debug, Default)]
 pub(super) struct Call {
-    keys: SmallVec<[String; 4]>,
-    arguments: Vec<u8>,
-    /// Where each argument ends.
+    keys: Words,
+    arguments: Words,
+}
+
+#[derive(Debug, Default)]
+struct Words {
+    bytes: Vec<u8>,
+    /// Where each ends.
     ends: SmallVec<[usize; 32]>,
 }
 
@@ -33,7 +39,7 @@ impl Script {
         Self { text, digest }
     }
 
-    /// Runs it. A server that does not know it, as after a restart or a failover, has done nothing, and is
+    /// Runs it until then. A server that does not know it, as after a restart or a failover, has done nothing, and is
     /// told the text: that is the only call which is sent again.
     pub(super) async fn run(&self, link: &Link, call: &Call, until: Instant) -> RedisResult<Value> {
         let known = link
@@ -49,27 +55,35 @@ impl Script {
 }
 
 impl Call {
-    pub(super) fn key(&mut self, key: String) {
-        self.keys.push(key);
+    pub(super) fn key(&mut self, key: impl Display) {
+        self.keys.add(key);
     }
 
     pub(super) fn argument(&mut self, argument: impl Display) {
-        // To write to a vector cannot fail.
-        let _ = write!(self.arguments, "{argument}");
-        self.ends.push(self.arguments.len());
+        self.arguments.add(argument);
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len());
-        for key in &self.keys {
-            command.arg(key);
-        }
-        let mut from = 0;
-        for &end in &self.ends {
-            command.arg(&self.arguments[from..end]);
-            from = end;
+        command.arg(script).arg(self.keys.ends.len());
+        for word in self.keys.iter().chain(self.arguments.iter()) {
+            command.arg(word);
         }
         command
+    }
+}
+
+impl Words {
+    fn add(&mut self, word: impl Display) {
+        // To write to a vector cannot fail.
+        let _ = write!(self.bytes, "{word}");
+        self.ends.push(self.bytes.len());
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = once(0).chain(self.ends.iter().copied());
+        begins
+            .zip(&self.ends)
+            .map(|(begin, &end)| &self.bytes[begin..end])
     }
 }

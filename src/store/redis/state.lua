@@ -1,26 +1,75 @@
 -- A state is text: its words. Before them and a `;` stand marks: `!` with from and until when the key is
 -- blocked; `=` with from and until when it has a limit of its own, and the four numbers of that.
 
--- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}}.
-local function marks_of(text)
-  local marks = {}
-  for mark, numbers in string.gmatch(text, '([!=])([%d ]+)') do
-    local read = {}
-    for number in string.gmatch(numbers, '%d+') do
-      read[#read + 1] = number + 0
+-- What is known of marks. Few keys have any, and a server makes a function anew for each call: these are
+-- made when a mark is met.
+local function marking()
+  -- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}}.
+  local function of(text)
+    local marks = {}
+    for mark, numbers in string.gmatch(text, '([!=])([%d ]+)') do
+      local read = {}
+      for number in string.gmatch(numbers, '%d+') do
+        read[#read + 1] = number + 0
+      end
+      if #read ~= (mark == '!' and 2 or 6) then
+        error('no state has the marks ' .. text .. '; reset it')
+      end
+      marks[mark == '!' and 'block' or 'own'] = read
     end
-    if #read ~= (mark == '!' and 2 or 6) then
-      error('no state has the marks ' .. text .. '; reset it')
-    end
-    marks[mark == '!' and 'block' or 'own'] = read
+    return marks
   end
-  return marks
-end
 
-local function text_of(marks)
-  local block, own = marks.block, marks.own
-  return (block and string.format('!%d %d', unpack(block)) or '')
-    .. (own and string.format('=%d %d %d %d %d %d', unpack(own)) or '')
+  local function text_of(marks)
+    local block, own = marks.block, marks.own
+    return (block and string.format('!%d %d', unpack(block)) or '')
+      .. (own and string.format('=%d %d %d %d %d %d', unpack(own)) or '')
+  end
+
+  -- How long this lasts yet, which is from one moment to another, and by how much it is from the future.
+  local function left(mark, now)
+    local back = math.max(mark[1] - now, 0)
+    return math.max(mark[2] - back - now, 0), back
+  end
+
+  -- What is kept, as another limit of the rule sees what was left under this one at a moment.
+  local function under_another(rule, kept, at, limit, a, b, c)
+    kept = rule.moved_back(kept, at, limit, a, b, c) or kept
+    rule.refund(kept, at, 0, limit, a, b, c)
+    return kept
+  end
+
+  -- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
+  -- as a whole. Returns what is kept, how long the key is blocked yet, whether anything has changed, and the
+  -- numbers to go by.
+  local function heed(rule, kept, marks, now, moves, limit, a, b, c)
+    local blocked, changed = 0, false
+    for name, mark in pairs({block = marks.block, own = marks.own}) do
+      local lasts, back = left(mark, now)
+      if moves then
+        mark[1], mark[2] = mark[1] - back, mark[2] - back
+      end
+      changed = changed or back > 0 or lasts == 0
+      if name == 'block' then
+        blocked = lasts
+      elseif lasts == 0 then
+        -- Until its end it was another limit that was counted against.
+        kept = under_another(rule, kept, mark[2], mark[3], mark[4], mark[5], mark[6])
+        kept = under_another(rule, kept, mark[2], limit, a, b, c)
+      end
+      if lasts == 0 then
+        marks[name] = nil
+      end
+    end
+    local own = marks.own
+    if own then
+      own.policys = {limit, a, b, c}
+      limit, a, b, c = own[3], own[4], own[5], own[6]
+    end
+    return kept, blocked, changed, limit, a, b, c
+  end
+
+  return {of = of, text_of = text_of, left = left, under_another = under_another, heed = heed}
 end
 
 -- What is kept, the marks, and the words as text; no text, if there is no state.
@@ -41,7 +90,7 @@ local function load(key)
   if #words < 3 or string.find(rest or text, '[^%d ]') then
     error('no state is under the key ' .. key .. '; reset it')
   end
-  return words, marks and marks_of(marks), rest or text
+  return words, marks and marking().of(marks), rest or text
 end
 
 -- The words as text.
@@ -66,49 +115,6 @@ local function moment(said)
   return time[1] * 1000000 + time[2], 1
 end
 
--- How long this lasts yet, which is from one moment to another, and by how much it is from the future.
-local function left(mark, now)
-  local back = math.max(mark[1] - now, 0)
-  return math.max(mark[2] - back - now, 0), back
-end
-
--- What is kept, as another limit of the rule sees what was left under this one at a moment.
-local function under_another(rule, kept, at, limit, a, b, c)
-  kept = rule.moved_back(kept, at, limit, a, b, c) or kept
-  rule.refund(kept, at, 0, limit, a, b, c)
-  return kept
-end
-
--- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
--- as a whole. Returns what is kept, how long the key is blocked yet, whether anything has changed, and the
--- numbers to go by.
-local function heed(rule, kept, marks, now, moves, limit, a, b, c)
-  local blocked, changed = 0, false
-  for name, mark in pairs({block = marks.block, own = marks.own}) do
-    local lasts, back = left(mark, now)
-    if moves then
-      mark[1], mark[2] = mark[1] - back, mark[2] - back
-    end
-    changed = changed or back > 0 or lasts == 0
-    if name == 'block' then
-      blocked = lasts
-    elseif lasts == 0 then
-      -- Until its end it was another limit that was counted against.
-      kept = under_another(rule, kept, mark[2], mark[3], mark[4], mark[5], mark[6])
-      kept = under_another(rule, kept, mark[2], limit, a, b, c)
-    end
-    if lasts == 0 then
-      marks[name] = nil
-    end
-  end
-  local own = marks.own
-  if own then
-    own.policys = {limit, a, b, c}
-    limit, a, b, c = own[3], own[4], own[5], own[6]
-  end
-  return kept, blocked, changed, limit, a, b, c
-end
-
 -- Keeps a state until it is as good as new, and for as long as it has marks.
 local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   local lasts = rule.reset_after(kept, now, limit, a, b, c)
@@ -125,7 +131,7 @@ local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   end
   -- What lasts for centuries may as well be forgotten after 285 years.
   local ttl = math.max(math.ceil(math.min(lasts, 9007199254740991) / 1000), shortest)
-  local mark = marks and text_of(marks) or ''
+  local mark = marks and marking().text_of(marks) or ''
   if rule.save then
     rule.save(kept, key, mark, ttl)
     return

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ahash::RandomState;
-use redis::Cmd;
+use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -14,7 +14,7 @@ use super::LAYOUT;
 use super::breaker::Breaker;
 use super::failure::{failure, is_of_a_key};
 use super::line::CONNECTING;
-use super::link::Link;
+use super::link::{Link, timed_out};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::key::Key;
@@ -107,35 +107,31 @@ impl Watch {
         is_away
     }
 
-    /// The server of this key has answered, or has failed.
-    pub(super) fn has<T>(self: &Arc<Self>, key: &Key, answered: &Result<T, StoreError>) {
-        match answered {
-            Ok(_) => {
-                self.has_answered();
-                self.breaker.succeeded(key);
+    /// A call goes to the server of this key.
+    pub(super) fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
+        Waiting {
+            watch: Arc::clone(self),
+            key: *key,
+            since: Instant::now(),
+            is_over: false,
+        }
+    }
+
+    fn failed(self: &Arc<Self>, key: &Key, error: &StoreError) {
+        if self.breaker.failed(key) {
+            let mut times = self.times();
+            times.went_away = Some(Instant::now());
+            let has_stayed = times.came_back.is_none_or(|back| back.elapsed() >= STAYS);
+            if has_stayed {
+                times.probes = 0;
             }
-            Err(error) if is_of_a_key(error) => {
-                self.has_answered();
-                self.breaker.succeeded(key);
-                self.tell_of_a_key(error);
-            }
-            Err(error) => {
-                if self.breaker.failed(key) {
-                    let mut times = self.times();
-                    times.went_away = Some(Instant::now());
-                    let has_stayed = times.came_back.is_none_or(|back| back.elapsed() >= STAYS);
-                    if has_stayed {
-                        times.probes = 0;
-                    }
-                    drop(times);
-                    self.expect_probe_after(FIRST_PROBE);
-                    self.without.store(0, Ordering::Relaxed);
-                    log_absence(error);
-                }
-                if self.breaker.is_any_open() {
-                    self.probe();
-                }
-            }
+            drop(times);
+            self.expect_probe_after(FIRST_PROBE);
+            self.without.store(0, Ordering::Relaxed);
+            log_absence(error);
+        }
+        if self.breaker.is_any_open() {
+            self.probe();
         }
     }
 
@@ -162,7 +158,11 @@ impl Watch {
         u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn tell_of_a_key(&self, error: &StoreError) {
+    /// Tells those who run the service of what is under a key, if that is what is wrong.
+    pub(super) fn tell_of_a_key(&self, error: &StoreError) {
+        if !is_of_a_key(error) {
+            return;
+        }
         let mut times = self.times();
         let is_due = times
             .told_of_a_key
@@ -272,11 +272,17 @@ impl Watch {
         while asked.join_next().await.is_some() {}
     }
 
+    /// Whether a server takes what a decision needs.
+    pub(super) async fn try_out(&self) -> Result<(), StoreError> {
+        let answer = self.link.send(self.question("probe"), self.link.deadline());
+        answer.await.map(drop).map_err(failure)
+    }
+
     /// What a decision needs: a script that may write.
     fn question(&self, tag: &str) -> Cmd {
         let mut probe = redis::cmd("EVAL");
         probe
-            .arg("return redis.call('SET', KEYS[1], '', 'PX', 1000)")
+            .arg("redis.call('SET', KEYS[1], '', 'PX', 1000) return redis.call('DEL', KEYS[1])")
             .arg(1)
             .arg(format!("{}:{LAYOUT}:{{{tag}}}", self.prefix));
         probe
@@ -295,6 +301,44 @@ impl Watch {
 
     fn times(&self) -> MutexGuard<'_, Times> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
+/// deadline would have.
+pub(super) struct Waiting {
+    watch: Arc<Watch>,
+    key: Key,
+    since: Instant,
+    is_over: bool,
+}
+
+impl Waiting {
+    /// It is over, and this was told to each request in it. All of them together are one call, which has failed
+    /// if the server could not decide on one of them.
+    pub(super) fn end<'a>(mut self, answers: impl IntoIterator<Item = &'a RedisResult<Value>>) {
+        self.is_over = true;
+        let errors = answers
+            .into_iter()
+            .filter_map(|answer| answer.as_ref().err());
+        let mut errors = errors.map(|error| failure(error.clone()));
+        if let Some(error) = errors.find(|error| !is_of_a_key(error)) {
+            self.watch.failed(&self.key, &error);
+        } else {
+            self.watch.has_answered();
+            self.watch.breaker.succeeded(&self.key);
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let a_while = self.watch.link.patience() / 4;
+        let is_late = !self.is_over && self.since.elapsed() >= a_while;
+        // A client may give up as often as it likes, while others are answered.
+        if is_late && !self.watch.has_answered_lately() {
+            self.watch.failed(&self.key, &failure(timed_out()));
+        }
     }
 }
 

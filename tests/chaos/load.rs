@@ -1,0 +1,241 @@
+//! Clients that ask the nodes at a steady pace, whatever happens, and what they are told.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::node::{DEGRADED, KEY, LIMIT};
+use crate::nodes::{NODES, Nodes};
+
+/// Clients of each node. One that is stopped holds up its own, and nobody else's.
+const CLIENTS: usize = 2;
+/// Between two requests of a client.
+const PACE: Duration = Duration::from_millis(12);
+/// A client that has waited for so long hears nothing any more.
+const LOST: Duration = Duration::from_secs(5);
+
+/// How many keys are in use at a time, beside one that is in use from the first request to the last.
+const KEYS: u32 = 6;
+/// Each makes room for a fresh one after so long: so there is always something to admit.
+const LIFE: Duration = Duration::from_secs(3);
+const FOREVER: u32 = 0;
+
+/// So many answers of a node in a row that are as good as ever are full service.
+const FULL: usize = 40;
+/// So long that a test which reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a client was told.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) node: usize,
+    pub(crate) key: u32,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) said: Said,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Admitted {
+        is_degraded: bool,
+    },
+    Refused {
+        is_degraded: bool,
+    },
+    /// Anything that is neither 200 nor 429, or does not tell how it was decided.
+    Wrong(StatusCode),
+    /// Nothing, for this reason.
+    Lost(String),
+}
+
+impl Said {
+    /// Whether it was decided without Redis, if it was decided.
+    pub(crate) fn is_degraded(&self) -> Option<bool> {
+        match self {
+            Self::Admitted { is_degraded } | Self::Refused { is_degraded } => Some(*is_degraded),
+            Self::Wrong(_) | Self::Lost(_) => None,
+        }
+    }
+}
+
+impl Answer {
+    fn is_well(&self) -> bool {
+        self.said.is_degraded() == Some(false)
+    }
+}
+
+pub(crate) fn key_name(key: u32) -> String {
+    format!("key {key}")
+}
+
+/// The clients, until it is dropped.
+pub(crate) struct Load {
+    runtime: Runtime,
+    nodes: Arc<Nodes>,
+    answers: Arc<Mutex<Vec<Answer>>>,
+    is_over: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<()>>,
+    http: Client<HttpConnector, Empty<Bytes>>,
+    exact: AtomicU32,
+}
+
+/// Those that are asked about by nobody else.
+const EXACT: u32 = 1_000_000_000;
+
+impl Load {
+    pub(crate) fn start(nodes: &Arc<Nodes>) -> Self {
+        let mut runtime = Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build();
+        let mut load = Self {
+            runtime: runtime.expect("there can be threads"),
+            nodes: Arc::clone(nodes),
+            answers: Arc::default(),
+            is_over: Arc::default(),
+            clients: Vec::new(),
+            // Whoever is not answered is to be seen.
+            http: Client::builder(TokioExecutor::new())
+                .retry_canceled_requests(false)
+                .build_http(),
+            exact: AtomicU32::new(EXACT),
+        };
+        let start = Instant::now();
+        for client in 0..NODES * CLIENTS {
+            let (nodes, answers) = (Arc::clone(nodes), Arc::clone(&load.answers));
+            let (http, is_over) = (load.http.clone(), Arc::clone(&load.is_over));
+            load.clients.push(load.runtime.spawn(async move {
+                let mut number = 0;
+                while !is_over.load(Ordering::SeqCst) {
+                    let key = key_of(number, start.elapsed());
+                    if let Some(answer) = ask(&http, &nodes, client % NODES, key).await {
+                        lock(&answers).push(answer);
+                    }
+                    number += 1;
+                    sleep(PACE).await;
+                }
+            }));
+        }
+        load
+    }
+
+    /// Waits until all nodes serve as if nothing had ever been wrong, which is so since this moment: how long that
+    /// took. A fresh key then has its limit exactly, over all three.
+    pub(crate) fn recovers(&self, mended: Instant, longest: Duration) -> Duration {
+        loop {
+            let backs: Vec<_> = (0..NODES).map(|node| self.back(node, mended)).collect();
+            let all: Option<Vec<Instant>> = backs.iter().copied().collect();
+            if let Some(last) = all.and_then(|backs| backs.into_iter().max())
+                && self.is_exact()
+            {
+                return last.duration_since(mended);
+            }
+            assert!(
+                mended.elapsed() <= longest,
+                "no full service {longest:?} after the last mend; since when, by node: {backs:?}"
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Since when a node has given full service, if it does so now.
+    fn back(&self, node: usize, mended: Instant) -> Option<Instant> {
+        let answers = lock(&self.answers);
+        let answers = answers.iter().rev().filter(|answer| answer.node == node);
+        let since = answers.take_while(|answer| answer.began >= mended);
+        let since: Vec<_> = since.collect();
+        let last_ill = since.iter().find(|answer| !answer.is_well());
+        let well = since.iter().take_while(|answer| answer.is_well()).count();
+        (well >= FULL).then(|| last_ill.map_or(mended, |ill| ill.ended))
+    }
+
+    /// Whether a key that nobody has used has its limit over all nodes; none of them may be degraded for that.
+    fn is_exact(&self) -> bool {
+        let key = self.exact.fetch_add(1, Ordering::Relaxed);
+        let mut admitted = 0;
+        for number in 0..LIMIT as usize + 10 * NODES {
+            let asked = ask(&self.http, &self.nodes, number % NODES, key);
+            let answer = self.runtime.block_on(asked).expect("all nodes are there");
+            lock(&self.answers).push(answer.clone());
+            if !answer.is_well() {
+                return false;
+            }
+            admitted += u32::from(answer.said == Said::Admitted { is_degraded: false });
+        }
+        assert_eq!(admitted, LIMIT, "the limit of a fresh key over three nodes");
+        true
+    }
+
+    /// Ends when all requests that are under way have been answered.
+    pub(crate) fn end(self) -> Vec<Answer> {
+        self.is_over.store(true, Ordering::SeqCst);
+        for client in self.clients {
+            let ended = async { timeout(PATIENCE, client).await };
+            let ended = self.runtime.block_on(ended);
+            ended.expect("it gives up sooner").expect("no panic");
+        }
+        std::mem::take(&mut *lock(&self.answers))
+    }
+}
+
+/// About which a client asks: about all that are in use by turns, which are not renewed at the same time.
+fn key_of(number: u32, elapsed: Duration) -> u32 {
+    let turn = number % (KEYS + 1);
+    if turn == KEYS {
+        return FOREVER;
+    }
+    let elapsed = elapsed + LIFE * turn / KEYS;
+    let generation = elapsed.as_millis() / LIFE.as_millis();
+    1 + turn + KEYS * u32::try_from(generation).expect("it is over before")
+}
+
+/// Asks a node, if it is there.
+async fn ask(
+    http: &Client<HttpConnector, Empty<Bytes>>,
+    nodes: &Nodes,
+    node: usize,
+    key: u32,
+) -> Option<Answer> {
+    let began = Instant::now();
+    let request = Request::get(nodes.address(node)?).header(KEY, key_name(key));
+    let request = request.body(Empty::new()).expect("it is one");
+    let told = timeout(LOST, async {
+        let response = http.request(request).await?;
+        let (head, body) = response.into_parts();
+        body.collect().await?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(head)
+    });
+    let said = match told.await {
+        Ok(Ok(head)) => {
+            let degraded = head.headers.get(DEGRADED).map(|said| said == "true");
+            match (head.status, degraded) {
+                (StatusCode::OK, Some(is_degraded)) => Said::Admitted { is_degraded },
+                (StatusCode::TOO_MANY_REQUESTS, Some(is_degraded)) => Said::Refused { is_degraded },
+                (status, _) => Said::Wrong(status),
+            }
+        }
+        Ok(Err(error)) => Said::Lost(format!("{error:?}")),
+        Err(_) => Said::Lost(format!("nothing for {LOST:?}")),
+    };
+    Some(Answer {
+        node,
+        key,
+        began,
+        ended: Instant::now(),
+        said,
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,111 @@
+//! One node of the service, in a process of its own.
+
+use std::io::{Write, stdout};
+use std::net::Ipv4Addr;
+use std::panic;
+use std::process;
+use std::time::Duration;
+
+use axum::middleware::map_response;
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::HeaderValue;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tower_ratelimit::response::Refusal;
+use tower_ratelimit::store::RedisStoreBuilder;
+use tower_ratelimit::{
+    AnchoredWindow, Decision, OnStoreFailure, Policy, RateLimitLayer, RedisStore, key,
+};
+
+use crate::nodes::NODES;
+
+/// The first argument of a process that is a node. No filter of tests begins so.
+pub(crate) const AS_NODE: &str = "--as-node";
+
+/// What a node writes before it tells of a panic.
+pub(crate) const PANIC: &str = "panic: ";
+
+pub(crate) const KEY: &str = "x-key";
+pub(crate) const DEGRADED: &str = "x-degraded";
+
+/// Of each key, until long after the test: what is admitted above it is never made up for.
+pub(crate) const LIMIT: u32 = 60;
+/// What a node lets pass by itself.
+pub(crate) const SHARE: u32 = LIMIT.div_ceil(SHARED_BY);
+#[expect(clippy::cast_possible_truncation, reason = "they are three")]
+const SHARED_BY: u32 = NODES as u32;
+
+/// How long a call of Redis may take.
+pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
+
+pub(crate) fn policy() -> Policy {
+    Policy::new("chaos", AnchoredWindow::per_day(LIMIT))
+}
+
+fn store(node: &str) -> RedisStoreBuilder {
+    let store = RedisStore::builder().deadline(DEADLINE).nodes(SHARED_BY);
+    // The first node remembers denials, as one does that nobody has told otherwise. The others ask each time, so
+    // that they miss what was lost.
+    match node {
+        "0" => store,
+        _ => store.remember_denials_for(Duration::ZERO),
+    }
+}
+
+/// Serves until it is killed.
+pub(crate) fn run(arguments: &[String]) {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        // Nobody may be left to read it.
+        let _ = writeln!(stdout(), "{PANIC}{}", panic.to_string().replace('\n', " "));
+        before(panic);
+    }));
+    let (node, urls) = arguments.split_first().expect("a node is told its number");
+    let store = store(node)
+        .open_cluster(urls.iter().map(String::as_str))
+        .expect("these are addresses");
+    let limit = RateLimitLayer::builder()
+        .policy(
+            policy()
+                .key(key::header(KEY))
+                .on_store_failure(OnStoreFailure::Local),
+        )
+        .store(store)
+        .expose_decision()
+        .build()
+        .expect("the policy is good");
+    let app = Router::new()
+        .route("/", get(admitted))
+        .layer(limit)
+        .layer(map_response(say_of_a_refusal));
+    let runtime = Runtime::new().expect("there can be threads");
+    runtime.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let listener = listener.expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        println!("{} {port}", process::id());
+        axum::serve(listener, app).await.expect("it serves");
+    });
+}
+
+async fn admitted(Extension(decision): Extension<Decision>) -> [(&'static str, HeaderValue); 1] {
+    [(DEGRADED, said(&decision))]
+}
+
+async fn say_of_a_refusal(mut response: Response) -> Response {
+    if let Some(Refusal::Denied(decision)) = response.extensions().get() {
+        let said = said(decision);
+        response.headers_mut().insert(DEGRADED, said);
+    }
+    response
+}
+
+fn said(decision: &Decision) -> HeaderValue {
+    HeaderValue::from_static(if decision.is_degraded() {
+        "true"
+    } else {
+        "false"
+    })
+}

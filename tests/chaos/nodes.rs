@@ -1,0 +1,217 @@
+//! The three nodes: started, killed and stopped from here.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::mem::take;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use crate::node::{AS_NODE, PANIC};
+
+pub(crate) const NODES: usize = 3;
+
+/// Ends the node when this process is gone, however that came and even if it is stopped: our end of the pipe is
+/// closed then.
+const GUARD: &str = r#""$@" & read -r _; kill -9 $! 2>/dev/null; wait"#;
+
+/// All of them, for those who ask and for who kills.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    urls: Vec<String>,
+    each: [Mutex<Node>; NODES],
+    panics: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    process: Option<Process>,
+    /// Where it is, but while it is killed.
+    address: Option<String>,
+    away: Vec<Away>,
+}
+
+/// A time in which a node was killed or stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Away {
+    from: Instant,
+    to: Option<Instant>,
+    is_killed: bool,
+}
+
+impl Away {
+    fn overlaps(&self, from: Instant, to: Instant) -> bool {
+        self.from <= to && self.to.is_none_or(|end| from <= end)
+    }
+}
+
+impl Nodes {
+    /// Of a service over this cluster.
+    pub(crate) fn start(urls: Vec<String>) -> Self {
+        let nodes = Self {
+            urls,
+            each: Default::default(),
+            panics: Arc::default(),
+        };
+        for number in 0..NODES {
+            nodes.come_up(number);
+        }
+        nodes
+    }
+
+    fn come_up(&self, number: usize) {
+        let (process, port) = Process::start(number, &self.urls, &self.panics);
+        let mut node = self.node(number);
+        node.process = Some(process);
+        node.address = Some(format!("http://127.0.0.1:{port}/"));
+    }
+
+    pub(crate) fn address(&self, number: usize) -> Option<String> {
+        self.node(number).address.clone()
+    }
+
+    pub(crate) fn is_away(&self, number: usize) -> bool {
+        let node = self.node(number);
+        node.away.last().is_some_and(|away| away.to.is_none())
+    }
+
+    pub(crate) fn kill(&self, number: usize) {
+        let mut node = self.node(number);
+        node.goes_away(true);
+        node.address = None;
+        node.signal("KILL");
+    }
+
+    pub(crate) fn start_again(&self, number: usize) {
+        self.come_up(number);
+        self.node(number).is_back();
+    }
+
+    pub(crate) fn stop(&self, number: usize) {
+        let mut node = self.node(number);
+        node.goes_away(false);
+        node.signal("STOP");
+    }
+
+    pub(crate) fn go_on(&self, number: usize) {
+        let mut node = self.node(number);
+        node.signal("CONT");
+        node.is_back();
+    }
+
+    /// Whether it was killed or stopped at any moment between these.
+    pub(crate) fn was_away(&self, number: usize, from: Instant, to: Instant) -> bool {
+        let node = self.node(number);
+        node.away.iter().any(|away| away.overlaps(from, to))
+    }
+
+    /// How often it was killed between these moments, and so has forgotten what it had counted.
+    pub(crate) fn kills(&self, number: usize, from: Instant, to: Instant) -> u32 {
+        let node = self.node(number);
+        let kills = node.away.iter().filter(|away| away.is_killed);
+        let kills = kills.filter(|away| away.overlaps(from, to)).count();
+        u32::try_from(kills).expect("they are few")
+    }
+
+    /// Ends them, and says what they have told of panics.
+    pub(crate) fn end(&self) -> Vec<String> {
+        for number in 0..NODES {
+            let process = self.node(number).process.take();
+            drop(process);
+        }
+        take(&mut *lock(&self.panics))
+    }
+
+    fn node(&self, number: usize) -> MutexGuard<'_, Node> {
+        lock(&self.each[number])
+    }
+}
+
+impl Node {
+    fn goes_away(&mut self, is_killed: bool) {
+        self.away.push(Away {
+            from: Instant::now(),
+            to: None,
+            is_killed,
+        });
+    }
+
+    fn is_back(&mut self) {
+        if let Some(away) = self.away.last_mut() {
+            away.to = Some(Instant::now());
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let process = self.process.as_ref().expect("it was started");
+        let mut kill = Command::new("kill");
+        let told = kill.args(["-s", name, &process.pid]).status();
+        assert!(told.is_ok_and(|status| status.success()), "it is there");
+    }
+}
+
+#[derive(Debug)]
+struct Process {
+    guard: Child,
+    /// Closed to end it.
+    alive: Option<ChildStdin>,
+    reader: Option<JoinHandle<()>>,
+    pid: String,
+}
+
+impl Process {
+    /// Starts one, and waits until it tells on which port it is.
+    fn start(number: usize, urls: &[String], panics: &Arc<Mutex<Vec<String>>>) -> (Self, String) {
+        let itself = env::current_exe().expect("this program is somewhere");
+        let mut guard = Command::new("sh")
+            .args(["-c", GUARD, "guard"])
+            .arg(itself)
+            .args([AS_NODE, &number.to_string()])
+            .args(urls)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("there is a shell");
+        let alive = guard.stdin.take();
+        let mut told = BufReader::new(guard.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        told.read_line(&mut line).expect("it writes text");
+        let Some((pid, port)) = line.trim().split_once(' ') else {
+            panic!("a node tells its process and its port, and not {line:?}");
+        };
+        let (pid, port) = (pid.to_owned(), port.to_owned());
+        let panics = Arc::clone(panics);
+        let process = Self {
+            guard,
+            alive,
+            reader: Some(thread::spawn(move || hear(number, told, &panics))),
+            pid,
+        };
+        (process, port)
+    }
+}
+
+fn hear(number: usize, told: BufReader<ChildStdout>, panics: &Mutex<Vec<String>>) {
+    for line in told.lines().map_while(Result::ok) {
+        if let Some(panic) = line.strip_prefix(PANIC) {
+            lock(panics).push(format!("node {number}: {panic}"));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        // Whether it was there yet is all one.
+        let _ = self.guard.wait();
+        if let Some(reader) = self.reader.take() {
+            // It ends with the pipe, and has said what there was to say.
+            let _ = reader.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,28 @@
+# Sourced by the parts that need Redis.
+
+# Sets `redis` to the process; fails if it does not start, as when somebody has the port already.
+run_redis() { # port
+    # Before the server is there to write it, since it is read at once, and may tell of one that ran before.
+    : >"$work/redis.log"
+    redis-server --port "$1" --bind 127.0.0.1 --save '' --dir "$work" >>"$work/redis.log" 2>&1 &
+    redis=$!
+    while kill -0 "$redis" 2>/dev/null; do
+        if grep -q 'Ready to accept connections' "$work/redis.log"; then
+            others+=" $redis"
+            return 0
+        fi
+        sleep 0.05
+    done
+    cat "$work/redis.log"
+    return 1
+}
+
+# On a port of our choice, which is set; if somebody has it already, on the next one.
+start_redis() {
+    for port in $(shuf -i 20000-32000 -n 20); do
+        ! run_redis "$port" >"$work/redis.failed" || return 0
+    done
+    cat "$work/redis.failed"
+    echo 'interop: redis-server did not start' >&2
+    exit 1
+}
