@@ -322,12 +322,11 @@ impl Waiting {
             .into_iter()
             .filter_map(|answer| answer.as_ref().err());
         let mut errors = errors.map(|error| failure(error.clone()));
-        match errors.find(|error| !is_of_a_key(error)) {
-            Some(error) => self.watch.failed(&self.key, &error),
-            None => {
-                self.watch.has_answered();
-                self.watch.breaker.succeeded(&self.key);
-            }
+        if let Some(error) = errors.find(|error| !is_of_a_key(error)) {
+            self.watch.failed(&self.key, &error);
+        } else {
+            self.watch.has_answered();
+            self.watch.breaker.succeeded(&self.key);
         }
     }
 }
