@@ -11,7 +11,8 @@ use crate::store::{Charge, Reply, answered, look_through};
 /// An answer that is there has room for several policies. To move it would cost more than to make it, so it
 /// stays where it stands, and what is in it is copied once.
 pub(super) struct Deciding {
-    names: Arc<[String]>,
+    /// Until it has been told.
+    names: Option<Arc<[String]>>,
     reply: Reply<Result<Outcomes, StoreError>>,
     /// What was asked, if that is to be looked at later.
     charges: Box<[Charge]>,
@@ -24,7 +25,7 @@ impl Deciding {
         charges: &[Charge],
     ) -> Self {
         let mut deciding = Self {
-            names,
+            names: Some(names),
             reply,
             charges: Box::default(),
         };
@@ -45,19 +46,26 @@ impl Future for Deciding {
             reply,
             charges,
         } = &mut *self;
-        let names = || Arc::clone(names);
-        match reply {
-            Reply::Now(Ok(outcomes)) => Poll::Ready(Ok(Decision::new(names(), outcomes.clone()))),
+        let answer = match reply {
+            Reply::Now(Ok(outcomes)) => {
+                let decision = names
+                    .take()
+                    .map(|names| Decision::new(names, outcomes.clone()));
+                return decision.map_or(Poll::Pending, |decision| Poll::Ready(Ok(decision)));
+            }
             Reply::Now(answer) => {
                 let none = Err(StoreError::new(StoreErrorKind::Unavailable));
-                let answer = std::mem::replace(answer, none);
-                Poll::Ready(answer.map(|outcomes| Decision::new(names(), outcomes)))
+                std::mem::replace(answer, none)
             }
             Reply::Later(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));
-                let outcomes = answered(charges, answer);
-                Poll::Ready(outcomes.map(|outcomes| Decision::new(names(), outcomes)))
+                answered(charges, answer)
             }
+        };
+        match names.take() {
+            Some(names) => Poll::Ready(answer.map(|outcomes| Decision::new(names, outcomes))),
+            // It has been told before.
+            None => Poll::Pending,
         }
     }
 }

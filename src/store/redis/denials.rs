@@ -1,5 +1,5 @@
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,8 +39,25 @@ pub(super) struct Changes {
 /// young one is full.
 #[derive(Debug, Default)]
 struct Shard {
-    young: HashMap<u64, Denial, RandomState>,
-    old: HashMap<u64, Denial, RandomState>,
+    young: HashMap<u64, Denial, BuildHasherDefault<AsItIs>>,
+    old: HashMap<u64, Denial, BuildHasherDefault<AsItIs>>,
+}
+
+/// Of numbers that are hashes.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        // The first bits are the same in all of a shard.
+        self.0 = hash.rotate_right(SHARDS.trailing_zeros());
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Debug)]
