@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_ratelimit::store::RedisLedger;
-use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
+use tower_ratelimit::{AnchoredWindow, Limiter, OnStoreFailure, Policy, RedisStore};
 
 use crate::support::log::{Line, Log};
 use crate::support::redis::Server;
@@ -103,4 +103,62 @@ fn f47_what_is_wrong_with_keys_is_told_once_and_names_none() {
     };
     assert_eq!(line.fields["reason"], "wrong type");
     assert!(!format!("{line:?}").contains("amelia"), "{line:?}");
+}
+
+/// What is said of how it was set up, with this code.
+fn said(code: &str, set_up: impl FnOnce()) -> Vec<Line> {
+    let ((), lines) = Log::of(set_up);
+    let is_of_it = |line: &Line| line.fields.get("code").is_some_and(|said| said == code);
+    lines.into_iter().filter(is_of_it).collect()
+}
+
+fn unshared(prefix: &str) -> RedisStore {
+    let builder = RedisStore::builder().prefix(prefix);
+    builder.open("redis://127.0.0.1:1/").unwrap()
+}
+
+#[test]
+fn what_an_outage_can_let_through_is_said_once_for_each_store_that_was_not_told_its_nodes() {
+    let lines = said("TRL012", || {
+        for _ in 0..2 {
+            limiter(&unshared("untold"), [daily("a")]);
+        }
+        let told = RedisStore::builder().prefix("told").nodes(1);
+        limiter(&told.open("redis://127.0.0.1:1/").unwrap(), [daily("a")]);
+        let refuse = daily("a").on_store_failure(OnStoreFailure::Refuse);
+        limiter(&unshared("refuses"), [refuse]);
+    });
+    let [line] = &*lines else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(line.level, tracing::Level::WARN);
+    assert!(line.fields["subject"].contains("untold"), "{line:?}");
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn a_key_that_each_process_hashes_for_itself_is_warned_of_where_they_share_a_store() {
+    use tower_ratelimit::key::{self, Secret};
+
+    let build = |name: &str, token: key::BearerToken| {
+        let policy = daily(name).key(token);
+        tower_ratelimit::RateLimitLayer::builder().policy(policy)
+    };
+    let lines = said("TRL013", || {
+        let secret = Secret::new("correct horse battery staple").unwrap();
+        build("shared", key::bearer_token())
+            .store(unshared("a"))
+            .build()
+            .unwrap();
+        build("hashed", key::bearer_token().hashed(&secret))
+            .store(unshared("a"))
+            .build()
+            .unwrap();
+        build("here", key::bearer_token()).build().unwrap();
+    });
+    let [line] = &*lines else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(line.level, tracing::Level::WARN);
+    assert!(line.fields["subject"].contains("shared"), "{line:?}");
 }

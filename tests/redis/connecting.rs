@@ -368,3 +368,21 @@ async fn a_server_that_takes_no_decision_is_not_connected_to() {
         patient().connect(&server.url()).await.unwrap();
     }
 }
+
+/// Whichever it is, it decides on some keys, and would be found out by others only.
+#[tokio::test]
+async fn a_node_of_a_cluster_is_not_connected_to_as_a_server() {
+    let cluster = Cluster::start();
+    for node in &cluster.nodes {
+        let error = patient().connect(&node.url()).await.map(drop).unwrap_err();
+        assert_eq!(
+            error.reason(),
+            Some("a node of a cluster"),
+            "{}",
+            story(&error)
+        );
+    }
+    let urls = cluster.urls();
+    let store = patient().connect_cluster(urls.iter().map(String::as_str));
+    decides(&store.await.unwrap()).await;
+}
