@@ -251,7 +251,6 @@ impl Watch {
         }
         let mut asked = JoinSet::new();
         for (group, slot) in self.breaker.open() {
-            // The search is work of half a millisecond.
             if !tags.contains_key(&slot) {
                 // The search is work of half a millisecond.
                 tokio::task::yield_now().await;
