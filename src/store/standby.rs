@@ -145,39 +145,43 @@ impl Standby {
         verb: Verb,
         changed: Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        match verb {
-            Verb::Block(length) => self.ledger().block_now(charges, length),
-            Verb::Refund | Verb::Settle if changed.is_err() => {
-                let mut here = Charges::from_slice(charges);
-                here.retain(|charge| self.is_local(&[*charge]));
-                match verb {
-                    Verb::Refund => self.ledger().refund_now(&here),
-                    _ => self.ledger().settle_now(&here),
-                }
-                let refuses = |charge| self.when_store_fails(charge) == OnStoreFailure::Refuse;
-                if !charges.iter().any(refuses) {
-                    return Ok(());
+        // Where nothing was ever kept there is nothing to change.
+        let kept = self.ledger.get();
+        match (verb, kept) {
+            (Verb::Block(length), _) => self.ledger().block_now(charges, length),
+            (Verb::Refund | Verb::Settle, _) if changed.is_err() => {
+                return self.change_usage(charges, verb, changed);
+            }
+            (Verb::Reset, Some(kept)) => kept.reset_now(charges),
+            (Verb::Unblock, Some(kept)) => kept.unblock_now(charges),
+            (Verb::GiveBack(departure), Some(kept)) => {
+                for charge in charges {
+                    // It is done at once.
+                    let _ = kept.give_back(charge, departure);
                 }
             }
-            Verb::Refund | Verb::Settle | Verb::Override => {}
-            Verb::Reset | Verb::Unblock | Verb::GiveBack(_) => {
-                // Where nothing was ever kept there is nothing to change.
-                if let Some(ledger) = self.ledger.get() {
-                    match verb {
-                        Verb::Reset => ledger.reset_now(charges),
-                        Verb::Unblock => ledger.unblock_now(charges),
-                        Verb::GiveBack(departure) => {
-                            for charge in charges {
-                                // It is done at once.
-                                let _ = ledger.give_back(charge, departure);
-                            }
-                        }
-                        _ => {}
-                    }
-                }
-            }
+            _ => {}
         }
         changed
+    }
+
+    fn change_usage(
+        &self,
+        charges: &[Charge],
+        verb: Verb,
+        failed: Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut here = Charges::from_slice(charges);
+        here.retain(|charge| self.is_local(&[*charge]));
+        match verb {
+            Verb::Refund => self.ledger().refund_now(&here),
+            _ => self.ledger().settle_now(&here),
+        }
+        let refuses = |charge| self.when_store_fails(charge) == OnStoreFailure::Refuse;
+        if charges.iter().any(refuses) {
+            return failed;
+        }
+        Ok(())
     }
 
     /// The store has told that the charge's key is blocked for so much longer, or is not.

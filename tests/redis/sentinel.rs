@@ -113,7 +113,9 @@ async fn a_name_that_the_sentinels_do_not_know_is_a_misconfiguration_and_is_told
         StoreErrorKind::Misconfigured,
     );
     assert!(
-        said.contains("no master of this name") && said.contains("their-master"),
+        said.contains(": unknown master")
+            && said.contains("no master of this name")
+            && said.contains("their-master"),
         "{said}"
     );
     assert!(!said.contains("s3kr3t"), "{said}");

@@ -31,9 +31,13 @@ pub(super) fn away() -> StoreError {
 
 /// The server has a part of the keys only.
 pub(super) fn of_a_cluster() -> RedisError {
-    let remedy = "open it as one, with feature `redis-cluster`".to_owned();
     let told = "the server is a node of a cluster";
-    (ErrorKind::InvalidClientConfig, told, remedy).into()
+    (
+        ErrorKind::InvalidClientConfig,
+        told,
+        AS_A_CLUSTER.to_owned(),
+    )
+        .into()
 }
 
 /// Whether it is to be mended in the configuration, though some requests are decided.
@@ -47,6 +51,7 @@ pub(super) fn is_of_a_key(error: &StoreError) -> bool {
 }
 
 const NODE: &str = "a node of a cluster";
+const AS_A_CLUSTER: &str = "open it as one, with feature `redis-cluster`";
 const DAMAGED: &str = "damaged state";
 const WRONG_TYPE: &str = "wrong type";
 const CROSS_SLOT: &str = "cross slot";
@@ -81,7 +86,11 @@ fn cause(error: &RedisError) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{Misconfigured, Unavailable};
     match error.kind() {
         ErrorKind::AuthenticationFailed => (Misconfigured, "wrong password"),
-        ErrorKind::InvalidClientConfig => (Misconfigured, NODE),
+        ErrorKind::InvalidClientConfig if error.detail() == Some(AS_A_CLUSTER) => {
+            (Misconfigured, NODE)
+        }
+        ErrorKind::InvalidClientConfig => (Misconfigured, "misconfigured"),
+        ErrorKind::MasterNameNotFoundBySentinel => (Misconfigured, "unknown master"),
         ErrorKind::UnexpectedReturnType => (Misconfigured, DAMAGED),
         ErrorKind::Server(_) | ErrorKind::Extension => match code(error) {
             "OOM" => (Unavailable, "out of memory"),
@@ -247,5 +256,16 @@ mod tests {
             assert_eq!(is_of_a_key(&told(line)), is_so, "{line}");
         }
         assert!(is_of_a_key(&nonsense("a text")));
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_told_from_what_else_is_configured_wrongly() {
+        let node = failure(of_a_cluster());
+        assert_eq!(node.reason(), Some("a node of a cluster"));
+        assert!(is_of_some(&node));
+        let other = RedisError::from((ErrorKind::InvalidClientConfig, "no address"));
+        let other = failure(other);
+        assert_eq!(other.reason(), Some("misconfigured"));
+        assert!(!is_of_some(&other));
     }
 }

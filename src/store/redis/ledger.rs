@@ -45,11 +45,11 @@ impl RedisLedger {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
             return Reply::later(async move {
                 calls.watch.ask_in_passing().await;
-                calls.decide_here(&charges, purpose, away())
+                calls.decide_here(&charges, purpose, away)
             });
         }
         if is_away {
-            return Reply::Now(calls.decide_here(charges, purpose, away()));
+            return Reply::Now(calls.decide_here(charges, purpose, away));
         }
         let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
         let question = denials.map(|denials| denials.put(charges, Instant::now()));
@@ -61,7 +61,7 @@ impl RedisLedger {
             };
             match answer {
                 Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, question)),
-                Err(error) => calls.decide_here(&charges, purpose, error),
+                Err(error) => calls.decide_here(&charges, purpose, || error),
             }
         })
     }
@@ -87,14 +87,14 @@ impl RedisLedger {
 }
 
 impl Calls {
-    /// Decides without the server, which has failed so.
+    /// Decides without the server, which has failed so. The error is made if somebody is told.
     fn decide_here(
         &self,
         charges: &[Charge],
         purpose: Purpose,
-        error: StoreError,
+        error: impl FnOnce() -> StoreError,
     ) -> Result<Outcomes, StoreError> {
-        let error = || error.told();
+        let error = || error().told();
         match purpose {
             Purpose::Charge => self.standby.charge(charges, error),
             _ => self.standby.peek(charges, error),

@@ -102,7 +102,7 @@ async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
         Ok(Some((host, port))) => Ok(Step::Named(host, port)),
         Ok(None) => {
             let what = "the sentinels know no master of this name";
-            let error = (ErrorKind::InvalidClientConfig, what, name).into();
+            let error = (ErrorKind::MasterNameNotFoundBySentinel, what, name).into();
             Err((Fault::NameIsUnknown, error))
         }
         Err(error) if is_lasting(&error) => {
@@ -157,10 +157,10 @@ fn is_lasting(error: &RedisError) -> bool {
 }
 
 fn tell(what: &'static str, at: &str, error: &RedisError) -> RedisError {
-    let kind = if is_lasting(error) {
-        ErrorKind::InvalidClientConfig
-    } else {
-        ErrorKind::Io
+    let kind = match error.kind() {
+        kind @ ErrorKind::AuthenticationFailed => kind,
+        _ if is_lasting(error) => ErrorKind::InvalidClientConfig,
+        _ => ErrorKind::Io,
     };
     (kind, what, format!("{at}: {error}")).into()
 }
