@@ -102,6 +102,26 @@ async fn requests_of_one_moment_share_a_call_and_are_decided_in_the_order_in_whi
 }
 
 #[tokio::test]
+async fn each_of_those_who_share_a_call_is_charged_what_it_asks_whoever_asks_alike() {
+    let server = Server::start(&[]);
+    let policies = [daily("a", 10), daily("b", 20).soft()];
+    let limiter = limiter(&store(&server), policies);
+    warm(&limiter).await;
+    let (before, _) = scripts_run(&server);
+    let costs = [1, 1, 2, 3, 3, 3, 1, 11, 2, 2];
+    let checks = (0_u32..).zip(costs);
+    let checks = checks.map(|(key, cost)| tokio::spawn(limiter.check(key, cost)));
+    let told = answers(checks.collect()).await;
+    for ((key, cost), told) in (0_u32..).zip(costs).zip(told) {
+        let told = told.unwrap();
+        assert_eq!(told.is_allowed(), cost <= 10, "{key}");
+        let charged = if cost <= 10 { cost } else { 0 };
+        assert_eq!(used(&told), [charged; 2], "{key}");
+    }
+    assert_eq!(scripts_run(&server).0, before + 1);
+}
+
+#[tokio::test]
 async fn while_few_calls_are_under_way_nobody_waits_and_then_until_a_call_is_full() {
     let server = StandIn::start(|_| Answer::Silence);
     let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", 5)]);

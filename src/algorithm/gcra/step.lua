@@ -9,21 +9,33 @@ function gcra.owed(kept, now, drain, parts)
   if rest >= parts then
     rest = parts - 1
   end
-  if now > kept[1] then
-    local drained, drained_rest = divided(now - kept[1], drain, parts)
-    requests, rest = requests - drained, rest - drained_rest
-    if rest < 0 then
-      requests, rest = requests - 1, rest + parts
-    end
-    if requests < 0 then
-      return 0, 0
-    end
+  if now <= kept[1] then
+    return requests, rest
+  end
+  local owed = requests * parts + rest
+  if owed < 4503599627370496 then
+    -- What drains and is not exact any more is more than this.
+    owed = math.max(owed - (now - kept[1]) * drain, 0)
+    rest = owed % parts
+    return (owed - rest) / parts, rest
+  end
+  local drained, drained_rest = divided(now - kept[1], drain, parts)
+  requests, rest = requests - drained, rest - drained_rest
+  if rest < 0 then
+    requests, rest = requests - 1, rest + parts
+  end
+  if requests < 0 then
+    return 0, 0
   end
   return requests, rest
 end
 
 -- The time in which so much drains, rounded up.
 function gcra.time_to_drain(requests, rest, drain, parts)
+  local owed = requests * parts + rest
+  if owed < 4503599627370496 then
+    return math.ceil(owed / drain)
+  end
   local time, left = divided(requests, parts, drain)
   return time + math.ceil((left + rest) / drain)
 end
@@ -58,9 +70,11 @@ end
 
 -- Keeps this debt. One above the capacity says whose it is.
 function gcra.keep(kept, now, requests, rest, capacity, limit)
-  kept[1], kept[2], kept[3], kept[4], kept[5] = now, requests, rest, nil, nil
+  kept[1], kept[2], kept[3] = now, requests, rest
   if requests > capacity or requests == capacity and rest > 0 then
     kept[4], kept[5] = capacity, limit
+  elseif kept[4] then
+    kept[4], kept[5] = nil, nil
   end
 end
 

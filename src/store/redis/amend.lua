@@ -20,7 +20,7 @@ for index = 1, #KEYS do
   end
   marks = marks or {}
   local _, limit, a, b, c
-  kept, _, _, limit, a, b, c = marking.heed(rule, kept, marks, now, false, unpack(policys))
+  kept, _, _, _, limit, a, b, c = marking.heed(rule, kept, marks, now, false, unpack(policys))
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
   end

@@ -9,8 +9,9 @@ end
 -- of 2^53 or more is not exact.
 local function divided(a, b, divisor)
   local product = a * b
-  if product < 9007199254740992 then
-    local rest = math.fmod(product, divisor)
+  -- From here to 2^53 a remainder by `%` may be one of the next quotient.
+  if product < 4503599627370496 then
+    local rest = product % divisor
     return (product - rest) / divisor, rest
   end
   -- By long multiplication, seven bits of `b` at a time: no number below is over 255 * divisor.

@@ -130,6 +130,15 @@ impl Question {
             is_soft: charge.is_soft,
         });
     }
+
+    /// Whether it asks the same as another, of other keys perhaps.
+    fn is_like(&self, other: &Self) -> bool {
+        let what = |asked: &Asked| (asked.policy, asked.cost, asked.is_soft);
+        self.charges
+            .iter()
+            .map(what)
+            .eq(other.charges.iter().map(what))
+    }
 }
 
 impl SharedCalls {
@@ -240,14 +249,22 @@ impl Shared {
                 call.argument(number);
             }
         }
-        for question in questions {
-            call.argument(question.charges.len());
-            for asked in &question.charges {
+        let mut left = questions;
+        while let Some(first) = left.next() {
+            let is_alike = |question: &&Question| question.is_like(first);
+            let behind = left.clone().take_while(is_alike).count();
+            call.argument(1 + behind);
+            call.argument(first.charges.len());
+            for asked in &first.charges {
                 let place = policies.iter().position(|policy| *policy == asked.policy);
-                call.key(&asked.key);
                 call.argument(place.map_or(0, |place| place + 1));
                 call.argument(asked.cost);
                 call.argument(u8::from(asked.is_soft));
+            }
+            for question in once(first).chain(left.by_ref().take(behind)) {
+                for asked in &question.charges {
+                    call.key(&asked.key);
+                }
             }
         }
         call

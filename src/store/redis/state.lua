@@ -40,8 +40,8 @@ local function marking()
   end
 
   -- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
-  -- as a whole. Returns what is kept, how long the key is blocked yet, whether anything has changed, and the
-  -- numbers to go by.
+  -- as a whole. Returns what is kept, in digits how long the key is blocked yet, what is told of its own limit, whether
+  -- anything has changed, and the numbers to go by.
   local function heed(rule, kept, marks, now, moves, limit, a, b, c)
     local blocked, changed = 0, false
     for name, mark in pairs({block = marks.block, own = marks.own}) do
@@ -66,7 +66,8 @@ local function marking()
       own.policys = {limit, a, b, c}
       limit, a, b, c = own[3], own[4], own[5], own[6]
     end
-    return kept, blocked, changed, limit, a, b, c
+    local told = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
+    return kept, string.format('%d', blocked), told, changed, limit, a, b, c
   end
 
   return {of = of, text_of = text_of, left = left, under_another = under_another, heed = heed}
@@ -118,6 +119,7 @@ end
 -- Keeps a state until it is as good as new, and for as long as it has marks.
 local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   local lasts = rule.reset_after(kept, now, limit, a, b, c)
+  local mark = ''
   if marks and marks.block then
     lasts = math.max(lasts, marks.block[2] - now)
   end
@@ -130,8 +132,13 @@ local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
     return
   end
   -- What lasts for centuries may as well be forgotten after 285 years.
-  local ttl = math.max(math.ceil(math.min(lasts, 9007199254740991) / 1000), shortest)
-  local mark = marks and marking().text_of(marks) or ''
+  local ttl = math.ceil(lasts < 9007199254740991 and lasts / 1000 or 9007199254740.991)
+  if ttl < shortest then
+    ttl = shortest
+  end
+  if marks then
+    mark = marking().text_of(marks)
+  end
   if rule.save then
     rule.save(kept, key, mark, ttl)
     return
@@ -139,5 +146,6 @@ local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   if mark ~= '' then
     text = mark .. ';' .. text
   end
-  redis.call('SET', key, text, 'PX', ttl)
+  -- A number would be written by the server in 17 digits of a double, which takes longer.
+  redis.call('SET', key, text, 'PX', string.format('%d', ttl))
 end
