@@ -3,8 +3,6 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::SingleNodeRoutingInfo;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::link::told;
-
 /// How often a call follows its slot to another node.
 const MOVES: usize = 4;
 
@@ -22,6 +20,11 @@ pub(super) async fn send(mut connection: ClusterConnection, command: &Cmd) -> Re
         }
     }
     told(connection.req_packed_command(command)).await
+}
+
+/// An error that the server tells is an error.
+async fn told(answer: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
+    answer.await.and_then(Value::extract_error)
 }
 
 /// Whether the connection has ended with the runtime that it was made in. It looks for nodes that it has lost

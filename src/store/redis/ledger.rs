@@ -57,7 +57,7 @@ impl RedisLedger {
         Reply::later(async move {
             let answer = match purpose {
                 Purpose::Charge => Calls::decide(&calls, &charges).await,
-                _ => calls.peek(&charges).await,
+                _ => Box::pin(calls.peek(&charges)).await,
             };
             match answer {
                 Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, question)),

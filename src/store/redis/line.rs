@@ -47,15 +47,17 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
         }
     }
 
+    /// The connection that there is, and its number.
+    pub(super) fn current(&self) -> Option<(C, u64)> {
+        lock(&self.current).usable(self.deadline)
+    }
+
     /// The connection, and its number.
     pub(super) async fn connection(&self) -> RedisResult<(C, u64)> {
         let coming = {
             let mut current = lock(&self.current);
-            if current.is_silent(self.deadline) {
-                current.connection = None;
-            }
-            if let Some(connection) = &current.connection {
-                return Ok((connection.clone(), current.number));
+            if let Some(usable) = current.usable(self.deadline) {
+                return Ok(usable);
             }
             self.coming(&mut current)
         };
@@ -126,7 +128,14 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
     }
 }
 
-impl<C> Current<C> {
+impl<C: Clone> Current<C> {
+    fn usable(&mut self, deadline: Duration) -> Option<(C, u64)> {
+        if self.is_silent(deadline) {
+            self.connection = None;
+        }
+        Some((self.connection.clone()?, self.number))
+    }
+
     /// Whether the connection had as much time to answer as a call has, and answered nothing.
     fn is_silent(&self, deadline: Duration) -> bool {
         self.unanswered_since

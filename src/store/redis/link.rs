@@ -1,6 +1,8 @@
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -9,6 +11,8 @@ use redis::cluster_async::ClusterConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
 };
+use tokio::task::yield_now;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 #[cfg(feature = "redis-cluster")]
@@ -121,13 +125,28 @@ impl Link {
 
     /// Sends this once, and waits for the answer until then. After an error of the network, and when it is
     /// over, nobody knows whether it was done.
+    ///
+    /// Its future is a part of each request's, and is kept small: an `async fn` that is given a future has room for it
+    /// twice.
     pub(super) async fn send(&self, command: Cmd, until: Instant) -> RedisResult<Value> {
         match &self.wire {
             Wire::Server(line) => {
-                let (mut connection, number) = in_time(until, line.connection()).await?;
+                let (mut connection, number) = match line.current() {
+                    Some(current) => current,
+                    None => in_time(timeout_at(until, line.connection()).await)?,
+                };
                 let waits = line.sent(number);
-                let sent = connection.send_packed_command(&command);
-                let answer = in_time(until, told(sent)).await;
+                let mut sent = pin!(connection.send_packed_command(&command));
+                let answer = match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await
+                {
+                    Poll::Ready(answer) => answer,
+                    Poll::Pending => {
+                        // What is asked is written first: the timer is set while the server is at work.
+                        yield_now().await;
+                        in_time(timeout_at(until, sent).await)
+                    }
+                };
+                let answer = answer.and_then(Value::extract_error);
                 waits.answered();
                 if let Err(error) = &answer
                     && is_of_no_use_after(error)
@@ -138,14 +157,18 @@ impl Link {
             }
             #[cfg(feature = "redis-cluster")]
             Wire::Cluster(line) => {
-                let (connection, number) = in_time(until, line.connection()).await?;
-                let answer = in_time(until, cluster::send(connection, &command)).await;
+                let (connection, number) = in_time(timeout_at(until, line.connection()).await)?;
+                let sent = Box::pin(cluster::send(connection, &command));
+                let answer = in_time(timeout_at(until, sent).await);
                 if answer.as_ref().is_err_and(cluster::is_over) {
                     line.forget(number);
                 }
                 answer
             }
-            Wire::Given { send, .. } => in_time(until, told(send(command))).await,
+            Wire::Given { send, .. } => {
+                let answer = in_time(timeout_at(until, send(command)).await);
+                answer.and_then(Value::extract_error)
+            }
         }
     }
 }
@@ -173,19 +196,8 @@ fn of_a_part(error: RedisError) -> RedisError {
     }
 }
 
-/// An error that the server tells is an error.
-pub(super) async fn told(answer: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
-    answer.await.and_then(Value::extract_error)
-}
-
-async fn in_time<T>(
-    until: Instant,
-    answer: impl Future<Output = RedisResult<T>>,
-) -> RedisResult<T> {
-    match timeout_at(until, answer).await {
-        Ok(answer) => answer,
-        Err(_) => Err(timed_out()),
-    }
+fn in_time<T>(answer: Result<RedisResult<T>, Elapsed>) -> RedisResult<T> {
+    answer.unwrap_or_else(|_| Err(timed_out()))
 }
 
 pub(super) fn timed_out() -> RedisError {

@@ -28,7 +28,7 @@ pub(super) struct Call {
 struct Words {
     bytes: Vec<u8>,
     /// Where each ends.
-    ends: SmallVec<[usize; 32]>,
+    ends: SmallVec<[usize; 16]>,
 }
 
 impl Script {

@@ -158,7 +158,7 @@ impl SharedCalls {
     pub(super) async fn run(&self, question: Question, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
-            return shared.ask_alone(&question, until).await;
+            return Box::pin(shared.ask_alone(&question, until)).await;
         }
         let runtime = Handle::try_current().map_err(|_| ended())?;
         let (answer, told) = oneshot::channel();
@@ -168,6 +168,8 @@ impl SharedCalls {
             runtime,
             answer,
         });
+        // What is asked is written first: timers are set while the server is at work.
+        yield_now().await;
         match timeout_at(until + GRACE, told).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(ended()),
@@ -203,7 +205,8 @@ impl Shared {
             has_begun: false,
             together: Vec::new(),
         };
-        runtime.spawn(call.make());
+        // Boxed: the runtime moves a task's future from place to place, to its end.
+        runtime.spawn(Box::pin(call.make()));
     }
 
     fn gathered(&self) -> MutexGuard<'_, Gathered> {
@@ -334,7 +337,8 @@ impl UnderWay {
                 question, answer, ..
             } in together
             {
-                let _ = answer.send(self.shared.ask_alone(&question, until).await);
+                let asked = Box::pin(self.shared.ask_alone(&question, until));
+                let _ = answer.send(asked.await);
             }
             return;
         }
