@@ -149,6 +149,18 @@ impl Outcome {
         }
     }
 
+    /// The same so much later, if nothing has changed but its times.
+    #[cfg(feature = "redis")]
+    pub(crate) fn run_down(self, by: Micros) -> Self {
+        let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
+        Self {
+            reset_after: self.reset_after.saturating_sub(by),
+            effective_window: self.effective_window.and_then(left),
+            wait: self.wait.and_then(left),
+            ..self
+        }
+    }
+
     /// [`effective_window`](Self::effective_window) in microseconds.
     pub(crate) fn effective_micros(&self) -> Option<Micros> {
         self.effective_window.map(|time| Micros::new(time.get()))
@@ -281,9 +293,8 @@ impl Outcomes {
     /// Decided without the store that was asked for: policies that let everything go on meanwhile have no
     /// outcome.
     #[cfg(feature = "redis")]
-    pub(crate) fn degraded(mut self) -> Self {
+    pub(crate) fn degrade(&mut self) {
         self.is_degraded = true;
-        self
     }
 
     /// Whether they were made without the store that was asked for.

@@ -1,15 +1,17 @@
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Charge, Reply, answered, look_through};
 
 /// A decision that is there, or that will be.
 ///
-/// An answer that is there has room for several policies. To move it would cost more than to make it, so it
-/// stays where it stands, and what is in it is copied once.
+/// An answer that is there has room for several policies, and to move it costs as much as to make it. So it is
+/// looked through where it stands, and moved no more often than it has to be.
 pub(super) struct Deciding {
     /// Until it has been told.
     names: Option<Arc<[String]>>,
@@ -19,21 +21,24 @@ pub(super) struct Deciding {
 }
 
 impl Deciding {
+    #[inline]
     pub(super) fn new(
         names: Arc<[String]>,
-        reply: Reply<Result<Outcomes, StoreError>>,
+        mut reply: Reply<Result<Outcomes, StoreError>>,
         charges: &[Charge],
     ) -> Self {
-        let mut deciding = Self {
+        let charges = match &mut reply {
+            Reply::Now(answer) => {
+                look_through(charges, answer);
+                Box::default()
+            }
+            Reply::Later(_) => charges.into(),
+        };
+        Self {
             names: Some(names),
             reply,
-            charges: Box::default(),
-        };
-        match &mut deciding.reply {
-            Reply::Now(answer) => look_through(charges, answer),
-            Reply::Later(_) => deciding.charges = charges.into(),
+            charges,
         }
-        deciding
     }
 }
 
@@ -48,14 +53,15 @@ impl Future for Deciding {
         } = &mut *self;
         let answer = match reply {
             Reply::Now(Ok(outcomes)) => {
-                let decision = names
-                    .take()
-                    .map(|names| Decision::new(names, outcomes.clone()));
-                return decision.map_or(Poll::Pending, |decision| Poll::Ready(Ok(decision)));
+                let Some(names) = names.take() else {
+                    return Poll::Pending;
+                };
+                let outcomes = mem::replace(outcomes, Outcomes::new(Micros::ZERO));
+                return Poll::Ready(Ok(Decision::new(names, outcomes)));
             }
             Reply::Now(answer) => {
                 let none = Err(StoreError::new(StoreErrorKind::Unavailable));
-                std::mem::replace(answer, none)
+                mem::replace(answer, none)
             }
             Reply::Later(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));

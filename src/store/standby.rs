@@ -134,7 +134,8 @@ impl Standby {
             let lets_go_on = kept.when_store_fails() == OnStoreFailure::Allow;
             !lets_go_on || outcome.is_blocked()
         });
-        outcomes.degraded()
+        outcomes.degrade();
+        outcomes
     }
 
     /// Keeps up with what becomes of keys in the store, whether it was done there or not. What concerns

@@ -5,7 +5,7 @@ use super::calls::{Charges, Counted};
 use super::failure::nonsense;
 use crate::algorithm::State;
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
 use crate::store::Charge;
 
@@ -17,7 +17,7 @@ pub(super) struct Answer {
 }
 
 #[derive(Clone, Debug)]
-struct Told {
+pub(super) struct Told {
     charge: Charge,
     /// By the clock of the server that has the key.
     at: Micros,
@@ -37,8 +37,25 @@ struct Own {
 }
 
 impl Told {
-    fn denies(&self) -> bool {
+    pub(super) fn denies(&self) -> bool {
         self.blocked > Micros::ZERO || !(self.fits || self.charge.is_soft)
+    }
+
+    /// The numbers so much later, if nothing has happened since.
+    pub(super) fn outcome(&self, counted: &Counted, later: Micros) -> Outcome {
+        let (state, at) = (self.state.clone(), self.at.saturating_add(later));
+        let own = self
+            .own
+            .and_then(|own| counted.algorithm.with_numbers(own.numbers));
+        let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
+        let mut outcome = algorithm.outcome(state, at, self.charge.cost, self.fits);
+        if let Some(own) = own {
+            outcome = outcome.overridden(own.period());
+        }
+        match self.blocked.saturating_sub(later) {
+            Micros::ZERO => outcome,
+            left => outcome.blocked_for(left),
+        }
     }
 }
 
@@ -94,10 +111,15 @@ impl Answer {
         !self.each.iter().any(Told::denies)
     }
 
-    /// Whether this policy is one of those that deny.
-    pub(super) fn is_denied_by(&self, policy: usize) -> bool {
-        let mut told = self.each.iter().filter(|told| told.charge.policy == policy);
-        told.any(Told::denies)
+    /// What is told of this policy.
+    pub(super) fn of(&self, policy: usize) -> Option<&Told> {
+        self.each.iter().find(|told| told.charge.policy == policy)
+    }
+
+    /// When it was decided, by the clock of the server that is ahead if there were several.
+    pub(super) fn at(&self) -> Micros {
+        let latest = self.each.iter().map(|told| told.at).max();
+        latest.unwrap_or(Micros::ZERO)
     }
 
     /// How long the key of each charge is blocked yet.
@@ -133,33 +155,14 @@ impl Answer {
         self.each.extend(other.each);
     }
 
-    /// The numbers so much later, if nothing has happened since.
-    pub(super) fn outcomes(&self, policies: &[Counted], later: Micros) -> Outcomes {
-        let latest = self.each.iter().map(|told| told.at).max();
-        let latest = latest.unwrap_or(Micros::ZERO);
-        let mut outcomes = Outcomes::new(latest.saturating_add(later));
+    /// The numbers at the moment of the answer.
+    pub(super) fn outcomes(&self, policies: &[Counted]) -> Outcomes {
+        let mut outcomes = Outcomes::new(self.at());
         for told in &self.each {
-            let Charge { policy, cost, .. } = told.charge;
-            let Some(counted) = policies.get(policy) else {
-                continue;
-            };
-            let (state, at) = (told.state.clone(), told.at.saturating_add(later));
-            let own = told
-                .own
-                .and_then(|own| counted.algorithm.with_numbers(own.numbers));
-            let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
-            let mut outcome = algorithm.outcome(state, at, cost, told.fits);
-            if let Some(own) = own {
-                outcome = outcome.overridden(own.period());
+            let policy = told.charge.policy;
+            if let Some(counted) = policies.get(policy) {
+                outcomes.push(policy, told.outcome(counted, Micros::ZERO));
             }
-            let blocked = told.blocked.saturating_sub(later);
-            outcomes.push(
-                policy,
-                match blocked {
-                    Micros::ZERO => outcome,
-                    left => outcome.blocked_for(left),
-                },
-            );
         }
         outcomes.put_in_order();
         outcomes
@@ -227,7 +230,7 @@ mod tests {
         ];
         let mut together = denied(0, 1_000_000_000, "999000000 1 0");
         together.add(denied(1, 1_030_000_000, "1029000000 1 0"));
-        let outcomes = together.outcomes(&policies, Micros::ZERO);
+        let outcomes = together.outcomes(&policies);
         let waits: Vec<_> = outcomes
             .iter()
             .map(|(_, outcome)| outcome.retry_after())

@@ -9,7 +9,8 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::calls::{Charges, Counted};
+use super::calls::Counted;
+use super::numbers::Numbers;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Key;
@@ -62,14 +63,24 @@ impl Hasher for AsItIs {
 
 #[derive(Debug)]
 struct Denial {
-    charges: Charges,
-    answer: Answer,
-    /// How often those keys had been changed that are why it was denied, when the question was put.
-    seen: SmallVec<[Seen; 4]>,
+    /// In the order in which they were asked about.
+    each: Box<[Denied]>,
+    /// When it was decided, by the server's clock.
+    at: Micros,
     received: Instant,
-    until: Instant,
-    /// When its wait is over: there is nobody to ask before that if the server is away.
-    over: Instant,
+    /// For how long it is remembered, and for how long it is true: there is nobody to ask before that if the
+    /// server is away.
+    lasts: Duration,
+    wait: Duration,
+}
+
+/// A charge that was not made.
+#[derive(Debug)]
+struct Denied {
+    charge: Charge,
+    /// How often its key had been changed when the question was put, if it is why the request was denied.
+    seen: Option<Seen>,
+    numbers: Numbers,
 }
 
 /// A question that was put to the server.
@@ -90,7 +101,7 @@ struct Seen {
 const SHARDS: usize = 16;
 const NUMBERS: usize = 4_096;
 
-/// How many denials are remembered at most; each takes some 500 bytes.
+/// How many denials are remembered at most; each takes some 300 bytes, if it is of one policy.
 const MOST: usize = 10_000;
 
 impl Denials {
@@ -103,28 +114,29 @@ impl Denials {
         }
     }
 
-    /// What is known of a request that cannot pass at this moment. While the server is away, all of its
-    /// wait is.
-    pub(super) fn find(
+    /// Tells what is known of a request that cannot pass at this moment, if anything is. While the server is
+    /// away, all of its wait is.
+    pub(super) fn tell(
         &self,
-        charges: &[Charge],
-        policies: &[Counted],
+        (charges, policies): (&[Charge], &[Counted]),
         now: Instant,
         is_away: bool,
-    ) -> Option<Outcomes> {
+        outcomes: &mut Outcomes,
+    ) -> bool {
         let hash = self.hash(charges);
         let shard = self.shard(hash);
-        let denial = shard.young.get(&hash).or_else(|| shard.old.get(&hash))?;
-        let until = if is_away { denial.over } else { denial.until };
-        let still_holds = now < until
-            && is_same(&denial.charges, charges)
-            && denial.seen.iter().all(|seen| self.changes.are_still(*seen));
-        if !still_holds {
-            return None;
-        }
+        let Some(denial) = shard.young.get(&hash).or_else(|| shard.old.get(&hash)) else {
+            return false;
+        };
         // Not since it was put: what is told must not be too short.
         let later = now.saturating_duration_since(denial.received);
-        Some(denial.answer.outcomes(policies, Micros::from(later)))
+        let lasts = if is_away { denial.wait } else { denial.lasts };
+        let still_holds =
+            later < lasts && denial.is_about(charges) && self.changes.are_still(denial);
+        if still_holds {
+            denial.tell(policies, Micros::from(later), outcomes);
+        }
+        still_holds
     }
 
     /// A question is about to be put.
@@ -141,7 +153,8 @@ impl Denials {
     /// Remembers the answer, if it denies.
     pub(super) fn remember(
         &self,
-        (charges, question): (&[Charge], Question),
+        (charges, policies): (&[Charge], &[Counted]),
+        question: Question,
         (answer, outcomes): (&Answer, &Outcomes),
         now: Instant,
     ) {
@@ -157,25 +170,32 @@ impl Denials {
         if over <= now {
             return;
         }
-        let seen = charges.iter().zip(question.seen);
-        let seen = seen.filter(|(charge, _)| answer.is_denied_by(charge.policy));
-        let seen = seen.map(|(_, seen)| seen);
+        let wait = over.saturating_duration_since(now);
+        let each = charges.iter().zip(question.seen).map(|(charge, seen)| {
+            let told = answer.of(charge.policy)?;
+            Some(Denied {
+                charge: *charge,
+                seen: told.denies().then_some(seen),
+                numbers: Numbers::of(told, policies.get(charge.policy)?, wait.into()),
+            })
+        });
+        let Some(each) = each.collect() else {
+            // A server that has one of the keys did not answer.
+            return;
+        };
+        let denial = Denial {
+            each,
+            at: answer.at(),
+            received: now,
+            lasts: until.saturating_duration_since(now),
+            wait,
+        };
         let hash = self.hash(charges);
         let mut shard = self.shard(hash);
         if shard.young.len() >= MOST / SHARDS / 2 {
             shard.old = mem::take(&mut shard.young);
         }
-        shard.young.insert(
-            hash,
-            Denial {
-                charges: Charges::from_slice(charges),
-                answer: answer.clone(),
-                seen: seen.collect(),
-                received: now,
-                until,
-                over,
-            },
-        );
+        shard.young.insert(hash, denial);
     }
 
     /// The server has told that this request could pass.
@@ -230,8 +250,10 @@ impl Changes {
         }
     }
 
-    fn are_still(&self, seen: Seen) -> bool {
-        self.numbers[seen.place].load(Ordering::Acquire) == seen.number
+    /// Whether the keys that are why a request was denied are as they were.
+    fn are_still(&self, denial: &Denial) -> bool {
+        let mut seen = denial.each.iter().filter_map(|denied| denied.seen);
+        seen.all(|seen| self.numbers[seen.place].load(Ordering::Acquire) == seen.number)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
@@ -240,21 +262,36 @@ impl Changes {
     }
 }
 
-fn is_same(one: &[Charge], other: &[Charge]) -> bool {
-    let is_same = |(one, other): (&Charge, &Charge)| {
-        (one.policy, one.cost, one.is_soft) == (other.policy, other.cost, other.is_soft)
-            && one.key == other.key
-    };
-    one.len() == other.len() && one.iter().zip(other).all(is_same)
+impl Denial {
+    fn is_about(&self, charges: &[Charge]) -> bool {
+        let is_about = |(denied, charge): (&Denied, &Charge)| {
+            let (denied, charge) = (&denied.charge, charge);
+            (denied.policy, denied.cost, denied.is_soft)
+                == (charge.policy, charge.cost, charge.is_soft)
+                && denied.key == charge.key
+        };
+        self.each.len() == charges.len() && self.each.iter().zip(charges).all(is_about)
+    }
+
+    /// Adds the numbers so much later.
+    fn tell(&self, policies: &[Counted], later: Micros, outcomes: &mut Outcomes) {
+        outcomes.decided_at(self.at.saturating_add(later));
+        for denied in &self.each {
+            let policy = denied.charge.policy;
+            if let Some(counted) = policies.get(policy) {
+                denied.numbers.tell((policy, counted), later, outcomes);
+            }
+        }
+        outcomes.put_in_order();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::algorithm::{AnchoredWindow, State};
-    use crate::decision::Outcomes;
     use crate::key::IntoKey;
-    use crate::store::redis::calls::Counted;
+    use crate::store::redis::calls::Charges;
 
     const LONGEST: Duration = Duration::from_secs(60);
 
@@ -262,23 +299,34 @@ mod tests {
         Denials::new(LONGEST, Arc::new(Changes::new()))
     }
 
-    fn policies() -> [Counted; 1] {
-        let algorithm = AnchoredWindow::per_day(1).into();
-        [Counted {
-            algorithm,
-            lua: algorithm.lua(),
-            suffix: String::new(),
-        }]
+    fn policies() -> [Counted; 2] {
+        [(); 2].map(|()| {
+            let algorithm = AnchoredWindow::per_day(1).into();
+            Counted {
+                algorithm,
+                lua: algorithm.lua(),
+                suffix: String::new(),
+            }
+        })
     }
 
     fn charges(key: u32) -> Charges {
         Charges::from_slice(&[Charge::new(0, key.into_key(), 1)])
     }
 
-    fn denied(charges: &Charges) -> (Answer, Outcomes) {
-        let answer = Answer::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW);
-        let outcomes = answer.outcomes(&policies(), Micros::ZERO);
-        (answer, outcomes)
+    fn denied(charges: &[Charge]) -> Answer {
+        Answer::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW)
+    }
+
+    fn remember(denials: &Denials, charges: &[Charge], question: Question, now: Instant) {
+        let (answer, policies) = (denied(charges), policies());
+        let told = (&answer, &answer.outcomes(&policies));
+        denials.remember((charges, &policies), question, told, now);
+    }
+
+    fn is_told(denials: &Denials, charges: &[Charge], now: Instant) -> bool {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        denials.tell((charges, &policies()), now, false, &mut outcomes)
     }
 
     fn remembered(denials: &Denials) -> usize {
@@ -292,51 +340,54 @@ mod tests {
     #[test]
     fn f58_a_million_keys_that_are_denied_take_no_more_room_than_the_bound() {
         let (denials, now) = (denials(), Instant::now());
-        let (answer, outcomes) = denied(&charges(0));
         for key in 0..1_000_000 {
             let charges = charges(key);
             let question = denials.put(&charges, now);
-            denials.remember((&charges, question), (&answer, &outcomes), now);
+            remember(&denials, &charges, question, now);
         }
         let remembered = remembered(&denials);
         assert!((MOST / 4..=MOST).contains(&remembered), "{remembered}");
-        assert!(
-            denials
-                .find(&charges(999_999), &policies(), now, false)
-                .is_some()
-        );
-        assert!(denials.find(&charges(0), &policies(), now, false).is_none());
+        assert!(is_told(&denials, &charges(999_999), now));
+        assert!(!is_told(&denials, &charges(0), now));
+        // Less than half of a table is empty when it is full.
+        let each = size_of::<Denied>() + 2 * size_of::<(u64, Denial)>();
+        assert!(each <= 300, "{each} bytes");
     }
 
     #[test]
     fn f62_what_was_changed_between_question_and_answer_is_not_remembered() {
         let (denials, now) = (denials(), Instant::now());
         let charges = charges(7);
-        let (answer, outcomes) = denied(&charges);
         let question = denials.put(&charges, now);
         denials.changes.add(&charges);
-        denials.remember((&charges, question), (&answer, &outcomes), now);
-        assert!(denials.find(&charges, &policies(), now, false).is_none());
+        remember(&denials, &charges, question, now);
+        assert!(!is_told(&denials, &charges, now));
     }
 
     #[test]
     fn f62_a_denial_is_remembered_from_its_question_and_no_longer_than_the_bound() {
         let (denials, put) = (denials(), Instant::now());
         let charges = charges(7);
-        let (answer, outcomes) = denied(&charges);
         let question = denials.put(&charges, put);
-        let received = put + LONGEST / 2;
-        denials.remember((&charges, question), (&answer, &outcomes), received);
+        remember(&denials, &charges, question, put + LONGEST / 2);
         let just_before = put + LONGEST.saturating_sub(Duration::from_nanos(1));
-        assert!(
-            denials
-                .find(&charges, &policies(), just_before, false)
-                .is_some()
-        );
-        assert!(
-            denials
-                .find(&charges, &policies(), put + LONGEST, false)
-                .is_none()
-        );
+        assert!(is_told(&denials, &charges, just_before));
+        assert!(!is_told(&denials, &charges, put + LONGEST));
+    }
+
+    /// As when a part of a cluster goes away while it is asked: the others may be told of next time.
+    #[test]
+    fn f62_an_answer_that_leaves_a_policy_out_is_not_remembered() {
+        let (denials, now) = (denials(), Instant::now());
+        let key = 7_u32.into_key();
+        let both = [Charge::new(0, key, 1), Charge::new(1, key, 1)];
+        let (policies, question) = (policies(), denials.put(&both, now));
+        let answer = denied(&both[..1]);
+        let told = (&answer, &answer.outcomes(&policies));
+        denials.remember((&both, &policies), question, told, now);
+        assert_eq!(remembered(&denials), 0);
+        let question = denials.put(&both, now);
+        remember(&denials, &both, question, now);
+        assert!(is_told(&denials, &both, now));
     }
 }

@@ -139,7 +139,7 @@ fn trimmed(mut words: Vec<u64>) -> Vec<u64> {
     words
 }
 
-fn algorithms() -> impl Strategy<Value = Algorithm> {
+pub(super) fn algorithms() -> impl Strategy<Value = Algorithm> {
     let quotas = proptest::sample::select(vec![
         "5/second",
         "1/ms",
@@ -172,7 +172,7 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
 }
 
 /// A request: the time since the one before in parts of the longest wait, back now and then, and a cost.
-fn past() -> impl Strategy<Value = Vec<(i32, u32)>> {
+pub(super) fn past() -> impl Strategy<Value = Vec<(i32, u32)>> {
     let part = prop_oneof![Just(0), -5..30, -2_000..20_000_i32];
     let cost = prop_oneof![1..4_u32, 1..=u32::MAX];
     proptest::collection::vec((part, cost), 1..8)

@@ -36,10 +36,16 @@ impl RedisLedger {
             // A question goes to the server, if it is there.
             purpose => matches!(purpose, Purpose::Charge),
         });
+        // Filled in by reference: outcomes are large, and to move them costs as much as to find them.
+        let mut denied = Outcomes::new(Micros::ZERO);
+        let asked = (charges, &*calls.policies);
         if let Some(denials) = remembered
-            && let Some(denied) = denials.find(charges, &calls.policies, Instant::now(), is_away)
+            && denials.tell(asked, Instant::now(), is_away, &mut denied)
         {
-            return Reply::Now(Ok(if is_away { denied.degraded() } else { denied }));
+            if is_away {
+                denied.degrade();
+            }
+            return Reply::Now(Ok(denied));
         }
         if is_away && calls.watch.is_overdue() {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
@@ -121,10 +127,11 @@ impl Calls {
                 _ => denials.forget(charges),
             }
         }
-        let outcomes = answer.outcomes(&self.policies, Micros::ZERO);
+        let outcomes = answer.outcomes(&self.policies);
         if let (Some(denials), Some(question)) = (&self.denials, question) {
             let now = Instant::now();
-            denials.remember((charges, question), (answer, &outcomes), now);
+            let asked = (charges, &*self.policies);
+            denials.remember(asked, question, (answer, &outcomes), now);
         }
         outcomes
     }

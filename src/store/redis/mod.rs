@@ -15,6 +15,7 @@ mod greeting;
 mod ledger;
 mod line;
 mod link;
+mod numbers;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;

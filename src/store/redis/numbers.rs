@@ -1,0 +1,215 @@
+use super::answer::Told;
+use super::calls::Counted;
+use crate::clock::Micros;
+use crate::decision::{Outcome, Outcomes};
+
+/// What is told of a charge again and again while time goes on and nothing else happens.
+#[derive(Debug)]
+pub(super) enum Numbers {
+    /// Nothing changes but the times, which run down.
+    RunDown(Outcome),
+    /// Something else does too: they are counted out each time.
+    Counted(Box<Told>),
+}
+
+impl Numbers {
+    /// Those that are told for so long.
+    pub(super) fn of(told: &Told, counted: &Counted, length: Micros) -> Self {
+        let first = told.outcome(counted, Micros::ZERO);
+        let last = told.outcome(counted, length);
+        // While nothing arrives no less remains than before, and a moment to which a time runs down does not
+        // come nearer: nothing is different in between that is the same at both ends.
+        if first.run_down(length) == last {
+            Self::RunDown(first)
+        } else {
+            Self::Counted(Box::new(told.clone()))
+        }
+    }
+
+    /// Adds them, so much later.
+    pub(super) fn tell(
+        &self,
+        (policy, counted): (usize, &Counted),
+        later: Micros,
+        outcomes: &mut Outcomes,
+    ) {
+        // Pushed apart: an outcome that comes from either is put together elsewhere and moved.
+        match self {
+            Self::RunDown(first) => outcomes.push(policy, first.run_down(later)),
+            Self::Counted(told) => outcomes.push(policy, told.outcome(counted, later)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+    use redis::Value;
+
+    use super::*;
+    use crate::algorithm::{Algorithm, State};
+    use crate::key::IntoKey;
+    use crate::store::Charge;
+    use crate::store::redis::answer::Answer;
+    use crate::store::redis::calls::Charges;
+    use crate::store::redis::functions::{algorithms, past};
+
+    const START: i64 = 1_790_000_000_123_456;
+
+    fn counted(algorithm: Algorithm) -> Counted {
+        Counted {
+            algorithm,
+            lua: algorithm.lua(),
+            suffix: String::new(),
+        }
+    }
+
+    /// How a key stands, and what is asked about it.
+    #[derive(Clone, Debug)]
+    struct Asked {
+        state: State,
+        at: Micros,
+        charge: Charge,
+        blocked: Micros,
+        has_own_limit: bool,
+    }
+
+    impl Asked {
+        /// As the script tells it.
+        fn answer(&self, algorithm: &Algorithm) -> Answer {
+            let (alone, _) = algorithm.step(self.state.clone(), self.at, self.charge.cost);
+            let own = if self.has_own_limit {
+                let lua = algorithm.lua().expect("it has a limit");
+                let [a, b, c, d] = lua.numbers;
+                format!("=1000000 {a} {b} {c} {d}|")
+            } else {
+                String::new()
+            };
+            let words: Vec<_> = self.state.words().iter().map(u64::to_string).collect();
+            let text = format!(
+                "{};{};{};{own}{}",
+                self.at.get(),
+                u8::from(alone.is_allowed()),
+                self.blocked.get(),
+                words.join(" ")
+            );
+            let charges = Charges::from_slice(&[self.charge]);
+            Answer::read(Value::BulkString(text.into_bytes()), &charges).expect("it is an answer")
+        }
+    }
+
+    fn told(numbers: &Numbers, counted: &Counted, later: Micros) -> Outcome {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        numbers.tell((0, counted), later, &mut outcomes);
+        let (_, outcome) = outcomes.iter().next().expect("one was told");
+        *outcome
+    }
+
+    /// Parts of ten thousand of this time.
+    fn part_of(time: u64, part: u32) -> u64 {
+        time / 10_000 * u64::from(part)
+    }
+
+    #[test]
+    fn what_is_told_later_is_what_the_state_says_then() {
+        let part = || prop_oneof![Just(0), 0..30_u32, 0..20_000_u32];
+        let length = (part(), 0..3_u64);
+        let cases = (
+            (algorithms(), past()),
+            (part(), 0..6_u32, any::<u32>()),
+            (part(), any::<bool>(), any::<bool>()),
+            (length, proptest::collection::vec(0..=10_000_u32, 8)),
+        );
+        let mut config = Config::default();
+        config.cases = config.cases.max(20_000);
+        config.failure_persistence = None;
+        let result = TestRunner::new(config).run(
+            &cases,
+            |((algorithm, past), (gap, near, far), (blocked, soft, own), (length, moments))| {
+                let limit = algorithm.limit().unwrap_or(1);
+                let longest = algorithm.longest_wait().map_or(1_000_000, |wait| {
+                    u64::try_from(wait.as_micros()).map_or(1 << 47, |wait| wait.min(1 << 47))
+                });
+                let (mut at, mut state) = (START, State::NEW);
+                for (part, cost) in past {
+                    at += i64::try_from(longest / 10_000).unwrap() * i64::from(part);
+                    let (now, cost) = (Micros::new(at.unsigned_abs()), 1 + (cost - 1) % limit);
+                    state = match cost % 5 {
+                        0 => algorithm.settle(state, now, cost),
+                        _ => algorithm.step(state, now, cost).1,
+                    };
+                }
+                let cost = if near < 4 { near } else { far % limit.max(1) };
+                let charge = Charge::new(0, "ann".into_key(), cost);
+                let asked = Asked {
+                    state,
+                    at: Micros::new(at.unsigned_abs() + part_of(longest, gap)),
+                    charge: if soft { charge.soft() } else { charge },
+                    blocked: Micros::new(part_of(longest, blocked)),
+                    has_own_limit: own,
+                };
+                let counted = counted(algorithm);
+                let answer = asked.answer(&algorithm);
+                let answered = answer.of(0).expect("it was asked about");
+                let length = part_of(longest, length.0) + length.1;
+                let numbers = Numbers::of(answered, &counted, Micros::new(length));
+                let within = moments.iter().map(|part| part_of(length, *part));
+                for later in within.chain([0, 1.min(length), length.saturating_sub(1), length]) {
+                    let later = Micros::new(later);
+                    prop_assert_eq!(
+                        told(&numbers, &counted, later),
+                        answered.outcome(&counted, later),
+                        "{} {:?} after {:?} of {}: {:?}",
+                        algorithm,
+                        asked,
+                        later,
+                        length,
+                        numbers
+                    );
+                }
+                Ok(())
+            },
+        );
+        if let Err(failure) = result {
+            panic!("{failure}");
+        }
+    }
+
+    /// The flood that denials are remembered for.
+    #[test]
+    fn until_one_more_request_passes_nothing_is_counted_out() {
+        for algorithm in [
+            "fixed-window 3/minute",
+            "anchored-window 3/minute",
+            "sliding-window 3/minute",
+            "sliding-log 3/minute",
+            "sliding-slots 3/minute",
+            "token-bucket 3/minute",
+            "token-bucket-interval 3/minute",
+            "leaky-bucket 3/minute capacity 3",
+            "leaky-queue 3/minute places 2",
+            "gcra 3/minute burst 3",
+        ] {
+            let algorithm: Algorithm = algorithm.parse().unwrap();
+            let at = Micros::new(START.unsigned_abs());
+            let mut state = State::NEW;
+            for _ in 0..3 {
+                state = algorithm.step(state, at, 1).1;
+            }
+            let asked = Asked {
+                state,
+                at,
+                charge: Charge::new(0, "ann".into_key(), 1),
+                blocked: Micros::ZERO,
+                has_own_limit: false,
+            };
+            let (answer, counted) = (asked.answer(&algorithm), counted(algorithm));
+            let answered = answer.of(0).unwrap();
+            let wait = answered.outcome(&counted, Micros::ZERO).retry_micros();
+            let until = wait.unwrap().saturating_sub(Micros::new(1));
+            let numbers = Numbers::of(answered, &counted, until);
+            assert!(matches!(numbers, Numbers::RunDown(_)), "{algorithm}");
+        }
+    }
+}
