@@ -5,7 +5,6 @@ mod inspection;
 mod overriding;
 mod verbs;
 
-use std::any::Any;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -264,7 +263,7 @@ impl<L: Ledger> Limiter<L> {
     /// The same limiter, if its state is in this process.
     #[cfg(feature = "http")]
     pub(crate) fn local(&self) -> Option<Limiter> {
-        let ledger: Arc<dyn Any + Send + Sync> = Arc::clone(&self.ledger) as _;
+        let ledger: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ledger) as _;
         Some(Limiter {
             policies: Arc::clone(&self.policies),
             ledger: ledger.downcast().ok()?,

@@ -197,6 +197,9 @@ where
     }
 }
 
+/// A state, or how the inner service failed.
+type Next<S, Req> = Result<State<S, Req>, <S as Service<Req>>::Error>;
+
 const AGAIN: &str = "polled after it was ready";
 
 impl<S, B> StateProj<'_, S, Request<B>>
@@ -205,7 +208,7 @@ where
 {
     /// What comes after a wait. Kept apart: most requests never wait.
     #[inline(never)]
-    fn next(self, cx: &mut Context<'_>) -> Poll<Result<State<S, Request<B>>, S::Error>> {
+    fn next(self, cx: &mut Context<'_>) -> Poll<Next<S, Request<B>>> {
         Poll::Ready(Ok(match self {
             StateProj::Waiting {
                 question,

@@ -437,6 +437,7 @@ fn policies(charges: &[Charge]) -> impl ExactSizeIterator<Item = usize> {
 }
 
 /// How a request is refused that has no key.
+#[derive(Clone, Copy)]
 struct NoCharge {
     status: StatusCode,
     missing: Missing,
