@@ -2,7 +2,7 @@
 //!
 //! Absolute times depend on the machine; compare the rows of one cell with each other. Both
 //! sides read `quanta`'s clock unless a row says `std`, and tell a verdict alone unless it says
-//! `all numbers`. With two threads a row is the time that one thread needs for one decision.
+//! `all numbers`. `least` is what no limiter of many keys can do without. With two threads a row is the time that one thread needs for one decision.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ use tower_ratelimit::{
     SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 use tower_ratelimit_benches::keys::{Walk, address};
+use tower_ratelimit_benches::least::Least;
 use tower_ratelimit_benches::ours::{self, DEFAULT_BOUND, bounded, by_quanta, by_std};
 use tower_ratelimit_benches::peers::{
     self, Governor, Throttlecrab, a_day, an_hour, governor_by_quanta, governor_by_std,
@@ -94,6 +95,10 @@ fn one_hot_key(c: &mut Criterion) {
         one_key(group, &name("ours, all numbers"), more, |key| {
             check(&limiter, key)
         });
+        if more {
+            let least = Least::of(DEFAULT_BOUND);
+            one_key(group, &name("least"), more, |key| least.admits(key));
+        }
 
         let limiter = by_std(Gcra::per_hour(limit));
         one_key(group, &name("ours, std"), more, |key| admits(&limiter, key));
@@ -154,6 +159,19 @@ fn many_keys(c: &mut Criterion) {
         });
         let workers = two(&limiter, keys);
         threads(group, &format!("{both}/governor"), workers, governor_admits);
+        drop(limiter);
+
+        let least = Least::of(keys);
+        known().for_each(|key| assert!(least.admits(key)));
+        one_thread(group, &format!("{one}/least"), keys, |key| {
+            least.admits(key)
+        });
+        threads(
+            group,
+            &format!("{both}/least"),
+            two(&least, keys),
+            Least::admits,
+        );
     }
 
     // Its keys are text, and to make them of addresses is not what is measured.
@@ -209,8 +227,16 @@ fn distinct_keys(c: &mut Criterion) {
         // What the machine gives to two threads that share nothing at all.
         row(
             "2 threads, 2 limiters",
-            vec![(&limiter, first), (&other, second)],
+            vec![(&limiter, first.clone()), (&other, second.clone())],
         );
+
+        let least = Least::of(2 * keys);
+        let mut row = |who: &str, workers| {
+            let name = format!("distinct keys/{keys}/{who}");
+            threads(group, &name, workers, Least::admits);
+        };
+        row("least, 1 thread", vec![(&least, first.clone())]);
+        row("least, 2 threads", vec![(&least, first), (&least, second)]);
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod figures;
 pub mod growth;
 pub mod keys;
+pub mod least;
 pub mod ours;
 pub mod peers;
 pub mod requests;

@@ -163,6 +163,18 @@ fn beside(figures: &Figures) -> Vec<Cell> {
     let mut cells = Vec::new();
     for keys in EACH_THREADS_KEYS {
         cells.push(rate(figures, keys, "2 threads, 2 limiters"));
+        cells.push(rates(figures, keys, "least, 2 threads", "least, 1 thread"));
+    }
+    for cell in [
+        "hot key",
+        "10000 keys",
+        "10000 keys, 2 threads",
+        "1000000 keys",
+        "1000000 keys, 2 threads",
+    ] {
+        let name = format!("{cell}, the least that any does");
+        let [least, peer] = ["least", "governor"].map(|who| format!("{cell}/{who}"));
+        cells.push(ns.decision(&name, &least, &peer));
     }
     for cell in ["hot key", "hot key refused"] {
         let peer = |name: &str, ours: &str, peer: &str| {
@@ -315,6 +327,10 @@ impl Source<'_> {
 
 /// What two threads get done beside what one does, each with so many keys of its own.
 fn rate(figures: &Figures, keys: u32, both: &str) -> Cell {
+    rates(figures, keys, both, "1 thread")
+}
+
+fn rates(figures: &Figures, keys: u32, both: &str, one: &str) -> Cell {
     let rate = |row: &str, threads: f64| {
         let each = figures.find(&format!("decision/distinct keys/{keys}/{row}"))?;
         Some(threads * 1e9 / each)
@@ -322,7 +338,7 @@ fn rate(figures: &Figures, keys: u32, both: &str) -> Cell {
     Cell {
         name: format!("distinct keys, {keys} each, {both}"),
         ours: rate(both, 2.0),
-        peer: Some((rate("1 thread", 1.0), "1 thread".to_owned())),
+        peer: Some((rate(one, 1.0), one.to_owned())),
         unit: Unit::Rate,
         reach: None,
     }

@@ -26,6 +26,7 @@ impl Anchor {
     }
 
     /// The time when the monotonic clock shows `elapsed`.
+    #[inline]
     pub(super) fn at(&self, elapsed: Micros) -> Micros {
         Micros::new(self.offset.load(Ordering::Relaxed)).saturating_add(elapsed)
     }

@@ -5,6 +5,7 @@
 //! `QuantaClock`, with a warning.
 
 mod anchor;
+mod any;
 mod manual;
 mod micros;
 #[cfg(feature = "quanta")]
@@ -14,6 +15,7 @@ mod timer;
 
 use std::sync::Arc;
 
+pub(crate) use self::any::AnyClock;
 pub use self::manual::ManualClock;
 pub use self::micros::Micros;
 #[cfg(feature = "quanta")]

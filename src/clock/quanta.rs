@@ -54,6 +54,7 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| {
 const TICKS: u32 = 40;
 
 impl Shared {
+    #[inline]
     fn elapsed(&self) -> Micros {
         let micros = |ticks: u64| ((u128::from(ticks) * u128::from(self.rate)) >> u64::BITS) as u64;
         let ticks = self.clock.raw().saturating_sub(self.zero);
@@ -75,6 +76,7 @@ impl Default for QuantaClock {
 }
 
 impl Clock for QuantaClock {
+    #[inline]
     fn now(&self) -> Micros {
         self.0.anchor.at(self.0.elapsed())
     }

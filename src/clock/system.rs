@@ -33,6 +33,7 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| {
 });
 
 impl Shared {
+    #[inline]
     fn elapsed(&self) -> Micros {
         Micros::from(self.zero.elapsed())
     }
@@ -52,6 +53,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
+    #[inline]
     fn now(&self) -> Micros {
         self.0.anchor.at(self.0.elapsed())
     }

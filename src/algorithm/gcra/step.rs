@@ -7,6 +7,7 @@ use crate::clock::Micros;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain<N> {
     gcra: Gcra,
+    limit: u32,
     capacity: N,
     /// Whether requests wait for their turn: then the debt before a request is its place in the
     /// queue.
@@ -104,6 +105,7 @@ impl Gcra {
     pub(super) fn rule(self, holds: bool) -> Drain<u128> {
         Drain {
             gcra: self,
+            limit: self.limit(),
             capacity: u128::product(self.limit().into(), self.parts),
             holds,
         }
@@ -114,6 +116,7 @@ impl Gcra {
         let capacity = u64::try_from(self.rule(holds).capacity).ok()?;
         (capacity < 1 << 62).then_some(Drain {
             gcra: self,
+            limit: self.limit(),
             capacity,
             holds,
         })
@@ -199,7 +202,7 @@ impl<N: Parts> Step for Drain<N> {
     }
 
     fn limit(&self) -> u32 {
-        self.gcra.limit()
+        self.limit
     }
 
     fn window(&self) -> Micros {

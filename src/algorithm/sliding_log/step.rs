@@ -36,9 +36,17 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// How many entries are no later than this.
+    /// How many entries are no later than this. Of those that expire few do so between two charges, so
+    /// they are looked for from the first one on, in steps that double.
     fn until(self, time: u64) -> usize {
-        self.entries.partition_point(|[at, _]| *at <= time)
+        let is_no_later = |[at, _]: &Entry| *at <= time;
+        let mut end = 1;
+        while self.entries.get(end - 1).is_some_and(is_no_later) {
+            end *= 2;
+        }
+        let known = end / 2;
+        let unknown = &self.entries[known..(end - 1).min(self.entries.len())];
+        known + unknown.partition_point(is_no_later)
     }
 
     /// What had been admitted in all with the first so many entries.
@@ -92,7 +100,8 @@ impl SlidingLog {
             last => {
                 let before = last.map_or(0, |[_, total]| *total);
                 make_room(words);
-                words.extend_from_slice(&[now.get(), before.saturating_add(units)]);
+                words.push(now.get());
+                words.push(before.saturating_add(units));
             }
         }
     }

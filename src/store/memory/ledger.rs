@@ -5,12 +5,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::blocks::Blocks;
-use super::counter::{ATTEMPTS, Amendment, Counter, Told, Wanted};
+use super::counter::{ATTEMPTS, Amendment, Counter, Told, Wanted, decide};
 use super::seed::Seed;
 use super::table::{Ask, Changed, Counted, Full, Glance, NoRoom};
 use super::version::Lock;
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, Micros};
+use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
@@ -19,7 +19,7 @@ use crate::store::{Charge, Ledger, Reply, Verdict};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
-    clock: Arc<dyn Clock>,
+    clock: AnyClock,
     seed: Seed,
     policies: Box<[Opened]>,
     /// The policies in the order in which their tables are locked. It is the same for all ledgers
@@ -35,7 +35,7 @@ pub(super) struct Opened {
 }
 
 impl MemoryLedger {
-    pub(super) fn new(clock: Arc<dyn Clock>, seed: Seed, policies: Box<[Opened]>) -> Self {
+    pub(super) fn new(clock: AnyClock, seed: Seed, policies: Box<[Opened]>) -> Self {
         let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
         order_of_locking.sort_unstable_by_key(|&policy| policies[policy].number);
         Self {
@@ -91,7 +91,7 @@ impl MemoryLedger {
         for charge in charges {
             if let Some(opened) = self.policies.get(charge.policy) {
                 let ask = self.ask(&charge.key, charge.cost);
-                opened.counter.settle(ask, &*self.clock);
+                opened.counter.settle(ask, &self.clock);
             }
         }
     }
@@ -159,13 +159,13 @@ impl MemoryLedger {
         let fingerprint = self.seed.fingerprint(&charge.key);
         opened
             .counter
-            .override_limit(fingerprint, limit, &*self.clock)
+            .override_limit(fingerprint, limit, &self.clock)
     }
 
     fn amend(&self, policy: usize, key: &Key, amendment: Amendment) {
         if let Some(opened) = self.policies.get(policy) {
             let ask = self.ask(key, 0);
-            opened.counter.amend(ask, &*self.clock, amendment);
+            opened.counter.amend(ask, &self.clock, amendment);
         }
     }
 
@@ -192,7 +192,7 @@ impl MemoryLedger {
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             return self.decide_on_a_suspect(policy, ask, told);
         }
-        opened.counter.decide(ask, now, &*self.clock, told)
+        decide(&*opened.counter, ask, now, &self.clock, told)
     }
 
     /// Decides on a request whose key may be blocked.
@@ -212,7 +212,7 @@ impl MemoryLedger {
     fn decision(&self, wanted: Wanted, purpose: Purpose) -> Decision<'_> {
         Decision {
             parts: SmallVec::new(),
-            clock: &*self.clock,
+            clock: &self.clock,
             wanted,
             purpose,
             disturbed: 0,

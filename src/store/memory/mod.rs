@@ -29,7 +29,7 @@ use self::seed::Seed;
 use self::snapshot::{Snapshot, revived};
 use super::Store;
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, Micros, SystemClock};
+use crate::clock::{AnyClock, Clock, Micros, SystemClock};
 use crate::error::{ConfigError, RestoreError};
 use crate::policy::{Policy, check_names};
 
@@ -93,7 +93,7 @@ pub struct MemoryStore {
     max_keys: usize,
     /// The system's unless it is said. That one is set when a ledger first needs it, since it
     /// starts a thread.
-    clock: Option<Arc<dyn Clock>>,
+    clock: Option<AnyClock>,
     seed: Seed,
     tables: Arc<Mutex<Tables>>,
 }
@@ -191,7 +191,7 @@ impl MemoryStore {
     /// clock.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self {
-            clock: Some(Arc::new(clock)),
+            clock: Some(AnyClock::of(clock)),
             tables: self.without_tables(),
             ..self
         }
@@ -346,9 +346,9 @@ impl MemoryStore {
         Tables::with(waiting, tables.restored_blocks.clone())
     }
 
-    fn its_clock(&self) -> Arc<dyn Clock> {
+    fn its_clock(&self) -> AnyClock {
         let clock = self.clock.clone();
-        clock.unwrap_or_else(|| Arc::new(SystemClock::new()))
+        clock.unwrap_or_else(|| AnyClock::of(SystemClock::new()))
     }
 }
 

@@ -8,7 +8,8 @@ use crate::clock::Micros;
 /// Some tens of keys that are guarded together.
 ///
 /// A key may stand in any slot. It is looked for in the four of its own, which share a line of
-/// the cache; only if it is not there are the tags, a byte for each slot, looked through.
+/// the cache, and then in four others, which do so too; only if it is in none of these are the tags, a byte
+/// for each slot, looked through.
 ///
 /// All of it is read and written under its version, which also guards the pages behind it.
 #[repr(align(64))]
@@ -79,6 +80,14 @@ fn own(fingerprint: u64) -> usize {
     slot & !(OWN - 1)
 }
 
+/// The first of the four slots that a key stands in if its own are taken.
+fn second(fingerprint: u64) -> usize {
+    let lines = SLOTS / OWN;
+    // Of an odd number of lines, so that it is another one.
+    let apart = (fingerprint >> 40) as usize % lines | 1;
+    own(fingerprint) ^ apart * OWN
+}
+
 impl<C: Default> Page<C> {
     pub(super) fn new() -> Self {
         Self {
@@ -123,19 +132,25 @@ impl<C> Page<C> {
     /// The slot of this key.
     #[inline]
     pub(super) fn find(&self, fingerprint: u64) -> Option<&Slot<C>> {
-        self.find_at_its_own(fingerprint)
+        self.find_soon(fingerprint)
             .or_else(|| self.find_elsewhere(fingerprint))
     }
 
-    /// The slot of this key, if it is one of its own.
+    /// The slot of this key, if it is where nearly all are.
     #[inline]
-    pub(super) fn find_at_its_own(&self, fingerprint: u64) -> Option<&Slot<C>> {
-        let first = own(fingerprint);
+    pub(super) fn find_soon(&self, fingerprint: u64) -> Option<&Slot<C>> {
+        self.find_in_line(own(fingerprint), fingerprint)
+            .or_else(|| self.find_in_line(second(fingerprint), fingerprint))
+    }
+
+    /// The slot of this key, if it is one of the four that begin here.
+    #[inline]
+    fn find_in_line(&self, first: usize, fingerprint: u64) -> Option<&Slot<C>> {
         // Compared before anything is decided: which of them it is, nobody can guess.
-        let own = &self.slots[first..first + OWN];
-        let is_at = |place: usize| usize::from(own[place].is_of(fingerprint));
+        let line = &self.slots[first..first + OWN];
+        let is_at = |place: usize| usize::from(line[place].is_of(fingerprint));
         let place = is_at(1) + 2 * is_at(2) + 3 * is_at(3);
-        own.get(place).filter(|slot| slot.is_of(fingerprint))
+        line.get(place).filter(|slot| slot.is_of(fingerprint))
     }
 
     #[inline(never)]
@@ -160,11 +175,13 @@ impl<C> Page<C> {
             .filter(Place::is_taken)
     }
 
-    /// A slot without a key, if there is one on this page; one of the key's own if possible.
+    /// A slot without a key, if there is one on this page; where the key is looked for first if possible.
     pub(super) fn empty(&self, fingerprint: u64) -> Option<Place<'_, C>> {
-        let first = own(fingerprint);
-        let own = (first..first + OWN).map(|slot| self.place(slot));
-        let mut empty = own.filter(|place| !place.is_taken());
+        let lines = [own(fingerprint), second(fingerprint)];
+        let soon = lines.into_iter().flat_map(|first| first..first + OWN);
+        let mut empty = soon
+            .map(|slot| self.place(slot))
+            .filter(|place| !place.is_taken());
         empty.next().or_else(|| {
             self.tags.iter().enumerate().find_map(|(word, tags)| {
                 let empty = !tags.load(Ordering::Relaxed) & HIGHEST_BITS;
@@ -310,11 +327,37 @@ mod tests {
             assert!((20..24).contains(&slot), "{slot}");
         }
         for key in keys {
-            let found = page.find(key).unwrap();
+            let found = page.find_soon(key).unwrap();
             assert_eq!(found.fingerprint.load(Ordering::Relaxed), key);
         }
         assert!(page.find(key(20, 0x11, 5)).is_none());
         assert!(page.find(key(20, 0x12, 1)).is_none());
+    }
+
+    #[test]
+    fn a_key_whose_own_slots_are_taken_stands_on_its_second_line_if_it_can() {
+        for apart in 0..16 {
+            let page = Page::new();
+            for number in 1..=OWN as u64 {
+                put(&page, key(20, 0x11, number));
+            }
+            let later = (5..=8).map(|number| apart << 40 | key(20, 0x11, number));
+            let first = second(apart << 40 | key(20, 0x11, 5));
+            assert_ne!(first, 20);
+            for key in later.clone() {
+                put(&page, key);
+                let slot = slot_of(&page, key).unwrap();
+                assert!((first..first + OWN).contains(&slot), "{slot}");
+            }
+            for key in later {
+                let found = page.find_soon(key).unwrap();
+                assert_eq!(found.fingerprint.load(Ordering::Relaxed), key);
+            }
+            let ninth = apart << 40 | key(20, 0x11, 9);
+            put(&page, ninth);
+            assert!(page.find_soon(ninth).is_none());
+            assert!(page.find(ninth).is_some());
+        }
     }
 
     #[test]
@@ -334,15 +377,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_any_tag_are_found_elsewhere_than_in_their_own_slots() {
+    fn keys_of_any_tag_are_found_where_they_are_not_looked_for_first() {
         for tag in 0..0x80 {
             let page = Page::new();
-            for number in 1..=OWN as u64 {
+            for number in 1..=2 * OWN as u64 {
                 put(&page, key(8, 0x55, number));
             }
             let elsewhere = key(8, tag, 77);
             put(&page, elsewhere);
-            assert!(!(8..12).contains(&slot_of(&page, elsewhere).unwrap()));
+            assert!(page.find_soon(elsewhere).is_none(), "{tag}");
             assert!(page.find(elsewhere).is_some(), "{tag}");
             assert!(page.find(key(8, tag, 78)).is_none());
         }

@@ -9,8 +9,8 @@ use crate::store::memory::page::Page;
 
 /// Decisions about one policy alone.
 impl<S: Step, C: Keeps<S>> Table<S, C> {
-    /// Decides about a key that stands in a slot of its own, as most do, unless somebody else is there
-    /// at the same time.
+    /// Decides about a key that stands where it is looked for first, as nearly all do, unless somebody else
+    /// is there at the same time.
     #[inline]
     pub(in crate::store::memory) fn decide_at_once(
         &self,
@@ -21,7 +21,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let (page, index) = self.pages.at(ask.fingerprint);
         let seen = page.version.seen_at_rest()?;
         // If the page was split before this, its key is not found on it.
-        let slot = page.find_at_its_own(ask.fingerprint)?;
+        let slot = page.find_soon(ask.fingerprint)?;
         if now < page.latest() {
             return None;
         }

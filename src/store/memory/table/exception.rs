@@ -314,8 +314,7 @@ mod tests {
     use crate::algorithm::{FixedWindow, SlidingWindow};
     use crate::clock::{Clock, ManualClock};
     use crate::store::memory::cell::Word;
-    use crate::store::memory::counter::Counter;
-    use crate::store::memory::counter::Told;
+    use crate::store::memory::counter::{Counter, Told, decide};
     use crate::store::memory::table::Table;
 
     fn ask(cost: u32) -> Ask {
@@ -330,7 +329,7 @@ mod tests {
         Word: crate::store::memory::cell::Keeps<S>,
     {
         let told: Option<&mut Told<'_>> = None;
-        Counter::decide(table, ask(cost), clock.now(), clock, told)
+        decide(table, ask(cost), clock.now(), clock, told)
     }
 
     fn stands_beside<S: Step>(table: &Table<S, Word>) -> bool

@@ -394,7 +394,7 @@ mod tests {
     use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
     use crate::store::memory::cell::Word;
-    use crate::store::memory::counter::Counter;
+    use crate::store::memory::counter::{Counter, decide};
 
     type Minutes = Table<FixedWindow, Word>;
 
@@ -413,7 +413,7 @@ mod tests {
 
     fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> bool {
         let ask = Ask { fingerprint, cost };
-        table.decide(ask, clock_of(clock), clock, None)
+        decide(table, ask, clock_of(clock), clock, None)
     }
 
     fn stands(table: &Minutes, fingerprint: u64) -> bool {

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::algorithm::Gcra;
     use crate::clock::{Clock, ManualClock};
-    use crate::store::memory::counter::counter;
+    use crate::store::memory::counter::{counter, decide};
 
     /// Of one word, and of three.
     const PACKED: Gcra = Gcra::per_second(1).burst(u32::MAX);
@@ -162,7 +162,7 @@ mod tests {
                             fingerprint: fingerprint(key),
                             cost: 2,
                         };
-                        assert!(counter.decide(ask, clock.now(), &clock, None));
+                        assert!(decide(&*counter, ask, clock.now(), &clock, None));
                     }
                     is_filled.store(true, Ordering::Release);
                 }
@@ -223,7 +223,7 @@ mod tests {
         };
         for _ in 0..20 {
             clock.advance(std::time::Duration::from_secs(1));
-            assert!(large.decide(ask, clock.now(), &clock, None));
+            assert!(decide(&*large, ask, clock.now(), &clock, None));
         }
         let mut keys = Vec::new();
         large.each_key(clock.now(), &mut |fingerprint, state| {
@@ -231,6 +231,6 @@ mod tests {
         });
         assert_eq!(small.restore(keys, clock.now()), (1, 0));
         assert_eq!(small.fill().keys, 5);
-        assert!(!small.decide(ask, clock.now(), &clock, None));
+        assert!(!decide(&*small, ask, clock.now(), &clock, None));
     }
 }

@@ -1,0 +1,70 @@
+use std::any::Any;
+use std::sync::Arc;
+
+#[cfg(feature = "quanta")]
+use super::QuantaClock;
+use super::{Clock, Micros, SystemClock};
+
+/// Whatever clock a store was given. Those that are read in production are known by name: a call through
+/// a table takes as long as a third of a decision's own work.
+#[derive(Clone)]
+pub(crate) enum AnyClock {
+    System(SystemClock),
+    #[cfg(feature = "quanta")]
+    Quanta(QuantaClock),
+    Other(Arc<dyn Clock>),
+}
+
+impl AnyClock {
+    pub(crate) fn of(clock: impl Clock) -> Self {
+        let named: &dyn Any = &clock;
+        if let Some(system) = named.downcast_ref() {
+            return Self::System(*system);
+        }
+        #[cfg(feature = "quanta")]
+        if let Some(quanta) = named.downcast_ref() {
+            return Self::Quanta(*quanta);
+        }
+        Self::Other(Arc::new(clock))
+    }
+}
+
+impl Clock for AnyClock {
+    #[inline]
+    fn now(&self) -> Micros {
+        match self {
+            Self::System(system) => system.now(),
+            #[cfg(feature = "quanta")]
+            Self::Quanta(quanta) => quanta.now(),
+            Self::Other(other) => other.now(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn the_clocks_of_production_are_known_by_name_and_all_are_read() {
+        assert!(matches!(
+            AnyClock::of(SystemClock::new()),
+            AnyClock::System(_)
+        ));
+        #[cfg(feature = "quanta")]
+        assert!(matches!(
+            AnyClock::of(QuantaClock::new()),
+            AnyClock::Quanta(_)
+        ));
+        let manual = ManualClock::new();
+        let any = AnyClock::of(manual.clone());
+        assert!(matches!(any, AnyClock::Other(_)));
+        manual.set_micros(Micros::new(7));
+        assert_eq!(any.now(), Micros::new(7));
+        let system = SystemClock::new();
+        let before = system.now();
+        let between = AnyClock::of(system).now();
+        assert!(before <= between && between <= system.now());
+    }
+}
