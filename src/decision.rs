@@ -350,8 +350,11 @@ impl Outcomes {
 
     /// Whether these are the outcomes of exactly these policies, in this order.
     #[cfg(feature = "http")]
-    pub(crate) fn are_of(&self, policies: impl Iterator<Item = usize>) -> bool {
-        self.iter().map(|(policy, _)| policy).eq(policies)
+    #[inline]
+    pub(crate) fn are_of(&self, policies: impl ExactSizeIterator<Item = usize>) -> bool {
+        let are_as_many = self.each.len() == policies.len();
+        let mut both = self.each.iter().zip(policies);
+        are_as_many && both.all(|((policy, _), asked)| *policy == asked)
     }
 
     pub(crate) fn at(&self) -> Micros {

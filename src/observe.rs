@@ -20,6 +20,7 @@ impl StoreHealth {
         }
     }
 
+    #[inline]
     pub(crate) fn answered(&self) {
         // Read first: a write by every request would be shared by all processors.
         if self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)

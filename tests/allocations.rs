@@ -247,9 +247,9 @@ fn conditions_allocate_nothing() {
 }
 
 #[test]
-fn a_refusal_allocates_five_times() {
+fn a_refusal_allocates_six_times() {
     let nothing = RateLimitLayer::new(key::client_ip(), TokenBucket::per_day(0));
-    // The problem, a value, the map that it is in, and the typed reason.
+    // The problem and a box for it, a value, the map that it is in, and the typed reason.
     let count = layer_allocations(&nothing, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(count, 5);
+    assert_eq!(count, 6);
 }

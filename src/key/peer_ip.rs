@@ -110,12 +110,21 @@ impl PeerIp {
         }
     }
 
+    /// The address as axum tells it, or a server of one's own.
+    #[inline]
+    pub(super) fn socket<'a>(&self, head: &Head<'a>) -> Option<&'a SocketAddr> {
+        if self.is_told() {
+            return None;
+        }
+        connection(head)
+    }
+
     #[inline]
     pub(super) fn peer(&self, head: &Head<'_>) -> Peer {
         match &self.told {
             Some(told) => (told.by)(head),
-            None => match connection(head).map(SocketAddr::ip) {
-                Some(address) => Peer::Ip(address),
+            None => match self.socket(head) {
+                Some(address) => Peer::Ip(address.ip()),
                 #[cfg(feature = "tonic")]
                 None => super::tonic::peer(head),
                 #[cfg(not(feature = "tonic"))]
@@ -188,14 +197,17 @@ impl fmt::Debug for PeerIp {
 #[inline]
 fn connection<'a, T: Clone + Send + Sync + 'static>(head: &Head<'a>) -> Option<&'a T> {
     #[cfg(feature = "axum")]
-    {
-        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+    if let Some(axum::extract::ConnectInfo(info)) = head.extension() {
+        return Some(info);
+    }
+    connection_elsewhere(head)
+}
 
-        let real = head.extension().map(|ConnectInfo(info)| info);
-        let info = real.or_else(|| head.extension().map(|MockConnectInfo(info)| info));
-        if info.is_some() {
-            return info;
-        }
+#[inline(never)]
+fn connection_elsewhere<'a, T: Clone + Send + Sync + 'static>(head: &Head<'a>) -> Option<&'a T> {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::connect_info::MockConnectInfo(info)) = head.extension() {
+        return Some(info);
     }
     head.extension()
 }

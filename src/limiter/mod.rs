@@ -85,6 +85,15 @@ impl Limiter {
         }
     }
 
+    /// The answer to one charge, which is not soft, where it is made: it is large, and to move it would
+    /// cost as much as to decide.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn charge_one(&self, charge: &Charge) -> Outcomes {
+        self.ledger
+            .charge_one(charge.policy, &charge.key, charge.cost)
+    }
+
     /// Decides and charges exactly as [`check_now`](Self::check_now) does, and tells the verdict
     /// alone: no numbers, at a fraction of the price.
     #[inline]
@@ -249,6 +258,16 @@ impl<L: Ledger> Limiter<L> {
             }),
             ledger: Arc::new(ledger),
         }
+    }
+
+    /// The same limiter, if its state is in this process.
+    #[cfg(feature = "http")]
+    pub(crate) fn local(&self) -> Option<Limiter> {
+        let ledger: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ledger) as _;
+        Some(Limiter {
+            policies: Arc::clone(&self.policies),
+            ledger: ledger.downcast().ok()?,
+        })
     }
 
     /// The same limiter, with the type of its store forgotten.

@@ -23,7 +23,8 @@ pin_project! {
             body: B,
         },
         Refusal {
-            bytes: Bytes,
+            // Boxed, since every response is as large as this, and moved several times. `None` at its end.
+            text: Option<Box<Bytes>>,
         },
     }
 }
@@ -35,9 +36,10 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    pub(super) fn refusal(bytes: Bytes) -> Self {
+    pub(super) fn refusal(text: Bytes) -> Self {
+        let text = (!text.is_empty()).then(|| Box::new(text));
         Self {
-            source: Source::Refusal { bytes },
+            source: Source::Refusal { text },
         }
     }
 }
@@ -63,10 +65,9 @@ where
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().source.project() {
             SourceProj::Inner { body } => body.poll_frame(cx),
-            SourceProj::Refusal { bytes } => {
-                let bytes = std::mem::take(bytes);
-                let frame = (!bytes.is_empty()).then(|| Ok(Frame::data(bytes.into())));
-                Poll::Ready(frame)
+            SourceProj::Refusal { text } => {
+                let text = text.take();
+                Poll::Ready(text.map(|text| Ok(Frame::data((*text).into()))))
             }
         }
     }
@@ -74,14 +75,17 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Inner { body } => body.is_end_stream(),
-            Source::Refusal { bytes } => bytes.is_empty(),
+            Source::Refusal { text } => text.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Inner { body } => body.size_hint(),
-            Source::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            Source::Refusal { text } => {
+                let length = text.as_ref().map_or(0, |text| text.len());
+                SizeHint::with_exact(length as u64)
+            }
         }
     }
 }

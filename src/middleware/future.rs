@@ -66,13 +66,16 @@ pin_project! {
 }
 
 impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
-    pub(super) fn calling(future: S::Future, fields: Option<Fields>, gate: usize) -> Self {
+    /// `inner` is ready.
+    #[inline]
+    pub(super) fn calling(
+        inner: &mut S,
+        request: Req,
+        fields: Option<Fields>,
+        gate: usize,
+    ) -> Self {
         Self {
-            state: State::Calling {
-                future,
-                fields,
-                gate,
-            },
+            state: State::calling(inner, request, fields, gate),
         }
     }
 
@@ -116,6 +119,16 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
 }
 
 impl<S: Service<Req>, Req> State<S, Req> {
+    #[inline]
+    fn calling(inner: &mut S, request: Req, fields: Option<Fields>, gate: usize) -> Self {
+        let _within = Within::enter(gate);
+        Self::Calling {
+            future: inner.call(request),
+            fields,
+            gate,
+        }
+    }
+
     fn held(turn: Turn, fields: Option<Fields>, gate: Arc<Gate>, held: (S, Req)) -> Self {
         Self::Held {
             turn: Some(Box::new(turn)),
@@ -154,106 +167,112 @@ where
     type Output = Result<Response<ResponseBody<R>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        const AGAIN: &str = "polled after it was ready";
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Waiting {
-                    question,
-                    gate,
-                    held,
-                    inner_is_ready,
-                } => {
-                    let (inner, request) = held.as_deref_mut().expect(AGAIN);
-                    let asked = question.as_deref_mut().expect(AGAIN);
-                    match ready!(gate.resume(asked, request, cx)) {
-                        Ruling::Pass(fields) if !*inner_is_ready => {
-                            let (place, held) = (question.take(), held.take());
-                            State::having_waited(place, fields, Arc::clone(gate), held)
-                        }
-                        Ruling::Pass(fields) => {
-                            let (mut ready_inner, request) = *held.take().expect(AGAIN);
-                            let gate = gate.id();
-                            let _within = Within::enter(gate);
-                            let future = ready_inner.call(request);
-                            State::Calling {
-                                future,
-                                fields,
-                                gate,
-                            }
-                        }
-                        Ruling::Refuse(response) => State::Refused {
-                            response: Some(response),
-                        },
-                        Ruling::Hold(turn, fields) => {
-                            let (inner, request) = *held.take().expect(AGAIN);
-                            let not_ready = inner.clone();
-                            State::held(turn, fields, Arc::clone(gate), (not_ready, request))
-                        }
-                        Ruling::Wait(unanswered) => {
-                            if unanswered.waits_its_turn() {
-                                // What it was ready for goes to others meanwhile.
-                                *inner = inner.clone();
-                                *inner_is_ready = false;
-                            }
-                            *question = Some(unanswered);
-                            continue;
-                        }
-                    }
-                }
-                StateProj::Held {
-                    turn,
-                    is_its_turn,
-                    place,
-                    fields,
-                    gate,
-                    held,
-                } => {
-                    if !*is_its_turn {
-                        ready!(turn.as_deref_mut().expect(AGAIN).poll(cx));
-                        *is_its_turn = true;
-                    }
-                    let (inner, _) = held.as_deref_mut().expect(AGAIN);
-                    let readiness = inner.poll_ready(cx);
-                    if readiness.is_pending() {
-                        // Those who wait for a limit do not wait for the inner service.
-                        drop(place.take());
-                    }
-                    ready!(readiness)?;
-                    let (mut inner, request) = *held.take().expect(AGAIN);
-                    let gate = gate.id();
-                    let _within = Within::enter(gate);
-                    let future = inner.call(request);
-                    let fields = fields.take();
-                    // Those behind it go on once it has gone.
-                    drop((turn.take(), place.take()));
-                    State::Calling {
-                        future,
-                        fields,
-                        gate,
-                    }
-                }
                 StateProj::Calling {
                     future,
                     fields,
                     gate,
                 } => {
                     let _within = Within::enter(*gate);
-                    let mut answer = future.poll(cx);
-                    if let Poll::Ready(Ok(response)) = &mut answer
+                    let response = ready!(future.poll(cx))?;
+                    let mut response = response.map(ResponseBody::inner);
+                    // Taking none would copy as much as taking some.
+                    if fields.is_some()
                         && let Some(fields) = fields.take()
                     {
-                        fields.add_to(response);
+                        fields.add_to(&mut response);
                     }
-                    return answer.map_ok(|response| response.map(ResponseBody::inner));
+                    return Poll::Ready(Ok(response));
                 }
                 StateProj::Refused { response } => {
                     let response = response.take().expect(AGAIN);
                     return Poll::Ready(Ok(response.map(ResponseBody::refusal)));
                 }
+                waiting => ready!(waiting.next(cx))?,
             };
             state.set(next);
         }
+    }
+}
+
+/// A state, or how the inner service failed.
+type Next<S, Req> = Result<State<S, Req>, <S as Service<Req>>::Error>;
+
+const AGAIN: &str = "polled after it was ready";
+
+impl<S, B> StateProj<'_, S, Request<B>>
+where
+    S: Service<Request<B>> + Clone,
+{
+    /// What comes after a wait. Kept apart: most requests never wait.
+    #[inline(never)]
+    fn next(self, cx: &mut Context<'_>) -> Poll<Next<S, Request<B>>> {
+        Poll::Ready(Ok(match self {
+            StateProj::Waiting {
+                question,
+                gate,
+                held,
+                inner_is_ready,
+            } => loop {
+                let (inner, request) = held.as_deref_mut().expect(AGAIN);
+                let asked = question.as_deref_mut().expect(AGAIN);
+                match ready!(gate.resume(asked, request, cx)) {
+                    Ruling::Pass(fields) if !*inner_is_ready => {
+                        let (place, held) = (question.take(), held.take());
+                        break State::having_waited(place, fields, Arc::clone(gate), held);
+                    }
+                    Ruling::Pass(fields) => {
+                        let (mut ready_inner, request) = *held.take().expect(AGAIN);
+                        break State::calling(&mut ready_inner, request, fields, gate.id());
+                    }
+                    Ruling::Refuse(response) => {
+                        let response = Some(response);
+                        break State::Refused { response };
+                    }
+                    Ruling::Hold(turn, fields) => {
+                        let (inner, request) = *held.take().expect(AGAIN);
+                        let not_ready = inner.clone();
+                        break State::held(turn, fields, Arc::clone(gate), (not_ready, request));
+                    }
+                    Ruling::Wait(unanswered) => {
+                        if unanswered.waits_its_turn() {
+                            // What it was ready for goes to others meanwhile.
+                            *inner = inner.clone();
+                            *inner_is_ready = false;
+                        }
+                        *question = Some(unanswered);
+                    }
+                }
+            },
+            StateProj::Held {
+                turn,
+                is_its_turn,
+                place,
+                fields,
+                gate,
+                held,
+            } => {
+                if !*is_its_turn {
+                    ready!(turn.as_deref_mut().expect(AGAIN).poll(cx));
+                    *is_its_turn = true;
+                }
+                let (inner, _) = held.as_deref_mut().expect(AGAIN);
+                let readiness = inner.poll_ready(cx);
+                if readiness.is_pending() {
+                    // Those who wait for a limit do not wait for the inner service.
+                    drop(place.take());
+                }
+                ready!(readiness)?;
+                let (mut inner, request) = *held.take().expect(AGAIN);
+                let calling = State::calling(&mut inner, request, fields.take(), gate.id());
+                // Those behind it go on once it has gone.
+                drop((turn.take(), place.take()));
+                calling
+            }
+            StateProj::Calling { .. } | StateProj::Refused { .. } => return Poll::Pending,
+        }))
     }
 }
 

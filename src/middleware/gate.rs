@@ -1,5 +1,6 @@
-use std::mem;
+use std::borrow::Cow;
 use std::pin::Pin;
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -28,13 +29,18 @@ use crate::store::{Charge, Ledger, Reply, Verdict, answered};
 #[derive(Debug)]
 pub(super) struct Gate {
     limiter: Limiter<dyn Ledger>,
+    /// The same, if its state is in this process.
+    local: Option<Limiter>,
     /// How each policy reads a request, with the policy's place in the limiter's list.
     readers: Vec<(usize, Http)>,
     answers: Answers,
     store: StoreHealth,
-    lists: Lists,
+    /// `None` if nobody is on them.
+    lists: Option<Lists>,
     /// Whether a policy lets requests over its limit go on.
     is_soft: bool,
+    /// Whether anybody is told the numbers of a request that goes on.
+    wants_numbers: bool,
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
     waits: Option<Arc<Waits>>,
@@ -56,14 +62,15 @@ pub(super) enum Ruling {
 
 /// A question to the store that it has not answered yet.
 pub(super) struct Question {
-    asked: Asked,
+    charges: Charges,
+    caller: Option<Caller>,
     answer: Coming,
 }
 
-/// What a request is charged.
-#[derive(Default)]
-struct Asked {
-    charges: Charges,
+/// What a request is charged. Nearly all have their answer at once, and then nothing of it is kept.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    charges: &'a [Charge],
     /// Who waits for it, if that can matter.
     caller: Option<Caller>,
 }
@@ -87,15 +94,24 @@ enum CannotHold {
     Late(Coming),
 }
 
-impl Asked {
+impl<'a> Asked<'a> {
     /// Without the store, a policy may have let everything go on unasked. It is asked again if the request waits,
     /// so this is for when it has its answer.
-    fn leave_out_those_not_in(&mut self, outcomes: &Outcomes) {
-        if outcomes.is_degraded() {
-            let is_in =
-                |charge: &mut Charge| outcomes.iter().any(|(policy, _)| policy == charge.policy);
-            self.charges.retain(is_in);
+    fn without_those_not_in(self, outcomes: &Outcomes) -> Cow<'a, [Charge]> {
+        if !outcomes.is_degraded() {
+            return Cow::Borrowed(self.charges);
         }
+        let is_in = |charge: &&Charge| outcomes.iter().any(|(policy, _)| policy == charge.policy);
+        self.charges.iter().filter(is_in).copied().collect()
+    }
+
+    #[inline(never)]
+    fn waiting_for(self, answer: Coming) -> Ruling {
+        Ruling::Wait(Box::new(Question {
+            charges: Charges::from_slice(self.charges),
+            caller: self.caller,
+            answer,
+        }))
     }
 }
 
@@ -115,17 +131,19 @@ impl Gate {
         answers: Answers,
     ) -> Self {
         let readers = readers.into_iter().enumerate();
+        let is_soft = policies.iter().any(Policy::is_soft);
+        let queue = policies.iter().position(Policy::shapes);
+        let limiter = Limiter::of(policies, ledger);
         Self {
-            limiter: Limiter::of(policies, ledger).erased(),
+            local: limiter.local(),
+            limiter: limiter.erased(),
             readers: readers.filter(|(_, reader)| reader.has_a_say()).collect(),
+            wants_numbers: answers.tell_numbers() || is_soft || queue.is_some(),
             answers,
             store: StoreHealth::default(),
-            lists: Lists::default(),
-            is_soft: policies.iter().any(Policy::is_soft),
-            queue: policies
-                .iter()
-                .position(Policy::shapes)
-                .map(|policy| (policy, Arc::default())),
+            lists: None,
+            is_soft,
+            queue: queue.map(|policy| (policy, Arc::default())),
             waits: Waits::new(policies).map(Arc::new),
             exposes_decision: false,
             life: Life::new(),
@@ -137,7 +155,7 @@ impl Gate {
     }
 
     pub(super) fn look_up_in(&mut self, lists: Lists) {
-        self.lists = lists;
+        self.lists = (!lists.are_empty()).then_some(lists);
     }
 
     /// Lets no more than this many wait for their turn, under all policies together.
@@ -149,6 +167,7 @@ impl Gate {
 
     pub(super) fn expose_decision(&mut self) {
         self.exposes_decision = true;
+        self.wants_numbers = true;
     }
 
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
@@ -157,58 +176,38 @@ impl Gate {
         self.life.request();
         look_for_itself(self.id());
         let head = Head::of(request);
-        match self.lists.look_up(&head) {
-            Listed::Nowhere => {}
-            Listed::Allowed => return Ruling::Pass(None),
-            Listed::Denied => {
-                return Ruling::Refuse(self.answers.forbidden(request));
+        match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
+            None | Some(Listed::Nowhere) => {}
+            Some(Listed::Allowed) => return Ruling::Pass(None),
+            Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
+        }
+        if let [(policy, reader)] = &*self.readers {
+            // A list has room for several charges, all of which would be copied.
+            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            return match read(reader, &mut charge, &head) {
+                Ok(true) => self.put(slice::from_ref(&charge), request),
+                Ok(false) => Ruling::Pass(None),
+                Err(no_charge) => self.refuse_for(no_charge, request),
+            };
+        }
+        let mut charges = Charges::new();
+        for (policy, reader) in &self.readers {
+            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            match read(reader, &mut charge, &head) {
+                Ok(true) => charges.push(charge),
+                Ok(false) => {}
+                Err(no_charge) => return self.refuse_for(no_charge, request),
             }
         }
-        let mut asked = Asked::default();
-        match self.read(&head, &mut asked.charges) {
-            Ok(()) if asked.charges.is_empty() => Ruling::Pass(None),
-            Ok(()) => {
-                asked.caller = self.caller(request);
-                self.put(&mut asked, request)
-            }
-            Err((status, missing)) => Ruling::Refuse(self.answers.no_key(status, missing, request)),
+        if charges.is_empty() {
+            return Ruling::Pass(None);
         }
+        self.put(&charges, request)
     }
 
     /// The same for all clones of a layer, and for no other layer.
     pub(super) fn id(&self) -> usize {
         self.life.number()
-    }
-
-    /// What each policy charges this request, or how it is refused for want of a key.
-    fn read(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), (StatusCode, Missing)> {
-        for (policy, reader) in &self.readers {
-            if reader.applies(head) {
-                let key = match reader.key(head) {
-                    Ok(key) => key,
-                    Err(missing) => {
-                        if let Missing::ByServer(diagnostic) = &missing {
-                            diagnose(diagnostic);
-                        }
-                        match reader.no_key(&missing) {
-                            NoKey::Shared => Key::NOBODY,
-                            NoKey::Skip => continue,
-                            NoKey::Refuse(status) => return Err((status, missing)),
-                        }
-                    }
-                };
-                if !reader.is_limited() {
-                    continue;
-                }
-                charges.push(Charge {
-                    policy: *policy,
-                    key,
-                    cost: reader.cost(head),
-                    is_soft: reader.is_soft(),
-                });
-            }
-        }
-        Ok(())
     }
 
     /// Who has sent this request, where somebody may have to wait.
@@ -224,44 +223,43 @@ impl Gate {
     }
 
     /// Puts the question to the store. An answer that is there is read where it stands: with room
-    /// for eight policies it is large, and moving it would cost as much as deciding.
-    fn put<B>(&self, asked: &mut Asked, request: &mut Request<B>) -> Ruling {
+    /// for several policies it is large, and moving it would cost as much as deciding.
+    fn put<B>(&self, charges: &[Charge], request: &mut Request<B>) -> Ruling {
+        let caller = self.caller(request);
+        let asked = Asked { charges, caller };
         if let Some(waits) = &self.waits
-            && let Some(caller) = asked.caller
-            && let Some(waiter) = waits.behind_others(&self.limiter, &asked.charges, caller)
+            && let Some(caller) = caller
+            && let Some(waiter) = waits.behind_others(&self.limiter, charges, caller)
         {
-            return wait_its_turn(mem::take(asked), waiter);
+            return asked.waiting_for(Coming::Turn(waiter));
         }
-        let charges = &asked.charges;
-        let answer = if self.wants_numbers() {
+        if self.wants_numbers {
+            if let (Some(local), [charge]) = (&self.local, charges)
+                && !self.is_soft
+            {
+                return self.heed(asked, &local.charge_one(charge), request);
+            }
             match self.limiter.charge(charges) {
                 Reply::Now(Ok(ref outcomes))
                     if !self.is_soft && outcomes.are_of(policies(charges)) =>
                 {
-                    return self.heed(asked, outcomes, request);
+                    self.heed(asked, outcomes, request)
                 }
-                Reply::Now(answer) => return self.rule(asked, answer, request),
-                Reply::Later(answer) => Coming::Outcomes(answer),
+                Reply::Now(answer) => self.rule(asked, answer, request),
+                Reply::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
             }
         } else {
             match self.limiter.admit(charges) {
-                Reply::Now(Ok(Verdict::Allowed)) => return self.let_pass(),
+                Reply::Now(Ok(Verdict::Allowed)) => self.let_pass(),
                 Reply::Now(Ok(Verdict::Denied(ref outcomes)))
                     if outcomes.are_of(policies(charges)) =>
                 {
-                    return self.deny(asked, outcomes, request);
+                    self.deny(asked, outcomes, request)
                 }
-                Reply::Now(verdict) => return self.rule_by(asked, verdict, request),
-                Reply::Later(verdict) => Coming::Verdict(verdict),
+                Reply::Now(verdict) => self.rule_by(asked, verdict, request),
+                Reply::Later(verdict) => asked.waiting_for(Coming::Verdict(verdict)),
             }
-        };
-        let asked = mem::take(asked);
-        Ruling::Wait(Box::new(Question { asked, answer }))
-    }
-
-    /// Whether anybody is told the numbers of a request that goes on.
-    fn wants_numbers(&self) -> bool {
-        self.answers.tell_numbers() || self.exposes_decision || self.is_soft || self.queue.is_some()
+        }
     }
 
     /// Goes on with a question to which the store had no answer, as [`ask`](Self::ask) does.
@@ -271,7 +269,15 @@ impl Gate {
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling> {
-        let Question { asked, answer } = question;
+        let Question {
+            charges,
+            caller,
+            answer,
+        } = question;
+        let asked = Asked {
+            charges,
+            caller: *caller,
+        };
         Poll::Ready(match answer {
             Coming::Outcomes(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));
@@ -288,7 +294,7 @@ impl Gate {
             },
             Coming::Late(numbers, wait) => {
                 let numbers = ready!(numbers.as_mut().poll(cx));
-                match (answered(&asked.charges, numbers), &self.queue) {
+                match (answered(asked.charges, numbers), &self.queue) {
                     (Ok(mut outcomes), Some((queue, _))) => {
                         outcomes.deny(*queue, *wait);
                         self.refuse(asked, &outcomes, request)
@@ -303,11 +309,11 @@ impl Gate {
     /// Rules on the store's answer to these charges.
     fn rule<B>(
         &self,
-        asked: &mut Asked,
+        asked: Asked<'_>,
         answer: Result<Outcomes, StoreError>,
         request: &mut Request<B>,
     ) -> Ruling {
-        match answered(&asked.charges, answer) {
+        match answered(asked.charges, answer) {
             Ok(outcomes) => self.heed(asked, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
@@ -316,13 +322,13 @@ impl Gate {
     /// Rules on the store's verdict about these charges.
     fn rule_by<B>(
         &self,
-        asked: &mut Asked,
+        asked: Asked<'_>,
         verdict: Result<Verdict, StoreError>,
         request: &mut Request<B>,
     ) -> Ruling {
         let denied = match verdict {
             Ok(Verdict::Allowed) => return self.let_pass(),
-            Ok(Verdict::Denied(outcomes)) => answered(&asked.charges, Ok(outcomes)),
+            Ok(Verdict::Denied(outcomes)) => answered(asked.charges, Ok(outcomes)),
             Err(error) => Err(error),
         };
         match denied {
@@ -331,11 +337,10 @@ impl Gate {
         }
     }
 
-    fn heed<B>(&self, asked: &mut Asked, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
+    fn heed<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         if !outcomes.is_allowed() {
             return self.deny(asked, outcomes, request);
         }
-        asked.leave_out_those_not_in(outcomes);
         self.store.answered();
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
             request
@@ -347,14 +352,13 @@ impl Gate {
                 .extensions_mut()
                 .insert(self.limiter.decision(outcomes.clone()));
         }
-        let fields = self.answers.allowed(&asked.charges, outcomes);
+        let charges = &*asked.without_those_not_in(outcomes);
+        let asked = Asked { charges, ..asked };
+        let fields = self.answers.allowed(charges, outcomes);
         match self.turn(asked, outcomes) {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
-            Err(CannotHold::Late(answer)) => {
-                let asked = mem::take(asked);
-                Ruling::Wait(Box::new(Question { asked, answer }))
-            }
+            Err(CannotHold::Late(answer)) => asked.waiting_for(answer),
             Err(CannotHold::NoTimer) => {
                 diagnose(&NO_TIMER);
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
@@ -363,7 +367,7 @@ impl Gate {
     }
 
     /// The turn of a request that was allowed, if it has to wait for one.
-    fn turn(&self, asked: &Asked, outcomes: &Outcomes) -> Result<Option<Turn>, CannotHold> {
+    fn turn(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Result<Option<Turn>, CannotHold> {
         let Some((queue, lines)) = &self.queue else {
             return Ok(None);
         };
@@ -378,7 +382,7 @@ impl Gate {
         {
             let numbers = self
                 .limiter
-                .take_back(&asked.charges, outcomes, (*queue, departure));
+                .take_back(asked.charges, outcomes, (*queue, departure));
             return Err(CannotHold::Late(Coming::Late(
                 Box::pin(numbers.wait()),
                 wait,
@@ -392,15 +396,20 @@ impl Gate {
     }
 
     /// Refuses a request that was denied, unless it waits for its turn.
-    fn deny<B>(&self, asked: &mut Asked, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
+    fn deny<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         if let Some(waits) = &self.waits
             && let Some(caller) = asked.caller
-            && let Some(waiter) = waits.denied(&self.limiter, &asked.charges, caller, outcomes)
+            && let Some(waiter) = waits.denied(&self.limiter, asked.charges, caller, outcomes)
         {
             self.store.answered();
-            return wait_its_turn(mem::take(asked), waiter);
+            return asked.waiting_for(Coming::Turn(waiter));
         }
         self.refuse(asked, outcomes, request)
+    }
+
+    fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
+        let NoCharge { status, missing } = no_charge;
+        Ruling::Refuse(self.answers.no_key(status, missing, request))
     }
 
     fn let_pass(&self) -> Ruling {
@@ -408,17 +417,11 @@ impl Gate {
         Ruling::Pass(None)
     }
 
-    fn refuse<B>(
-        &self,
-        asked: &mut Asked,
-        outcomes: &Outcomes,
-        request: &mut Request<B>,
-    ) -> Ruling {
-        asked.leave_out_those_not_in(outcomes);
+    fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         self.store.answered();
         let decision = || self.limiter.decision(outcomes.clone());
-        let charges = &asked.charges;
-        Ruling::Refuse(self.answers.denied(charges, outcomes, decision, request))
+        let charges = asked.without_those_not_in(outcomes);
+        Ruling::Refuse(self.answers.denied(&charges, outcomes, decision, request))
     }
 
     fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {
@@ -429,11 +432,45 @@ impl Gate {
     }
 }
 
-fn wait_its_turn(asked: Asked, waiter: Box<Waiter>) -> Ruling {
-    let answer = Coming::Turn(waiter);
-    Ruling::Wait(Box::new(Question { asked, answer }))
+fn policies(charges: &[Charge]) -> impl ExactSizeIterator<Item = usize> {
+    charges.iter().map(|charge| charge.policy)
 }
 
-fn policies(charges: &[Charge]) -> impl Iterator<Item = usize> {
-    charges.iter().map(|charge| charge.policy)
+/// How a request is refused that has no key.
+#[derive(Clone, Copy)]
+struct NoCharge {
+    status: StatusCode,
+    missing: Missing,
+}
+
+/// What a policy charges this request is put into the charge; returns whether it does.
+#[inline]
+fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<bool, NoCharge> {
+    if !reader.applies(head) {
+        return Ok(false);
+    }
+    match reader.key(head) {
+        Ok(key) => charge.key = key,
+        Err(missing) if is_counted(reader, missing)? => charge.key = Key::NOBODY,
+        Err(_) => return Ok(false),
+    }
+    if !reader.is_limited() {
+        return Ok(false);
+    }
+    charge.cost = reader.cost(head);
+    charge.is_soft = reader.is_soft();
+    Ok(true)
+}
+
+/// Whether a request without a key is counted, together with all others that have none.
+#[cold]
+fn is_counted(reader: &Http, missing: Missing) -> Result<bool, NoCharge> {
+    if let Missing::ByServer(diagnostic) = &missing {
+        diagnose(diagnostic);
+    }
+    match reader.no_key(&missing) {
+        NoKey::Shared => Ok(true),
+        NoKey::Skip => Ok(false),
+        NoKey::Refuse(status) => Err(NoCharge { status, missing }),
+    }
 }

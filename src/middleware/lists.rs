@@ -35,6 +35,11 @@ impl Lists {
         self.exempt_paths.push(path);
     }
 
+    /// Whether nobody is on any of them.
+    pub(super) fn are_empty(&self) -> bool {
+        self.denied.is_empty() && self.allowed.is_empty() && self.exempt_paths.is_empty()
+    }
+
     #[cfg(feature = "tonic")]
     pub(super) fn exempt_paths(&self) -> &[String] {
         &self.exempt_paths
@@ -53,7 +58,6 @@ impl Lists {
         }
     }
 
-    #[inline]
     pub(super) fn look_up(&self, head: &Head<'_>) -> Listed {
         let holds = |condition: &Arc<Condition>| condition(head);
         if self.denied.iter().any(holds) {

@@ -8,7 +8,6 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::gate::{Gate, Ruling};
-use super::nesting::Within;
 use super::{ResponseBody, ResponseFuture};
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of another.
@@ -69,10 +68,12 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.gate.ask(&mut request) {
+            // None are not copied: they have as much room as some.
+            Ruling::Pass(None) => {
+                ResponseFuture::calling(&mut self.inner, request, None, self.gate.id())
+            }
             Ruling::Pass(fields) => {
-                let gate = self.gate.id();
-                let _within = Within::enter(gate);
-                ResponseFuture::calling(self.inner.call(request), fields, gate)
+                ResponseFuture::calling(&mut self.inner, request, fields, self.gate.id())
             }
             Ruling::Refuse(response) => {
                 self.let_others_have_it();

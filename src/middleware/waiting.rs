@@ -135,7 +135,7 @@ impl Waits {
     pub(super) fn behind_others(
         self: &Arc<Self>,
         limiter: &Limiter<dyn Ledger>,
-        charges: &Charges,
+        charges: &[Charge],
         caller: Caller,
     ) -> Option<Box<Waiter>> {
         if self.crowd.is_empty() {
@@ -151,7 +151,7 @@ impl Waits {
     pub(super) fn denied(
         self: &Arc<Self>,
         limiter: &Limiter<dyn Ledger>,
-        charges: &Charges,
+        charges: &[Charge],
         caller: Caller,
         outcomes: &Outcomes,
     ) -> Option<Box<Waiter>> {
@@ -244,7 +244,7 @@ impl Waiter {
     fn new(
         waits: &Arc<Waits>,
         limiter: &Limiter<dyn Ledger>,
-        charges: &Charges,
+        charges: &[Charge],
         caller: Caller,
         line: LineOf,
     ) -> Option<Box<Self>> {
@@ -256,7 +256,7 @@ impl Waiter {
         let mut waiter = Box::new(Self {
             waits: Arc::clone(waits),
             limiter: limiter.clone(),
-            charges: charges.clone(),
+            charges: Charges::from_slice(charges),
             caller,
             told: None,
             own: OwnLimits::new(),

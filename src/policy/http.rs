@@ -139,6 +139,7 @@ impl Http {
         self.when.as_ref().is_none_or(|when| when(head))
     }
 
+    #[inline]
     pub(crate) fn key(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.key.extract(head)
     }
@@ -164,6 +165,7 @@ impl Http {
         self.no_key.unwrap_or_else(|| NoKey::by_default(missing))
     }
 
+    #[inline]
     pub(crate) fn cost(&self, head: &Head<'_>) -> u32 {
         self.cost.as_ref().map_or(1, |cost| cost(head))
     }

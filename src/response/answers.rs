@@ -84,6 +84,7 @@ impl Answers {
     }
 
     /// The fields for the response to a request that goes on.
+    #[inline]
     pub(crate) fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
         self.writers.allowed(charges, outcomes)
     }

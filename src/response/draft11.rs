@@ -66,32 +66,46 @@ impl Draft11 {
     }
 
     /// `None` if there is nothing to tell.
+    #[inline]
     fn fields(
         &self,
         outcomes: &Outcomes,
         listed: impl Fn(&Outcome) -> bool,
         window: impl Fn(&Outcome) -> Option<Micros>,
     ) -> Option<Lists> {
-        let mut limits = Buffer::new();
-        let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
-        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| listed(outcome)) {
-            let mut parts = [
-                &self.items.get(policy)?.remaining,
-                remaining.format(outcome.remaining()),
-                "",
-                "",
-            ];
-            if let Some(window) = window(outcome) {
-                parts[2..].copy_from_slice(&[";t=", seconds.format(whole_seconds(window))]);
+        let mut digits = [itoa::Buffer::new(); 2];
+        let mut all = outcomes.iter();
+        if let (Some((policy, outcome)), None) = (all.next(), all.next()) {
+            // As a rule. Its text is written where it stays.
+            if !listed(outcome) {
+                return None;
             }
-            if outcomes.iter().len() == 1 {
-                return Some(Lists {
-                    policies: self.policies(outcomes)?,
-                    limits: HeaderValue::try_from(parts.concat()).ok()?,
-                });
-            }
-            separate(&mut limits);
+            let item = self.items.get(policy)?;
+            let parts = item.parts(outcome, window(outcome), &mut digits);
+            let mut limits = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
             for part in parts {
+                limits.extend_from_slice(part.as_bytes());
+            }
+            return Some(Lists {
+                policies: self.policies(outcomes)?,
+                limits: HeaderValue::try_from(limits).ok()?,
+            });
+        }
+        self.fields_of_several(outcomes, listed, window)
+    }
+
+    fn fields_of_several(
+        &self,
+        outcomes: &Outcomes,
+        listed: impl Fn(&Outcome) -> bool,
+        window: impl Fn(&Outcome) -> Option<Micros>,
+    ) -> Option<Lists> {
+        let mut limits = Buffer::new();
+        let mut digits = [itoa::Buffer::new(); 2];
+        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| listed(outcome)) {
+            separate(&mut limits);
+            let item = self.items.get(policy)?;
+            for part in item.parts(outcome, window(outcome), &mut digits) {
                 limits.extend_from_slice(part.as_bytes());
             }
         }
@@ -158,6 +172,22 @@ impl Item {
             remaining: format!("{name};r="),
             policy: format!("{name}{}", quota(limit, window)),
         }
+    }
+
+    /// `"name";r=9;t=2`, in parts.
+    #[inline]
+    fn parts<'a>(
+        &'a self,
+        outcome: &Outcome,
+        window: Option<Micros>,
+        [remaining, seconds]: &'a mut [itoa::Buffer; 2],
+    ) -> [&'a str; 4] {
+        let remaining = remaining.format(outcome.remaining());
+        let [t, seconds] = match window {
+            Some(window) => [";t=", seconds.format(whole_seconds(window))],
+            None => ["", ""],
+        };
+        [&self.remaining, remaining, t, seconds]
     }
 
     /// What is written of the policy; for a key that has a limit of its own, with that.

@@ -82,6 +82,7 @@ impl Writers {
         }
     }
 
+    #[inline]
     pub(super) fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
         match self {
             Self::None => None,
@@ -169,7 +170,10 @@ impl Fields {
         if let Some(Refusal::Denied(_)) = response.extensions().get() {
             return;
         }
-        let headers = response.headers_mut();
+        self.add_to_fields(response.headers_mut());
+    }
+
+    fn add_to_fields(self, headers: &mut HeaderMap) {
         match self {
             Self::Draft11(lists) if headers.capacity() == 0 => {
                 *headers = ALONE.filled([lists.policies, lists.limits]);

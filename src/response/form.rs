@@ -1,5 +1,3 @@
-use std::mem;
-
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Header fields in their order, the last of which come with a value of each response's own.
@@ -20,11 +18,16 @@ impl<const OPEN: usize> Form<OPEN> {
         )
     }
 
-    pub(super) fn filled(&self, mut values: [HeaderValue; OPEN]) -> HeaderMap {
+    #[inline]
+    pub(super) fn filled(&self, values: [HeaderValue; OPEN]) -> HeaderMap {
         let mut fields = self.0.clone();
         let fixed = fields.len().saturating_sub(OPEN);
-        for (open, value) in fields.values_mut().skip(fixed).zip(&mut values) {
-            mem::swap(open, value);
+        let mut open = fields.values_mut();
+        open.by_ref().take(fixed).for_each(drop);
+        for value in values {
+            if let Some(open) = open.next() {
+                *open = value;
+            }
         }
         fields
     }

@@ -7,7 +7,7 @@ mod translation;
 mod warning;
 mod x_forwarded_for;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub use self::forwarding::Forwarding;
 pub use self::proxies::Proxies;
@@ -219,6 +219,15 @@ impl ClientIp {
         Ok(peer)
     }
 
+    #[inline(never)]
+    fn extract_any(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        match self.address(head, self.falls_back) {
+            Ok(IpAddr::V4(address)) => Ok(address.into_key()),
+            Ok(IpAddr::V6(address)) => Ok(Key::ipv6(address, self.prefix)),
+            Err(address) => Err(self.missing(address)),
+        }
+    }
+
     #[cold]
     fn missing(&self, address: NoAddress) -> Missing {
         match address {
@@ -257,11 +266,15 @@ impl Take for ClientIp {
 impl Extract for ClientIp {
     #[inline]
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        match self.address(head, self.falls_back) {
-            Ok(IpAddr::V4(address)) => Ok(address.into_key()),
-            Ok(IpAddr::V6(address)) => Ok(Key::ipv6(address, self.prefix)),
-            Err(address) => Err(self.missing(address)),
+        // Most requests, and none of what could be asked about the others.
+        if self.behind.is_none()
+            && let Some(SocketAddr::V4(peer)) = self.peer.socket(head)
+        {
+            let address = *peer.ip();
+            warn_of_untrusted_proxy(address.into(), head.headers());
+            return Ok(Key::ipv4(address));
         }
+        self.extract_any(head)
     }
 
     /// As an address is listed, whatever the prefix.
