@@ -84,8 +84,8 @@ fn own(fingerprint: u64) -> usize {
 fn second(fingerprint: u64) -> usize {
     let lines = SLOTS / OWN;
     // Of an odd number of lines, so that it is another one.
-    let apart = (fingerprint >> 40) as usize % lines | 1;
-    own(fingerprint) ^ apart * OWN
+    let apart = ((fingerprint >> 40) as usize % lines) | 1;
+    own(fingerprint) ^ (apart * OWN)
 }
 
 impl<C: Default> Page<C> {
