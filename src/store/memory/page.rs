@@ -177,12 +177,12 @@ impl<C> Page<C> {
 
     /// A slot without a key, if there is one on this page; where the key is looked for first if possible.
     pub(super) fn empty(&self, fingerprint: u64) -> Option<Place<'_, C>> {
-        let lines = [own(fingerprint), second(fingerprint)];
-        let soon = lines.into_iter().flat_map(|first| first..first + OWN);
-        let mut empty = soon
-            .map(|slot| self.place(slot))
-            .filter(|place| !place.is_taken());
-        empty.next().or_else(|| {
+        let in_line = |first: usize| {
+            let mut places = (first..first + OWN).map(|slot| self.place(slot));
+            places.find(|place| !place.is_taken())
+        };
+        let soon = in_line(own(fingerprint)).or_else(|| in_line(second(fingerprint)));
+        soon.or_else(|| {
             self.tags.iter().enumerate().find_map(|(word, tags)| {
                 let empty = !tags.load(Ordering::Relaxed) & HIGHEST_BITS;
                 let slot = word * TAGS_IN_A_WORD + bytes(empty).next()?;
