@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::QuantaClock;
 use super::{Clock, Micros, SystemClock};
 
-/// Whatever clock a store was given. Those that are read in production are known by name: a call through
-/// a table takes as long as a third of a decision's own work.
+/// Whatever clock a store was given. Those that are read in production are known by name: to call them through
+/// a table takes a tenth of a decision's time.
 #[derive(Clone)]
 pub(crate) enum AnyClock {
     System(SystemClock),

@@ -265,10 +265,10 @@ impl Changes {
 impl Denial {
     fn is_about(&self, charges: &[Charge]) -> bool {
         let is_about = |(denied, charge): (&Denied, &Charge)| {
-            let (denied, charge) = (&denied.charge, charge);
-            (denied.policy, denied.cost, denied.is_soft)
+            let known = &denied.charge;
+            (known.policy, known.cost, known.is_soft)
                 == (charge.policy, charge.cost, charge.is_soft)
-                && denied.key == charge.key
+                && known.key == charge.key
         };
         self.each.len() == charges.len() && self.each.iter().zip(charges).all(is_about)
     }
