@@ -34,15 +34,22 @@ docs: ## the documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --no-default-features
 
-# What a run measures goes into a folder of its own: the table shows nothing older.
+# What a run measures goes into a folder of its own: the table shows nothing older. What is compared is measured
+# again in each round, within seconds of each other: see `Rounds` in benches/src/figures.rs.
 bench bench-quick bench-redis: export CRITERION_HOME := $(FIGURES)
-bench-quick: SAMPLING := --warm-up-time 0.3 --measurement-time 1 --sample-size 10
+bench: ROUNDS := 1 2 3 4 5 6 7 8 9
+bench-quick: ROUNDS := 1 2 3
+bench-quick: SLICES := --measurement-time 1
 
-bench: ## side by side with peers, in nine minutes; ends with a table
-bench-quick: ## the same in four minutes
+bench: ## side by side with peers, in twelve minutes; ends with a table
+bench-quick: ## the same in three minutes and a half
 bench bench-quick: servers
 	rm -rf "$(FIGURES)"
-	cargo bench --package tower-ratelimit-benches --bench decision --bench layer --bench memory --bench redis -- --noplot $(SAMPLING)
+	set -e; for round in $(ROUNDS); do \
+		CRITERION_HOME="$(FIGURES)/$$round" \
+		cargo bench --package tower-ratelimit-benches --bench decision --bench layer -- --noplot; \
+	done
+	cargo bench --package tower-ratelimit-benches --bench memory --bench redis -- $(SLICES)
 	cargo run --release --quiet --package tower-ratelimit-benches --bin table
 
 bench-redis: servers ## one decision in Redis beside what a round trip costs, in two minutes

@@ -2,7 +2,8 @@
 //!
 //! Absolute times depend on the machine; compare the rows of one cell with each other. Both
 //! sides read `quanta`'s clock unless a row says `std`, and tell a verdict alone unless it says
-//! `all numbers`. `least` is what no limiter of many keys can do without. With two threads a row is the time that one thread needs for one decision.
+//! `all numbers`. `least` is what no limiter of many keys can do without. With two threads a row is the
+//! time that one thread needs for one decision. Rows that are compared follow each other.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ use tower_ratelimit_benches::peers::{
     self, Governor, Throttlecrab, a_day, an_hour, governor_by_quanta, governor_by_std,
 };
 use tower_ratelimit_benches::threads::Crew;
-use tower_ratelimit_benches::{EACH_THREADS_KEYS, PLENTY, a_day_among};
+use tower_ratelimit_benches::{EACH_THREADS_KEYS, PLENTY, a_day_among, a_round};
 
 /// A limit of which nothing is left after the first request, for longer than any run takes.
 const NOTHING_LEFT: u32 = 1;
@@ -141,37 +142,23 @@ fn many_keys(c: &mut Criterion) {
     for keys in [10_000, 1_000_000] {
         let known = || Walk::over(keys, 0).all();
         let limit = a_day_among(keys);
-        let one = format!("{keys} keys");
-        let both = format!("{keys} keys, 2 threads");
-
-        let limiter = bounded(Gcra::per_day(limit), keys.max(DEFAULT_BOUND));
-        known().for_each(|key| assert!(admits(&limiter, key)));
-        one_thread(group, &format!("{one}/ours"), keys, |key| {
-            admits(&limiter, key)
-        });
-        threads(group, &format!("{both}/ours"), two(&limiter, keys), admits);
-        drop(limiter);
-
-        let limiter = governor_by_quanta(a_day(limit));
-        known().for_each(|key| assert!(governor_admits(&limiter, key)));
-        one_thread(group, &format!("{one}/governor"), keys, |key| {
-            governor_admits(&limiter, key)
-        });
-        let workers = two(&limiter, keys);
-        threads(group, &format!("{both}/governor"), workers, governor_admits);
-        drop(limiter);
-
+        let ours = bounded(Gcra::per_day(limit), keys.max(DEFAULT_BOUND));
+        known().for_each(|key| assert!(admits(&ours, key)));
+        let peer = governor_by_quanta(a_day(limit));
+        known().for_each(|key| assert!(governor_admits(&peer, key)));
         let least = Least::of(keys);
         known().for_each(|key| assert!(least.admits(key)));
-        one_thread(group, &format!("{one}/least"), keys, |key| {
-            least.admits(key)
+
+        let one = |who| format!("{keys} keys/{who}");
+        one_thread(group, &one("ours"), keys, |key| admits(&ours, key));
+        one_thread(group, &one("governor"), keys, |key| {
+            governor_admits(&peer, key)
         });
-        threads(
-            group,
-            &format!("{both}/least"),
-            two(&least, keys),
-            Least::admits,
-        );
+        one_thread(group, &one("least"), keys, |key| least.admits(key));
+        let both = |who| format!("{keys} keys, 2 threads/{who}");
+        threads(group, &both("ours"), two(&ours, keys), admits);
+        threads(group, &both("governor"), two(&peer, keys), governor_admits);
+        threads(group, &both("least"), two(&least, keys), Least::admits);
     }
 
     // Its keys are text, and to make them of addresses is not what is measured.
@@ -320,18 +307,9 @@ fn several_policies(c: &mut Criterion) {
     }
 }
 
-fn settings() -> Criterion {
-    Criterion::default()
-        .sample_size(30)
-        .warm_up_time(Duration::from_secs(1))
-        .measurement_time(Duration::from_secs(4))
-        // Medians are all that is wanted of the statistics.
-        .nresamples(2_000)
-}
-
 criterion_group! {
     name = benches;
-    config = settings();
+    config = a_round();
     targets = one_hot_key, one_hot_key_two_threads, many_keys, distinct_keys, each_algorithm,
         slowly, several_policies
 }

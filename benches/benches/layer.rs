@@ -5,7 +5,6 @@
 //! std's, the peers' `quanta`.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -16,7 +15,7 @@ use http::{Request, Response, StatusCode};
 use tower::{Layer, Service};
 use tower_ratelimit::{Gcra, MemoryStore, RateLimitLayer};
 use tower_ratelimit_benches::requests::{hello, request, send};
-use tower_ratelimit_benches::{PLENTY, ours, peers};
+use tower_ratelimit_benches::{PLENTY, a_round, ours, peers};
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
@@ -66,18 +65,9 @@ fn around_a_router(c: &mut Criterion) {
     row(group, "router/refused", refused, ours);
 }
 
-fn settings() -> Criterion {
-    Criterion::default()
-        .sample_size(30)
-        .warm_up_time(Duration::from_secs(1))
-        .measurement_time(Duration::from_secs(4))
-        // Medians are all that is wanted of the statistics.
-        .nresamples(2_000)
-}
-
 criterion_group! {
     name = benches;
-    config = settings();
+    config = a_round();
     targets = layers, around_a_router
 }
 criterion_main!(benches);

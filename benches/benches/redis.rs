@@ -2,7 +2,7 @@
 //!
 //! All go through the same client, one connection each, and ask about the same thousand addresses.
 //! They take turns, a slice of a fraction of a second each, so that whatever else the machine does
-//! meets all alike; a figure is the median of its slices. `-- --test` runs each once.
+//! meets all alike: see `Rounds`. `-- --test` runs each once.
 
 #[path = "../../tests/support/redis.rs"]
 #[allow(dead_code, reason = "clusters are for tests")]
@@ -27,7 +27,7 @@ use tower_ratelimit::{
     RedisStore, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 use tower_ratelimit_benches::PLENTY;
-use tower_ratelimit_benches::figures::Figures;
+use tower_ratelimit_benches::figures::{Figures, Rounds};
 use tower_ratelimit_benches::keys::{Walk, address};
 
 const KEYS: u32 = 1_000;
@@ -147,19 +147,22 @@ fn main() -> io::Result<()> {
     let mut figures = Figures::default();
     for row in &rows {
         for (slices, concurrency) in row.slices.iter().zip(CONCURRENCY) {
-            let median = |figure: fn(&Slice) -> f64| median(slices.iter().map(figure).collect());
-            for (what, figure) in [
-                ("p50", median(|slice| slice.p50)),
-                ("p99", median(|slice| slice.p99)),
-                ("rate", median(|slice| slice.rate)),
-                ("server", median(|slice| slice.server)),
-                ("client", median(|slice| slice.client)),
-            ] {
-                figures.insert(format!("redis/{}/{concurrency}/{what}", row.name), figure);
+            for slice in slices {
+                for (what, figure) in [
+                    ("p50", slice.p50),
+                    ("p99", slice.p99),
+                    ("rate", slice.rate),
+                    ("server", slice.server),
+                    ("client", slice.client),
+                ] {
+                    figures.insert(format!("redis/{}/{concurrency}/{what}", row.name), figure);
+                }
             }
         }
     }
-    figures.insert("redis/remembered denial", median(remembered));
+    for denial in remembered {
+        figures.insert("redis/remembered denial", denial);
+    }
     for (name, figure) in figures.iter() {
         println!("{name}: {figure:.0}");
     }
@@ -191,11 +194,11 @@ fn rows(server: &Server, runtime: &Runtime, connection: &MultiplexedConnection) 
         ("empty script", script("return 1")),
         ("minimal script", script(MINIMAL)),
     ];
+    let four = (0..4).map(|n| Policy::new(format!("policy {n}"), gcra()));
+    rows.push(("four policies", decision(server, four)));
     for (name, algorithm) in algorithms() {
         rows.push((name, decision(server, [Policy::new("default", algorithm)])));
     }
-    let four = (0..4).map(|n| Policy::new(format!("policy {n}"), gcra()));
-    rows.push(("four policies", decision(server, four)));
     let row = |(name, ask)| Row {
         name,
         ask,
@@ -281,7 +284,8 @@ async fn told_again(denied: &Limiter<RedisLedger>, groups: u32) -> f64 {
         }
         times.push(begin.elapsed().as_nanos() as f64 / 100.0);
     }
-    median(times)
+    let times: Rounds = times.into_iter().collect();
+    times.median().expect("there are groups")
 }
 
 /// A slice of time, with so many requests under way.
@@ -381,9 +385,4 @@ fn busy_here() -> f64 {
     let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = told.split(' ').next().and_then(|nanos| nanos.parse().ok());
     nanos.unwrap_or(f64::NAN)
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }

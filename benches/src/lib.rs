@@ -1,4 +1,4 @@
-//! What the benchmarks share. `make bench` runs them all and ends with one table.
+//! What the benchmarks share. `make bench` runs them all, in rounds, and ends with one table.
 
 pub mod figures;
 pub mod growth;
@@ -9,6 +9,21 @@ pub mod peers;
 pub mod requests;
 pub mod table;
 pub mod threads;
+
+use std::time::Duration;
+
+use criterion::Criterion;
+
+/// How criterion measures a row in one round of several: shortly, so that the rows that are compared follow
+/// within seconds.
+pub fn a_round() -> Criterion {
+    Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(400))
+        // Medians are all that is wanted of the statistics.
+        .nresamples(1_000)
+}
 
 /// One in a microsecond, and a burst of as many: a limit that nothing here ever reaches, and
 /// that is a whole number for those who count in nanoseconds.

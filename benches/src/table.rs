@@ -5,15 +5,15 @@ mod redis;
 use std::fmt;
 
 use crate::EACH_THREADS_KEYS;
-use crate::figures::Figures;
+use crate::figures::{Figures, Rounds};
 
 /// A line of the table.
 #[derive(Clone, Debug)]
 pub struct Cell {
     name: String,
-    ours: Option<f64>,
+    ours: Rounds,
     /// The other number, and whose it is.
-    peer: Option<(Option<f64>, String)>,
+    peer: Option<(Rounds, String)>,
     unit: Unit,
     reach: Option<Reach>,
 }
@@ -30,7 +30,7 @@ enum Unit {
     Rate,
 }
 
-/// What ours, divided by the peer's if there is one, has to be.
+/// What ours, divided by the peer's of the same round if there is one, has to be.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
     AtMost(f64),
@@ -297,7 +297,10 @@ impl Source<'_> {
     /// What layers add to the bare service.
     fn layer(self, cell: &str, peer: &str) -> Cell {
         let bare = self.figures.find("layer/bare");
-        let added = |who: &str| Some(self.figures.find(&format!("layer/{cell}/{who}"))? - bare?);
+        let added = |who: &str| {
+            let all = self.figures.find(&format!("layer/{cell}/{who}"));
+            all.with(&bare, |all, bare| all - bare)
+        };
         Cell {
             name: format!("layer, {cell}, added"),
             ours: added("ours"),
@@ -315,7 +318,7 @@ impl Source<'_> {
                 .find(&format!("memory/allocations, {cell}/{who}"))
         };
         let mut name = format!("allocations, layer, {cell}");
-        if let Some(peer) = find("tower_governor") {
+        if let Some(peer) = find("tower_governor").median() {
             name.push_str(&format!(" (tower_governor: {peer})"));
         }
         Cell {
@@ -332,8 +335,8 @@ fn rate(figures: &Figures, keys: u32, both: &str) -> Cell {
 
 fn rates(figures: &Figures, keys: u32, both: &str, one: &str) -> Cell {
     let rate = |row: &str, threads: f64| {
-        let each = figures.find(&format!("decision/distinct keys/{keys}/{row}"))?;
-        Some(threads * 1e9 / each)
+        let each = figures.find(&format!("decision/distinct keys/{keys}/{row}"));
+        each.map(|each| threads * 1e9 / each)
     };
     Cell {
         name: format!("distinct keys, {keys} each, {both}"),
@@ -359,15 +362,16 @@ impl Cell {
         }
     }
 
+    /// The median of what ours is of the peer's in each round.
     fn ratio(&self) -> Option<f64> {
         let (peer, _) = self.peer.as_ref()?;
-        Some(self.ours? / (*peer)?)
+        self.ours.with(peer, |ours, peer| ours / peer).median()
     }
 
     fn verdict(&self) -> &'static str {
         let figure = match self.peer {
             Some(_) => self.ratio(),
-            None => self.ours,
+            None => self.ours.median(),
         };
         match (self.reach, figure) {
             (None, _) => "",
@@ -378,10 +382,12 @@ impl Cell {
     }
 
     fn columns(&self) -> [String; 6] {
-        let show =
-            |figure: Option<f64>| figure.map_or("–".into(), |figure| self.unit.show(figure));
+        let show = |rounds: &Rounds| match rounds.median() {
+            Some(figure) => self.unit.show(figure),
+            None => "–".into(),
+        };
         let peer = match &self.peer {
-            Some((figure, whose)) => format!("{} ({whose})", show(*figure)),
+            Some((rounds, whose)) => format!("{} ({whose})", show(rounds)),
             None => String::new(),
         };
         let reach = match (self.reach, &self.peer) {
@@ -394,7 +400,7 @@ impl Cell {
         };
         [
             self.name.clone(),
-            show(self.ours),
+            show(&self.ours),
             peer,
             self.ratio().map_or(String::new(), significant),
             reach,

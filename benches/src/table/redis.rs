@@ -97,8 +97,8 @@ fn spread(figures: &Figures, row: &str, concurrency: u32) -> Cell {
 /// How long it takes for each request, when so many are under way.
 fn each(figures: &Figures, ours: &str, peer: &str, concurrency: u32) -> Cell {
     let find = |row: &str| {
-        let rate = figures.find(&format!("redis/{row}/{concurrency}/rate"))?;
-        Some(1e9 / rate)
+        let rate = figures.find(&format!("redis/{row}/{concurrency}/rate"));
+        rate.map(|rate| 1e9 / rate)
     };
     Cell {
         name: format!("redis, {ours}, {concurrency} at once, each"),
