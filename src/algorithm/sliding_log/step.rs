@@ -17,6 +17,10 @@ struct Log<'a> {
 /// what lies between two entries is a difference, and is found by bisection.
 type Entry = [u64; 2];
 
+/// More entries than this take room by so many at a time: to write to an account that all keys share costs as much
+/// as an entry.
+const COUNTED_BY: usize = 8;
+
 impl<'a> Log<'a> {
     /// A state is the number of entries that are forgotten, and all entries: to move those that
     /// are left is worth it now and then only.
@@ -226,20 +230,29 @@ impl Step for SlidingLog {
     }
 
     fn size(&self, state: &State) -> usize {
-        (state.words().len() / 2).max(1)
+        match state.words().len() / 2 {
+            few if few <= COUNTED_BY => few.max(1),
+            many => many.next_multiple_of(COUNTED_BY),
+        }
     }
 
-    /// Removes what is forgotten; if nothing is, counts the last two entries at the time of the
-    /// last.
+    /// Removes what is forgotten. If that is not enough, counts the last entries at the time of the last, as
+    /// many as it takes.
     fn squeeze(&self, state: &mut State) {
+        let size = self.size(state);
         let log = Log::of(state);
         let (left, before) = (log.entries.len(), log.before);
         let words = state.words_mut();
         if words.first().is_some_and(|forgotten| *forgotten > 0) {
             compact(words, left, before);
-        } else if left > 1 {
-            let last = words.len() - 2;
-            words.drain(last - 2..last);
+        }
+        if left > 1 && self.size(state) == size {
+            let fewer = match left - 1 {
+                few if few < COUNTED_BY => few,
+                many => many / COUNTED_BY * COUNTED_BY,
+            };
+            let last = state.words().len() - 2;
+            state.words_mut().drain(last - 2 * (left - fewer)..last);
         }
     }
 }
@@ -265,5 +278,41 @@ fn make_room(words: &mut SmallVec<[u64; 3]>) {
     }
     if words.len() + 2 > words.capacity() {
         words.reserve_exact(2 + words.len() / 4);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_squeezed_until_it_takes_the_room_of_one_key_and_holds_back_no_less() {
+        for (entries, expired) in [(2, 0), (8, 0), (9, 0), (20, 0), (20, 3), (41, 17), (41, 40)] {
+            let rule = SlidingLog::per_minute(entries);
+            let second = |number: u16| Micros::from_secs(100 + u64::from(number));
+            let mut log = State::NEW;
+            for number in 0..entries {
+                rule.charge(&mut log, second(number), 1);
+            }
+            let now = second(59 + expired);
+            rule.charge(&mut log, now, 1);
+            let later = [0, 1, 15, 30, 59].map(|wait| second(59 + expired + wait));
+            let mut remaining = later.map(|then| rule.remaining(&log, then));
+            while rule.size(&log) > 1 {
+                let before = (rule.size(&log), remaining);
+                rule.squeeze(&mut log);
+                remaining = later.map(|then| rule.remaining(&log, then));
+                assert!(
+                    rule.size(&log) < before.0,
+                    "{entries} entries, {expired} expired"
+                );
+                assert_eq!(remaining[0], before.1[0]);
+                let mut both = remaining.iter().zip(before.1);
+                assert!(
+                    both.all(|(after, before)| *after <= before),
+                    "{remaining:?}"
+                );
+            }
+        }
     }
 }
