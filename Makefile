@@ -41,8 +41,8 @@ bench: ROUNDS := 1 2 3 4 5 6 7 8 9
 bench-quick: ROUNDS := 1 2 3
 bench-quick: SLICES := --measurement-time 1
 
-bench: ## side by side with peers, in twelve minutes; ends with a table
-bench-quick: ## the same in three minutes and a half
+bench: ## side by side with peers, in nine minutes; ends with a table
+bench-quick: ## the same in three minutes
 bench bench-quick: servers
 	rm -rf "$(FIGURES)"
 	set -e; for round in $(ROUNDS); do \
