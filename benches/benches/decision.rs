@@ -3,7 +3,7 @@
 //! Absolute times depend on the machine; compare the rows of one cell with each other. Both
 //! sides read `quanta`'s clock unless a row says `std`, and tell a verdict alone unless it says
 //! `all numbers`. `least` is what no limiter of many keys can do without. With two threads a row is the
-//! time that one thread needs for one decision. Rows that are compared follow each other.
+//! time that one thread needs for one decision. Rows that are compared follow within seconds.
 
 use std::hint::black_box;
 use std::net::IpAddr;

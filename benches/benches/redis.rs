@@ -155,7 +155,11 @@ fn main() -> io::Result<()> {
                     ("server", slice.server),
                     ("client", slice.client),
                 ] {
-                    figures.insert(format!("redis/{}/{concurrency}/{what}", row.name), figure);
+                    // Only Linux tells of the client.
+                    if figure.is_finite() {
+                        let name = format!("redis/{}/{concurrency}/{what}", row.name);
+                        figures.insert(name, figure);
+                    }
                 }
             }
         }

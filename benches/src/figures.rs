@@ -34,7 +34,7 @@ impl Rounds {
         self.0.iter().copied().map(act).collect()
     }
 
-    /// What `act` makes of each round's number here and there; nothing, if they are not of the same rounds.
+    /// What `act` makes of each round's number here and there; nothing, if there are not as many here as there.
     pub fn with(&self, other: &Self, act: impl Fn(f64, f64) -> f64) -> Self {
         if self.0.len() != other.0.len() {
             return Self::default();
@@ -106,9 +106,10 @@ impl Figures {
             let name = json(path)?["full_id"].as_str().map(str::to_owned);
             let estimates = json(&path.with_file_name("estimates.json"))?;
             let median = estimates["median"]["point_estimate"].as_f64();
-            if let (Some(name), Some(median)) = (name, median) {
-                self.insert(name, median);
-            }
+            let (Some(name), Some(median)) = (name, median) else {
+                return Err(io::Error::other(format!("no median beside {path:?}")));
+            };
+            self.insert(name, median);
         } else if path.extension().is_some_and(|is| is == "figures") {
             let saved: BTreeMap<String, Rounds> = serde_json::from_value(json(path)?)?;
             self.0.extend(saved);

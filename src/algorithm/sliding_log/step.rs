@@ -17,10 +17,6 @@ struct Log<'a> {
 /// what lies between two entries is a difference, and is found by bisection.
 type Entry = [u64; 2];
 
-/// More entries than this take room by so many at a time: to write to an account that all keys share costs as much
-/// as an entry.
-const COUNTED_BY: usize = 8;
-
 impl<'a> Log<'a> {
     /// A state is the number of entries that are forgotten, and all entries: to move those that
     /// are left is worth it now and then only.
@@ -230,29 +226,20 @@ impl Step for SlidingLog {
     }
 
     fn size(&self, state: &State) -> usize {
-        match state.words().len() / 2 {
-            few if few <= COUNTED_BY => few.max(1),
-            many => many.next_multiple_of(COUNTED_BY),
-        }
+        (state.words().len() / 2).max(1)
     }
 
-    /// Removes what is forgotten. If that is not enough, counts the last entries at the time of the last, as
-    /// many as it takes.
+    /// Removes what is forgotten; if nothing is, counts the last two entries at the time of the
+    /// last.
     fn squeeze(&self, state: &mut State) {
-        let size = self.size(state);
         let log = Log::of(state);
         let (left, before) = (log.entries.len(), log.before);
         let words = state.words_mut();
         if words.first().is_some_and(|forgotten| *forgotten > 0) {
             compact(words, left, before);
-        }
-        if left > 1 && self.size(state) == size {
-            let fewer = match left - 1 {
-                few if few < COUNTED_BY => few,
-                many => many / COUNTED_BY * COUNTED_BY,
-            };
-            let last = state.words().len() - 2;
-            state.words_mut().drain(last - 2 * (left - fewer)..last);
+        } else if left > 1 {
+            let last = words.len() - 2;
+            words.drain(last - 2..last);
         }
     }
 }

@@ -46,9 +46,8 @@ use crate::policy::{Policy, check_names};
 /// is 26 bytes for each; up to an eighth more after days in which all keys changed again and again. Memory
 /// that was needed once is kept. Where a state does not fit one word of 64 bits (see
 /// [choosing](crate::choosing)), a key takes 48 bytes. Under sliding slots it takes 70 and 8 for each
-/// slot, under a sliding log 70 and 16 for each entry; there **each entry counts as a key** (of more than eight,
-/// a begun eight counts as eight), so give a log whose limit is large more room. [`usage`](Self::usage) tells what
-/// is taken.
+/// slot, under a sliding log 70 and 16 for each entry; there **each entry counts as a key**, so give
+/// a log whose limit is large more room. [`usage`](Self::usage) tells what is taken.
 ///
 /// Below the bound no key that has used any of its limit is forgotten. At the bound a newcomer
 /// takes the place of a key that is as good as new. If none is found, a key goes that could still

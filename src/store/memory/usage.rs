@@ -29,7 +29,7 @@ impl Usage {
     }
 
     /// How many keys are kept, with those that are as good as new and were not yet forgotten. A
-    /// sliding log counts as many as it has entries, more than eight by eights.
+    /// sliding log counts as many as it has entries.
     pub fn keys(&self) -> usize {
         self.fill.keys
     }

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many keys there are, and may be. A log counts as many as it has entries, by eights.
+/// How many keys there are, and may be. A log counts as many as it has entries.
 ///
 /// Apart from what every decision reads, since every newcomer writes it.
 #[repr(align(64))]
