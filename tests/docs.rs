@@ -1,0 +1,15 @@
+//! The examples of documentation that need more than the crate itself is tested with.
+
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "client",
+    feature = "redis",
+    feature = "tonic"
+))]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../src/client/clients.md")]
+mod clients {}
