@@ -1,0 +1,47 @@
+//! The guide: one page for each subject, with examples that are tests.
+//!
+//! The pages are also files in the folder `docs` of the repository.
+
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/keys.md")]
+pub mod keys {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/responses.md")]
+pub mod responses {}
+
+#[cfg(feature = "http")]
+#[doc = include_str!("../docs/waiting.md")]
+pub mod waiting {}
+
+#[cfg(feature = "tonic")]
+#[doc = include_str!("../docs/grpc.md")]
+pub mod grpc {}
+
+#[doc = include_str!("../docs/without-http.md")]
+pub mod without_http {}
+
+#[cfg(feature = "client")]
+#[doc = include_str!("../docs/outgoing.md")]
+pub mod outgoing {}
+
+#[doc = include_str!("../docs/stores.md")]
+pub mod stores {}
+
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/many-nodes.md")]
+pub mod many_nodes {}
+
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/reliability.md")]
+pub mod reliability {}
+
+#[doc = include_str!("../docs/testing.md")]
+pub mod testing {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/migrating.md")]
+pub mod migrating {}
