@@ -22,6 +22,8 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("service", 7, &[]),
     ("client", 7, &[]),
     ("testing", 7, &[]),
+    // Pages of documentation, without code.
+    ("guide", 8, &[]),
 ];
 
 #[test]

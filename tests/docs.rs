@@ -13,3 +13,11 @@ mod readme {}
 #[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../src/client/clients.md")]
 mod clients {}
+
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../docs/outgoing.md")]
+mod outgoing {}
+
+#[cfg(all(doctest, feature = "tonic"))]
+#[doc = include_str!("../docs/grpc.md")]
+mod grpc {}
