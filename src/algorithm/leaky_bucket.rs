@@ -1,6 +1,12 @@
 //! The leaky bucket as a meter: requests pour in, the bucket leaks at a steady rate.
 
-use super::{Gcra, quota_constructors};
+use super::kind::Kind;
+#[cfg(feature = "redis")]
+use super::lua::Lua;
+#[cfg(feature = "serde")]
+use super::serde::table;
+use super::{Gcra, WithRule, quota_constructors};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// A bucket that leaks at the quota's rate; a request pours in as much as it costs, and is
@@ -65,8 +71,41 @@ impl LeakyBucket {
     pub const fn quota(&self) -> Quota {
         self.0.quota()
     }
+}
 
-    pub(super) const fn as_gcra(self) -> Gcra {
-        self.0
+impl Kind for LeakyBucket {
+    const NAME: &'static str = "leaky-bucket";
+    const NUMBER: &'static str = "capacity";
+
+    fn of_number(quota: Quota, capacity: Option<u32>) -> Result<Self, ConfigError> {
+        Gcra::of_number(quota, capacity).map(Self)
+    }
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    fn number(&self) -> Option<u32> {
+        self.0.number()
+    }
+
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+
+    fn resized(&self, quota: Quota, capacity: u32) -> Result<Self, ConfigError> {
+        self.0.resized(quota, capacity).map(Self)
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        self.0.with_rule(act)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> Lua {
+        self.0.lua()
     }
 }
+
+#[cfg(feature = "serde")]
+table!(LeakyBucket { capacity });

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::Gcra;
+use super::kind::Kind;
+#[cfg(feature = "redis")]
+use super::lua::Lua;
+#[cfg(feature = "serde")]
+use super::serde::table;
+use super::{Gcra, WithRule};
 use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -111,10 +116,6 @@ impl LeakyQueue {
     pub fn interval(&self) -> Option<Duration> {
         self.0.emission_interval()
     }
-
-    pub(super) const fn as_gcra(self) -> Gcra {
-        self.0
-    }
 }
 
 impl Outflow {
@@ -150,3 +151,61 @@ impl Outflow {
         }
     }
 }
+
+impl Kind for LeakyQueue {
+    const NAME: &'static str = "leaky-queue";
+    const NUMBER: &'static str = "places";
+
+    fn of_number(quota: Quota, places: Option<u32>) -> Result<Self, ConfigError> {
+        let remedy = "say how many may wait, such as 5/second places 10";
+        let places = places.ok_or_else(|| ConfigError::new("places", "left out", remedy))?;
+        Ok(Self::of(quota).places(places))
+    }
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    fn number(&self) -> Option<u32> {
+        Some(self.waiting())
+    }
+
+    /// One goes on at once, and the others wait behind it.
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+
+    fn resized(&self, quota: Quota, size: u32) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota).places(size.saturating_sub(1)))
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        self.0.with_queue(act)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> Lua {
+        self.0.lua()
+    }
+}
+
+#[cfg(feature = "serde")]
+table!(
+    LeakyQueue {
+        places: u32,
+        longest_wait: crate::quota::Period
+    },
+    |quota, places, longest_wait: Option<crate::quota::Period>| match (places, longest_wait) {
+        (Some(places), None) => Ok(LeakyQueue::of(quota).places(places)),
+        (None, Some(wait)) => LeakyQueue::of(quota).longest_wait(wait.length()),
+        (None, None) => {
+            let remedy = "say how many may wait as `places`, or how long as `longest-wait`";
+            Err(ConfigError::new("places", "left out", remedy))
+        }
+        (Some(places), Some(_)) => {
+            let remedy = "leave it out, or leave `longest-wait` out";
+            Err(ConfigError::new("places", places, remedy))
+        }
+    },
+    |queue| (Some(queue.waiting()), None)
+);

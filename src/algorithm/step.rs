@@ -147,6 +147,54 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
     }
 }
 
+/// Something to be done with a rule.
+pub(crate) trait WithRule {
+    type Result;
+
+    /// With a rule that keeps a fixed number of words.
+    fn fixed(self, rule: impl Fixed) -> Self::Result;
+
+    /// With one that is the same in numbers of two widths: one that holds whatever it may be
+    /// given, and one, if there is such, that holds what the rule leaves itself.
+    fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Self::Result
+    where
+        Self: Sized,
+    {
+        let _ = narrow;
+        self.fixed(wide)
+    }
+
+    /// With one that keeps as many as it needs.
+    fn long(self, rule: impl Step<Kept = State>) -> Self::Result;
+}
+
+/// A closure that is generic over the rule: `with_rule!(algorithm, (now: Micros) -> u32, rule => …)`. It
+/// names what it captures, with the types.
+macro_rules! with_rule {
+    ($algorithm:expr, ($($name:ident: $type:ty),*) -> $result:ty, $rule:ident => $value:expr) => {{
+        struct Captured {
+            $($name: $type),*
+        }
+
+        impl WithRule for Captured {
+            type Result = $result;
+
+            fn fixed(self, $rule: impl Fixed) -> $result {
+                let Self { $($name),* } = self;
+                $value
+            }
+
+            fn long(self, $rule: impl Step<Kept = State>) -> $result {
+                let Self { $($name),* } = self;
+                $value
+            }
+        }
+
+        $algorithm.with_rule(Captured { $($name),* })
+    }};
+}
+pub(super) use with_rule;
+
 /// The most that a window, all slots or a log can count, however much is charged after the fact.
 pub(super) const MOST_COUNTED: u64 = u32::MAX as u64;
 

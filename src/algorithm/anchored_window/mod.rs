@@ -2,7 +2,13 @@
 
 mod step;
 
-use super::quota_constructors;
+use super::kind::Kind;
+#[cfg(feature = "redis")]
+use super::lua::Lua;
+#[cfg(feature = "serde")]
+use super::serde::table;
+use super::{WithRule, quota_constructors};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// So many in a window that opens at a key's first allowed request and lasts one period; the
@@ -54,3 +60,27 @@ impl AnchoredWindow {
         self.quota
     }
 }
+
+impl Kind for AnchoredWindow {
+    const NAME: &'static str = "anchored-window";
+
+    fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.fixed(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> Lua {
+        Lua::of_window("anchored_window", include_str!("step.lua"), self.quota)
+    }
+}
+
+#[cfg(feature = "serde")]
+table!(AnchoredWindow);

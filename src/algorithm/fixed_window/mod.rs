@@ -2,7 +2,13 @@
 
 mod step;
 
-use super::quota_constructors;
+use super::kind::Kind;
+#[cfg(feature = "redis")]
+use super::lua::Lua;
+#[cfg(feature = "serde")]
+use super::serde::table;
+use super::{WithRule, quota_constructors};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// So many in each window, where windows are aligned to the Unix epoch: "100 a minute" starts
@@ -55,3 +61,27 @@ impl FixedWindow {
         self.quota
     }
 }
+
+impl Kind for FixedWindow {
+    const NAME: &'static str = "fixed-window";
+
+    fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.fixed(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> Lua {
+        Lua::of_window("fixed_window", include_str!("step.lua"), self.quota)
+    }
+}
+
+#[cfg(feature = "serde")]
+table!(FixedWindow);

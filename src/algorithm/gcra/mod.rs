@@ -7,9 +7,13 @@ mod step;
 
 use std::time::Duration;
 
+use super::kind::Kind;
 #[cfg(feature = "redis")]
-use super::Lua;
+use super::lua::Lua;
+#[cfg(feature = "serde")]
+use super::serde::table;
 use super::{WithRule, quota_constructors};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// The generic cell rate algorithm: each request is due one emission interval after the one
@@ -91,32 +95,16 @@ impl Gcra {
         self.burst
     }
 
-    pub(super) fn with_rule<W: WithRule>(self, act: W) -> W::Result {
-        act.of_two_widths(self.rule(false), self.narrow_rule(false))
-    }
-
-    /// With the same rule, under which requests wait for their turn.
-    pub(super) fn with_queue<W: WithRule>(self, act: W) -> W::Result {
-        act.of_two_widths(self.rule(true), self.narrow_rule(true))
-    }
-
-    /// The same rule in Lua.
-    #[cfg(feature = "redis")]
-    pub(super) fn lua(self) -> Lua {
-        let capacity = match self.drain {
+    fn limit(self) -> u32 {
+        match self.drain {
             0 => 0,
             _ => self.burst,
-        };
-        Lua {
-            name: "gcra",
-            text: include_str!("step.lua"),
-            numbers: [
-                capacity.into(),
-                self.drain.max(1),
-                self.parts,
-                self.quota.limit().into(),
-            ],
         }
+    }
+
+    /// The same rule, under which requests wait for their turn.
+    pub(super) fn with_queue<W: WithRule>(self, act: W) -> W::Result {
+        act.of_two_widths(self.rule(true), self.narrow_rule(true))
     }
 
     /// The time between two requests at the steady rate, rounded up to whole microseconds;
@@ -127,6 +115,52 @@ impl Gcra {
         (self.drain > 0).then(|| Duration::from_micros(self.parts.div_ceil(self.drain)))
     }
 }
+
+impl Kind for Gcra {
+    const NAME: &'static str = "gcra";
+    const NUMBER: &'static str = "burst";
+
+    fn of_number(quota: Quota, burst: Option<u32>) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit())))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn number(&self) -> Option<u32> {
+        Some(self.burst)
+    }
+
+    fn size(&self) -> u32 {
+        self.burst
+    }
+
+    fn resized(&self, quota: Quota, burst: u32) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota).burst(burst))
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.of_two_widths(self.rule(false), self.narrow_rule(false))
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> Lua {
+        Lua {
+            name: "gcra",
+            text: include_str!("step.lua"),
+            numbers: [
+                self.limit().into(),
+                self.drain.max(1),
+                self.parts,
+                self.quota.limit().into(),
+            ],
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+table!(Gcra { burst });
 
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {

@@ -122,13 +122,6 @@ impl Gcra {
         })
     }
 
-    fn limit(self) -> u32 {
-        match self.drain {
-            0 => 0,
-            _ => self.burst,
-        }
-    }
-
     /// What a state says that owes more than the capacity: under which rule it was left.
     fn mark(self) -> [u64; 2] {
         [self.burst.into(), self.quota.limit().into()]

@@ -4,7 +4,12 @@ mod step;
 
 use std::time::Duration;
 
-use super::paved_constructors;
+use super::kind::Kind;
+#[cfg(feature = "redis")]
+use super::lua::Lua;
+#[cfg(feature = "serde")]
+use super::serde::table;
+use super::{WithRule, paved_constructors};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -101,3 +106,37 @@ impl SlidingLog {
         self.quota
     }
 }
+
+impl Kind for SlidingLog {
+    const NAME: &'static str = "sliding-log";
+    const NUMBER: &'static str = "up-to";
+
+    fn of_number(quota: Quota, most: Option<u32>) -> Result<Self, ConfigError> {
+        Self::up_to(most.unwrap_or(Self::MOST), quota)
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// The bound, if it was raised.
+    fn number(&self) -> Option<u32> {
+        Some(self.quota.limit()).filter(|limit| *limit > Self::MOST)
+    }
+
+    fn resized(&self, quota: Quota, _: u32) -> Result<Self, ConfigError> {
+        Ok(Self::exactly(quota))
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.long(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> Lua {
+        Lua::of_window("sliding_log", include_str!("step.lua"), self.quota)
+    }
+}
+
+#[cfg(feature = "serde")]
+table!(SlidingLog { up_to });

@@ -4,9 +4,12 @@ mod step;
 
 use std::time::Duration;
 
+use super::kind::Kind;
 #[cfg(feature = "redis")]
-use super::Lua;
-use super::paved_constructors;
+use super::lua::Lua;
+#[cfg(feature = "serde")]
+use super::serde::table;
+use super::{WithRule, paved_constructors};
 use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -156,21 +159,53 @@ impl SlidingSlots {
         self.slots as u32
     }
 
-    /// The same rule in Lua.
-    #[cfg(feature = "redis")]
-    pub(super) fn lua(self) -> Lua {
-        let places = u64::from(self.slots) + 1;
-        Lua {
-            name: "sliding_slots",
-            text: include_str!("step.lua"),
-            numbers: [self.quota.limit().into(), self.length().get(), places, 0],
-        }
+    /// The current slot and those before it.
+    fn places(self) -> u64 {
+        u64::from(self.slots) + 1
     }
 
     fn length(self) -> Micros {
         Micros::new(self.quota.period_micros().get() / u64::from(self.slots))
     }
 }
+
+impl Kind for SlidingSlots {
+    const NAME: &'static str = "sliding-slots";
+    const NUMBER: &'static str = "slots";
+
+    fn of_number(quota: Quota, slots: Option<u32>) -> Result<Self, ConfigError> {
+        Self::cut(quota, slots.unwrap_or(DEFAULT_SLOTS.into()))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn number(&self) -> Option<u32> {
+        Some(self.count())
+    }
+
+    fn slots(&self) -> Option<u32> {
+        Some(self.count())
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.long(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> Lua {
+        let limit = self.quota.limit().into();
+        Lua {
+            name: "sliding_slots",
+            text: include_str!("step.lua"),
+            numbers: [limit, self.length().get(), self.places(), limit],
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+table!(SlidingSlots { slots });
 
 #[cfg(test)]
 mod tests {

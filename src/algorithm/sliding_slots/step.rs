@@ -39,11 +39,6 @@ fn place(slot: u64, places: u64) -> usize {
 }
 
 impl SlidingSlots {
-    /// The current slot and those before it.
-    fn places(self) -> u64 {
-        u64::from(self.slots) + 1
-    }
-
     fn slot_at(self, now: Micros) -> u64 {
         now.get() / self.length().get()
     }

@@ -1,6 +1,6 @@
-#[cfg(feature = "redis")]
-use crate::algorithm::Lua;
 use crate::algorithm::State;
+#[cfg(feature = "redis")]
+use crate::algorithm::lua::Lua;
 use crate::algorithm::step::{Fixed, Step, bits_of_count, largest_beside};
 use crate::clock::Micros;
 use crate::quota::Quota;
@@ -42,7 +42,12 @@ impl ByInterval {
         Lua {
             name: "by_interval",
             text: include_str!("interval.lua"),
-            numbers: [self.limit().into(), self.refill(), self.period(), 0],
+            numbers: [
+                self.limit().into(),
+                self.refill(),
+                self.period(),
+                self.quota.limit().into(),
+            ],
         }
     }
 

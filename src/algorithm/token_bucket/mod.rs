@@ -2,12 +2,17 @@
 
 mod interval;
 
+use std::fmt;
 use std::time::Duration;
 
 use self::interval::ByInterval;
+use super::kind::Kind;
 #[cfg(feature = "redis")]
-use super::Lua;
-use super::{Gcra, WithRule, quota_constructors};
+use super::lua::Lua;
+#[cfg(feature = "serde")]
+use super::serde::table;
+use super::{Gcra, WithRule, quota_constructors, text};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// A bucket of tokens, refilled continuously at the quota's rate and never fuller than the
@@ -47,12 +52,9 @@ use crate::quota::Quota;
 /// assert_eq!("5/second burst 10".parse(), Ok(bucket));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TokenBucket(Refill);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Refill {
-    Continuous(Gcra),
-    Interval(ByInterval),
+pub struct TokenBucket {
+    gcra: Gcra,
+    is_by_interval: bool,
 }
 
 impl TokenBucket {
@@ -60,17 +62,20 @@ impl TokenBucket {
 
     /// A bucket refilled at this rate, as large as the quota's limit.
     pub const fn of(quota: Quota) -> Self {
-        Self(Refill::Continuous(Gcra::of(quota)))
+        Self {
+            gcra: Gcra::of(quota),
+            is_by_interval: false,
+        }
     }
 
     /// How many tokens the bucket holds; the quota's limit unless it is said.
     ///
     /// A bucket that holds 0 denies everything, and so does a rate of 0.
     pub const fn burst(self, burst: u32) -> Self {
-        Self(match self.0 {
-            Refill::Continuous(gcra) => Refill::Continuous(gcra.burst(burst)),
-            Refill::Interval(bucket) => Refill::Interval(ByInterval { burst, ..bucket }),
-        })
+        Self {
+            gcra: self.gcra.burst(burst),
+            ..self
+        }
     }
 
     /// Refills by interval in place of continuously: the quota's whole limit arrives at once,
@@ -93,53 +98,144 @@ impl TokenBucket {
     ///   `max(B, B − 1 + min(N, B) · (⌊x / period⌋ + 1))`, for a limit `N` and a burst `B`.
     /// - **Tells** a wait to the refill that brings enough.
     pub const fn by_interval(self) -> Self {
-        let (quota, burst) = (self.quota(), self.size());
-        Self(Refill::Interval(ByInterval { quota, burst }))
+        Self {
+            is_by_interval: true,
+            ..self
+        }
     }
 
     /// Whether it refills by interval.
     pub const fn is_by_interval(&self) -> bool {
-        matches!(self.0, Refill::Interval(_))
+        self.is_by_interval
     }
 
     /// The rate of refill: how much per how long.
     pub const fn quota(&self) -> Quota {
-        match &self.0 {
-            Refill::Continuous(gcra) => gcra.quota(),
-            Refill::Interval(bucket) => bucket.quota,
-        }
+        self.gcra.quota()
     }
 
     /// How many tokens the bucket holds.
     pub const fn size(&self) -> u32 {
-        match &self.0 {
-            Refill::Continuous(gcra) => gcra.size(),
-            Refill::Interval(bucket) => bucket.burst,
-        }
+        self.gcra.size()
     }
 
     /// The time in which one token arrives, rounded up to whole microseconds; by interval, the
     /// time in which a whole limit arrives. `None` for a rate of 0.
     pub fn refill_interval(&self) -> Option<Duration> {
-        match &self.0 {
-            Refill::Continuous(gcra) => gcra.emission_interval(),
-            Refill::Interval(bucket) => (bucket.quota.limit() > 0).then(|| bucket.quota.period()),
-        }
+        let one = self.gcra.emission_interval()?;
+        Some(if self.is_by_interval {
+            self.quota().period()
+        } else {
+            one
+        })
     }
 
-    /// The same rule in Lua.
-    #[cfg(feature = "redis")]
-    pub(super) fn lua(self) -> Lua {
-        match self.0 {
-            Refill::Continuous(gcra) => gcra.lua(),
-            Refill::Interval(bucket) => bucket.lua(),
-        }
-    }
-
-    pub(super) fn with_rule<W: WithRule>(self, act: W) -> W::Result {
-        match self.0 {
-            Refill::Continuous(gcra) => gcra.with_rule(act),
-            Refill::Interval(bucket) => act.fixed(bucket),
-        }
+    /// The rule of the refill by interval.
+    fn interval_rule(self) -> Option<ByInterval> {
+        self.is_by_interval.then_some(ByInterval {
+            quota: self.quota(),
+            burst: self.size(),
+        })
     }
 }
+
+impl TokenBucket {
+    /// The name of a bucket that refills by interval.
+    pub(super) const BY_INTERVAL: &'static str = "token-bucket-interval";
+}
+
+/// What stands behind the text of a bucket that refills by interval.
+const SUFFIX: &str = "by interval";
+
+impl Kind for TokenBucket {
+    const NAME: &'static str = "token-bucket";
+    const NUMBER: &'static str = "burst";
+
+    fn of_number(quota: Quota, burst: Option<u32>) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit())))
+    }
+
+    fn quota(&self) -> Quota {
+        self.gcra.quota()
+    }
+
+    fn number(&self) -> Option<u32> {
+        self.gcra.number()
+    }
+
+    fn name(&self) -> &'static str {
+        if self.is_by_interval {
+            Self::BY_INTERVAL
+        } else {
+            Self::NAME
+        }
+    }
+
+    fn size(&self) -> u32 {
+        self.gcra.size()
+    }
+
+    fn resized(&self, quota: Quota, burst: u32) -> Result<Self, ConfigError> {
+        let gcra = self.gcra.resized(quota, burst)?;
+        Ok(Self { gcra, ..*self })
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        match self.interval_rule() {
+            Some(rule) => act.fixed(rule),
+            None => self.gcra.with_rule(act),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> Lua {
+        match self.interval_rule() {
+            Some(rule) => rule.lua(),
+            None => self.gcra.lua(),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        let text = text.trim_end();
+        match text.strip_suffix(SUFFIX) {
+            Some(text) => text::parse(text).map(Self::by_interval),
+            None => text::parse(text),
+        }
+    }
+
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::show(self, f)?;
+        if self.is_by_interval {
+            write!(f, " {SUFFIX}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The field `refill` in a file.
+#[cfg(feature = "serde")]
+#[derive(Clone, Copy, ::serde::Deserialize, ::serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Refill {
+    Continuous,
+    Interval,
+}
+
+#[cfg(feature = "serde")]
+table!(
+    TokenBucket {
+        burst: u32,
+        refill: Refill
+    },
+    |quota, burst, refill| {
+        let bucket = TokenBucket::of_number(quota, burst)?;
+        Ok(match refill {
+            Some(Refill::Interval) => bucket.by_interval(),
+            Some(Refill::Continuous) | None => bucket,
+        })
+    },
+    |bucket| {
+        let refill = bucket.is_by_interval.then_some(Refill::Interval);
+        (Some(bucket.size()), refill)
+    }
+);
