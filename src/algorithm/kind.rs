@@ -1,25 +1,24 @@
 //! What the room of an algorithm tells [`Algorithm`](super::Algorithm), and the list of the algorithms.
 //!
-//! `Algorithm` treats all kinds alike: what differs between them stands in their rooms, as an
-//! implementation of [`Kind`]. The list is a macro, since Rust cannot iterate over types.
+//! `Algorithm` treats all kinds alike: the room of each kind implements [`Kind`], and `each_kind!` lists
+//! them. From the list come the enum, its conversions, and how an algorithm is read and written. The list is
+//! a macro because Rust cannot iterate over types.
 
 use std::fmt;
 
-#[cfg(feature = "redis")]
-use super::Lua;
 use super::{WithRule, text};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// A kind of algorithm: a quota, a rule that enforces it, and at most one number more.
+/// A kind of algorithm: a quota, a rule that enforces it, and at most one more number, such as a burst.
 pub(crate) trait Kind: Copy {
     /// Its name as text: `sliding-slots`.
     const NAME: &'static str;
 
-    /// The word before its number as text: `slots`. A kind without a number has none.
+    /// The word before its number in text: `slots`. Empty for a kind without a number.
     const NUMBER: &'static str = "";
 
-    /// The algorithm with this quota and, if given, this number.
+    /// The algorithm with this quota and this number, or its default.
     fn of_number(quota: Quota, number: Option<u32>) -> Result<Self, ConfigError>;
 
     fn quota(&self) -> Quota;
@@ -29,7 +28,7 @@ pub(crate) trait Kind: Copy {
         None
     }
 
-    /// The name of this value, where a kind has more than one.
+    /// The name of this value, if the kind has several.
     fn name(&self) -> &'static str {
         Self::NAME
     }
@@ -39,7 +38,7 @@ pub(crate) trait Kind: Copy {
         self.quota().limit()
     }
 
-    /// Into how many slots it cuts the period, if it does.
+    /// The number of slots into which it cuts the period; `None` if it does not.
     fn slots(&self) -> Option<u32> {
         None
     }
@@ -53,7 +52,7 @@ pub(crate) trait Kind: Copy {
 
     /// The rule in Lua.
     #[cfg(feature = "redis")]
-    fn lua(&self) -> Lua;
+    fn lua(&self) -> super::Lua;
 
     /// Reads its text: a quota, then its number behind its word.
     fn parse(text: &str) -> Result<Self, ConfigError> {
@@ -66,7 +65,7 @@ pub(crate) trait Kind: Copy {
     }
 }
 
-/// The list of the algorithms. It is handed to another macro, which repeats something for each.
+/// The list of the algorithms. Passes it to another macro, which repeats something for each of them.
 macro_rules! each_kind {
     ($repeat:ident $($arguments:tt)*) => {
         $repeat! {
@@ -87,7 +86,7 @@ macro_rules! each_kind {
 }
 pub(super) use each_kind;
 
-/// A `match` with the same arm for each kind, and an arm for no limit:
+/// A `match` with the same arm for every kind, and another arm for no limit:
 /// `match_kind!(self, kind => kind.name(), "unlimited")`.
 macro_rules! match_kind {
     ([$($kind:ident)+] $algorithm:expr, $value:ident => $then:expr, $unlimited:expr) => {

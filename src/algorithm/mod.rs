@@ -1,22 +1,27 @@
 //! How a quota is enforced.
 //!
-//! An algorithm is a pure function of a state, a time and a cost: [`Algorithm::step`]. Arithmetic is exact, on integers: no rounding, no drift, no
-//! overflow, for limits, capacities and costs up to `u32::MAX` and periods from 1 ms to 366
-//! days.
+//! An algorithm is a pure function of a state, a time and a cost: [`Algorithm::step`]. It reads no clock and
+//! does no I/O. Its arithmetic is exact, on integers: it does not round, drift or overflow, for limits,
+//! capacities and costs up to `u32::MAX` and periods from 1 ms to 366 days.
 //!
-//! | algorithm | in a word |
+//! | algorithm | what it admits |
 //! | --- | --- |
-//! | [`FixedWindow`] | so many in each minute of the wall clock |
-//! | [`AnchoredWindow`] | so many in the minute after a key's first request |
-//! | [`SlidingWindow`] | so many in the last minute, estimated from two counters |
-//! | [`SlidingSlots`] | so many in the last minute, counted in parts of it |
-//! | [`SlidingLog`] | so many in the last minute, to the request |
+//! | [`FixedWindow`] | a number of requests in each minute of the wall clock |
+//! | [`AnchoredWindow`] | a number in the minute after a key's first request |
+//! | [`SlidingWindow`] | a number in the last minute, estimated from two counters |
+//! | [`SlidingSlots`] | a number in the last minute, counted in parts of a minute |
+//! | [`SlidingLog`] | a number in the last minute, counted request by request |
 //! | [`TokenBucket`] | a rate and a burst |
-//! | [`TokenBucket::by_interval`] | a burst, and credits that arrive together |
-//! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, as networks and telephony call them |
+//! | [`TokenBucket::by_interval`] | a burst, refilled all at once |
+//! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, under the names of networks and telephony |
 //! | [`LeakyQueue`] | a rate, at which requests wait for their turn |
 //!
 //! [Choosing](crate::choosing) goes from a need to an algorithm, with the price of each.
+//
+// Each algorithm has a room: its type and its documentation, the rule in Rust (`step.rs`) and the same rule in
+// Lua (`step.lua`). `step.rs` beside this file says what a rule is. What differs between the algorithms apart
+// from the rule (name, number, limits) is an implementation of `Kind`. A new algorithm is a room, its `mod` and
+// `use` here, and a line of the list in `kind.rs`.
 
 mod anchored_window;
 mod constructors;
@@ -59,10 +64,20 @@ pub(crate) use self::step::{Fixed, Step, WithRule, read, refund};
 
 use self::constructors::{paved_constructors, quota_constructors};
 use self::kind::{Kind, each_kind, match_kind};
+#[cfg(feature = "serde")]
+use self::serde::table;
 use self::step::with_rule;
 use self::unlimited::Unlimited;
 use crate::clock::Micros;
 use crate::decision::Outcome;
+
+/// Without `serde` there are no tables.
+#[cfg(not(feature = "serde"))]
+macro_rules! table {
+    ($($ignored:tt)*) => {};
+}
+#[cfg(not(feature = "serde"))]
+use table;
 
 /// An enum with a variant for each kind.
 macro_rules! enumerate {
@@ -73,8 +88,8 @@ macro_rules! enumerate {
                 #[doc = concat!("See [`", stringify!($kind), "`].")]
                 $kind($kind),
             )+
-            /// No limit at all. A policy with it is never asked: it keeps no state, and no number of it
-            /// appears in a decision or in a response.
+            /// No limit. A policy without a limit keeps no state, and appears in no decision and in no
+            /// response.
             Unlimited,
         }
 
@@ -86,8 +101,8 @@ macro_rules! enumerate {
             }
 
             impl $kind {
-                /// How long a key that has used up its limit waits for the whole of it, at most;
-                /// `None` if nothing is ever to be had.
+                /// How long a key that has used up its limit waits for the whole limit, at most; `None` if
+                /// every request is denied.
                 pub fn longest_wait(&self) -> Option<Duration> {
                     $name::from(*self).longest_wait()
                 }
@@ -99,7 +114,7 @@ each_kind! {
     enumerate
     /// Any algorithm, chosen while the program runs.
     ///
-    /// As text it is the algorithm's [name](Self::name) and its quota: `fixed-window 100/minute`,
+    /// Its text is a [name](Self::name), a quota and, for some algorithms, a number: `fixed-window 100/minute`,
     /// `anchored-window 100/minute`, `sliding-window 100/minute`, `sliding-slots 100/minute slots 60`,
     /// `sliding-log 100/minute`, `token-bucket 5/second burst 10`,
     /// `token-bucket-interval 5/second burst 10`, `leaky-bucket 5/second capacity 10`,
@@ -115,11 +130,19 @@ each_kind! {
     ///
     /// # In a file
     ///
-    /// With feature `serde` an algorithm is that text, or a table under its name. `limit` and `per` are
-    /// required; token buckets and GCRA may have a `burst`, a `token-bucket` also a `refill`
-    /// (`continuous` or `interval`), a leaky bucket a `capacity`, sliding slots their number as `slots`, and a sliding
-    /// log a raised bound as `up-to`. A leaky queue has to have its `places`, or a `longest-wait`. A field of one algorithm's own type, such as
-    /// [`FixedWindow`], is the inner table alone.
+    /// With feature `serde` an algorithm is that text, or a table under its name, with the fields `limit` and
+    /// `per` and:
+    ///
+    /// | name | fields |
+    /// | --- | --- |
+    /// | `sliding-slots` | `slots`, their number (default 10) |
+    /// | `sliding-log` | `up-to`, a larger bound on the limit (default 65,536) |
+    /// | `token-bucket` | `burst` (default: the limit); `refill`, which is `continuous` (default) or `interval` |
+    /// | `token-bucket-interval`, `gcra` | `burst` (default: the limit) |
+    /// | `leaky-bucket` | `capacity` (default: the limit) |
+    /// | `leaky-queue` | either `places` or `longest-wait`, without a default |
+    ///
+    /// Where the type is one algorithm, such as [`FixedWindow`], the inner table stands alone.
     ///
     /// ```
     /// # #[cfg(feature = "serde")] {
@@ -158,14 +181,14 @@ impl Algorithm {
         (!matches!(self, Self::Unlimited)).then_some(limit)
     }
 
-    /// The time for which the limit is meant: a window's period; the time in which an empty
-    /// bucket fills at its rate. `None` if nothing is ever to be had, or if unlimited.
+    /// The time to which the limit applies: the period of a window, or the time in which an empty bucket
+    /// fills at its rate. `None` if every request is denied, or if unlimited.
     pub fn period(&self) -> Option<Duration> {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.window()))
     }
 
-    /// How long a key that has used up its limit waits for the whole of it, at most. `None` if
-    /// nothing is ever to be had, or if unlimited.
+    /// How long a key that has used up its limit waits for the whole limit, at most. `None` if every
+    /// request is denied, or if unlimited.
     pub fn longest_wait(&self) -> Option<Duration> {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.longest_wait()))
     }
@@ -176,13 +199,14 @@ impl Algorithm {
             .then(|| time.to_duration())
     }
 
-    /// Decides on one request: a pure function that reads no clock and keeps nothing.
+    /// Decides on one request: a pure function, which reads no clock and keeps nothing.
     ///
-    /// Returns what is to be told and the state to keep. A denial leaves the state as it was,
-    /// except that a state which no request could have left by `now` (it is from the future, or
-    /// owes more than the capacity, and not after [`settle`](Self::settle)) is first replaced by the
-    /// nearest one that could.
-    /// A cost of 0 asks without charging; a store does not write what comes back from it.
+    /// Returns the outcome and the state to keep. A denied request leaves the state unchanged, unless no
+    /// request by `now` could have left this state: then the nearest possible state replaces it. A state is
+    /// impossible if it is from the future, or if it owes more than the capacity although
+    /// [`settle`](Self::settle) has not charged it.
+    ///
+    /// A cost of 0 asks without charging; a store does not write the state that it returns.
     ///
     /// ```
     /// use std::time::Duration;
@@ -207,7 +231,7 @@ impl Algorithm {
         )
     }
 
-    /// What is told of a request, once its charge is in the state, or has been dropped.
+    /// The outcome of a request whose charge is in the state already, or was dropped.
     #[cfg(feature = "redis")]
     pub(crate) fn outcome(&self, state: State, now: Micros, cost: u32, allowed: bool) -> Outcome {
         with_rule!(
@@ -217,9 +241,10 @@ impl Algorithm {
         )
     }
 
-    /// Gives back so much of what was charged last, and at most what is used: the counts of windows
-    /// and of slots that still count, the newest first; the newest entries of a log; the debt of a
-    /// bucket. Returns the state to keep.
+    /// Gives back units of the latest charges, at most as many as are used, and returns the state to keep.
+    ///
+    /// Windows and slots lower the counts that still matter, the newest first; a log drops its newest
+    /// entries; a bucket owes less.
     ///
     /// ```
     /// use tower_ratelimit::algorithm::State;
@@ -239,13 +264,13 @@ impl Algorithm {
         )
     }
 
-    /// Charges so much after the fact, whether there is room for it or not, and returns the state to
-    /// keep: for a request that was let in at an estimate and took more. A window, slots and a log
-    /// count all of it (up to 2^32 − 1 in all), and a bucket owes up to twice its capacity. A later
-    /// request is denied until there is room for it again.
+    /// Charges units after the fact, even if that exceeds the limit, and returns the state to keep: for a
+    /// request that was admitted at an estimate and took more.
     ///
-    /// 0 units change nothing, and neither do any under a limit of 0 or none. A bucket may have to be
-    /// waited for up to twice as long as its [longest wait](Self::longest_wait) then.
+    /// Windows, slots and logs count all units, up to 2^32 − 1 in total. A bucket owes up to twice its
+    /// capacity, so that a client may have to wait up to twice the [longest wait](Self::longest_wait). Later
+    /// requests are denied until there is room for them again. 0 units change nothing; nor does any number
+    /// if the limit is 0 or if there is none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -267,7 +292,7 @@ impl Algorithm {
         )
     }
 
-    /// Does something with the rule, whose type is known there.
+    /// Passes the rule to `act`, which knows its type.
     pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match_kind!(self, kind => Kind::with_rule(kind, act), act.long(Unlimited))
     }

@@ -89,7 +89,7 @@ macro_rules! named {
         #[serde(rename_all = "kebab-case")]
         enum Named {
             $($kind($kind),)+
-            /// By its name already: it has no `refill` of its own.
+            /// The name says how it is refilled, and so it has no field `refill`.
             TokenBucketInterval(Gcra),
         }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::error::ConfigError;
 use crate::quota::{not_a_number, whole_number};
 
-/// Reads a quota and, behind the word of this kind, its number.
+/// Reads a quota and, if the word of this kind follows, its number.
 pub(super) fn parse<K: Kind>(text: &str) -> Result<K, ConfigError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
@@ -24,7 +24,7 @@ pub(super) fn parse<K: Kind>(text: &str) -> Result<K, ConfigError> {
     }
 }
 
-/// Writes the quota and the number, unless that is the default.
+/// Writes the quota and, unless it is the default, the number.
 pub(super) fn show<K: Kind>(kind: &K, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     kind.quota().fmt(f)?;
     let default = K::of_number(kind.quota(), None).map(|kind| kind.number());
@@ -36,7 +36,7 @@ pub(super) fn show<K: Kind>(kind: &K, f: &mut fmt::Formatter<'_>) -> fmt::Result
 
 macro_rules! texts {
     ([$($kind:ident)+]) => {
-        /// The algorithm of this name, if there is one, with this quota and number.
+        /// Reads the text after a name; `None` if no algorithm has this name.
         fn named(name: &str, rest: &str) -> Option<Result<Algorithm, ConfigError>> {
             $(if name == $kind::NAME {
                 return Some(rest.parse::<$kind>().map(Algorithm::from));

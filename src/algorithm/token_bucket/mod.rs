@@ -1,4 +1,8 @@
-//! The token bucket: tokens arrive at a steady rate, each request takes some.
+//! The token bucket: tokens arrive at a steady rate, and each request takes some.
+//!
+//! A bucket that refills continuously decides as a [`Gcra`] does; a bucket that refills by interval has a rule
+//! of its own. Both are one type, since people look for both under one name. In text and in files each of
+//! them has a name, and the kind overrides whatever [`Kind`] assumes of a kind with one name.
 
 mod interval;
 
@@ -7,16 +11,12 @@ use std::time::Duration;
 
 use self::interval::ByInterval;
 use super::kind::Kind;
-#[cfg(feature = "redis")]
-use super::lua::Lua;
-#[cfg(feature = "serde")]
-use super::serde::table;
-use super::{Gcra, WithRule, quota_constructors, text};
+use super::{Gcra, WithRule, quota_constructors, table, text};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// A bucket of tokens, refilled continuously at the quota's rate and never fuller than the
-/// burst; a request takes as many tokens as it costs, or is denied and takes none.
+/// A bucket of tokens, which refills continuously at the quota's rate and holds at most the burst; a
+/// request takes as many tokens as it costs, or is denied and takes none.
 ///
 /// ```text
 ///      5 a second, burst 3        ● admitted   ○ denied
@@ -28,21 +28,21 @@ use crate::quota::Quota;
 ///      0  0.5   0    0    0     1    2   0
 /// ```
 ///
-/// A key that was never seen has a full bucket. Tokens are counted exactly, in fractions, so
-/// that a rate such as three in ten milliseconds does not drift.
+/// A new key has a full bucket. Fractions of tokens are exact, so that a rate such as three in ten
+/// milliseconds does not drift.
 ///
-/// - **Choose it** unless you have a reason to choose another: clients may burst after a rest,
-///   and cannot exceed the rate for long.
-/// - **Keeps** what is missing from a full bucket, and since when: 24 bytes for each key. A
-///   decision is a multiplication and a comparison; a charge, one division more.
+/// - **Choose it** unless you have a reason to choose another algorithm: clients may burst after a rest, and
+///   cannot exceed the rate for long.
+/// - **Keeps** what is missing from a full bucket, and its time: 24 bytes for each key. A decision is a
+///   multiplication and a comparison; a charge, one division more.
 /// - **Admits** at most the burst at one instant, and in a closed span of length `x` at most
 ///   `burst + ⌊limit · x / period⌋`.
-/// - **Tells** each client its own wait, so that clients that obey do not come back together.
+/// - **Tells** each client its own wait, so that clients that obey do not come back all at the same time.
 ///
-/// Policers of network traffic are token buckets; RFC 2697 states one in full.
+/// Policers of network traffic are token buckets; RFC 2697 specifies one.
 ///
-/// It decides exactly as [`Gcra`] and [`LeakyBucket`](crate::LeakyBucket) do: the tokens are the
-/// burst less what is owed.
+/// It decides exactly as [`Gcra`] and [`LeakyBucket`](crate::LeakyBucket) do: the tokens are the burst minus
+/// the debt.
 ///
 /// ```
 /// use tower_ratelimit::TokenBucket;
@@ -60,7 +60,7 @@ pub struct TokenBucket {
 impl TokenBucket {
     quota_constructors!();
 
-    /// A bucket refilled at this rate, as large as the quota's limit.
+    /// A bucket that refills at this rate, and is as large as the quota's limit.
     pub const fn of(quota: Quota) -> Self {
         Self {
             gcra: Gcra::of(quota),
@@ -68,9 +68,9 @@ impl TokenBucket {
         }
     }
 
-    /// How many tokens the bucket holds; the quota's limit unless it is said.
+    /// How many tokens the bucket holds; by default the quota's limit.
     ///
-    /// A bucket that holds 0 denies everything, and so does a rate of 0.
+    /// A bucket that holds 0 denies every request, and so does a rate of 0.
     pub const fn burst(self, burst: u32) -> Self {
         Self {
             gcra: self.gcra.burst(burst),
@@ -78,8 +78,8 @@ impl TokenBucket {
         }
     }
 
-    /// Refills by interval in place of continuously: the quota's whole limit arrives at once,
-    /// at each full period after the key's first allowed request.
+    /// Refills by interval in place of continuously: the quota's whole limit arrives at once, at each full
+    /// period after the key's first allowed request.
     ///
     /// ```text
     ///      3 every 0.6 s, burst 3     ● admitted   ○ denied
@@ -89,14 +89,14 @@ impl TokenBucket {
     ///      0   0.2  0.4  0.6  0.8   1   1.2  1.4  1.6 s
     /// ```
     ///
-    /// A bucket that is full again is a new one: its next request starts the intervals anew.
+    /// Once the bucket is full again, the next request starts the intervals anew.
     ///
-    /// - **Choose it** when people count in "so many a minute, all at once", and a steady trickle
-    ///   in between would surprise them.
+    /// - **Choose it** if people count in "100 a minute, all at once", and a steady trickle in between would
+    ///   surprise them.
     /// - **Keeps** what is missing and the time of the last refill: 16 bytes for each key.
     /// - **Admits** in a closed span of length `x` at most
     ///   `max(B, B − 1 + min(N, B) · (⌊x / period⌋ + 1))`, for a limit `N` and a burst `B`.
-    /// - **Tells** a wait to the refill that brings enough.
+    /// - **Tells** a wait to the refill that brings enough tokens.
     pub const fn by_interval(self) -> Self {
         Self {
             is_by_interval: true,
@@ -109,7 +109,7 @@ impl TokenBucket {
         self.is_by_interval
     }
 
-    /// The rate of refill: how much per how long.
+    /// The rate of the refill.
     pub const fn quota(&self) -> Quota {
         self.gcra.quota()
     }
@@ -130,7 +130,7 @@ impl TokenBucket {
         })
     }
 
-    /// The rule of the refill by interval.
+    /// The rule of a bucket that refills by interval; `None` if it refills continuously.
     fn interval_rule(self) -> Option<ByInterval> {
         self.is_by_interval.then_some(ByInterval {
             quota: self.quota(),
@@ -144,7 +144,7 @@ impl TokenBucket {
     pub(super) const BY_INTERVAL: &'static str = "token-bucket-interval";
 }
 
-/// What stands behind the text of a bucket that refills by interval.
+/// The end of the text of a bucket that refills by interval. In the text of an `Algorithm` the name says it.
 const SUFFIX: &str = "by interval";
 
 impl Kind for TokenBucket {
@@ -188,7 +188,7 @@ impl Kind for TokenBucket {
     }
 
     #[cfg(feature = "redis")]
-    fn lua(&self) -> Lua {
+    fn lua(&self) -> super::Lua {
         match self.interval_rule() {
             Some(rule) => rule.lua(),
             None => self.gcra.lua(),
@@ -221,7 +221,6 @@ enum Refill {
     Interval,
 }
 
-#[cfg(feature = "serde")]
 table!(
     TokenBucket {
         burst: u32,
