@@ -16,7 +16,7 @@
 //! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, under the names of networks and telephony |
 //! | [`LeakyQueue`] | a rate, at which requests wait for their turn |
 //!
-//! [Choosing](crate::choosing) goes from a need to an algorithm, with the price of each.
+//! [Choosing](crate::guide::choosing) goes from a need to an algorithm, with the price of each.
 //
 // Each algorithm has a room: its type and its documentation, the rule in Rust (`step.rs`) and the same rule in
 // Lua (`step.lua`). `step.rs` beside this file says what a rule is. What differs between the algorithms apart
