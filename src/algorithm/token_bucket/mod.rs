@@ -58,6 +58,9 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
+    /// The name of a bucket that refills by interval.
+    pub(super) const BY_INTERVAL: &'static str = "token-bucket-interval";
+
     quota_constructors!();
 
     /// A bucket that refills at this rate, and is as large as the quota's limit.
@@ -137,11 +140,6 @@ impl TokenBucket {
             burst: self.size(),
         })
     }
-}
-
-impl TokenBucket {
-    /// The name of a bucket that refills by interval.
-    pub(super) const BY_INTERVAL: &'static str = "token-bucket-interval";
 }
 
 /// The end of the text of a bucket that refills by interval. In the text of an `Algorithm` the name says it.
