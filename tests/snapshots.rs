@@ -245,7 +245,7 @@ fn each_kind_of_error_says_what_is_wrong() {
     let (store, _) = store();
     assert_eq!(
         store.restore(&later).unwrap_err().to_string(),
-        "nothing was restored, since the snapshot is of version 7, which this program does not read",
+        "nothing was restored: the snapshot has version 7, which this program does not read",
     );
 
     // The first of the words that fingerprints are made with.

@@ -1,3 +1,5 @@
+//! The future of an outgoing call: it waits in line, then waits for the inner service, then calls it.
+
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,7 +18,7 @@ use super::{HeedError, Held};
 pin_project! {
     /// The response of a [`Heed`](super::Heed) service.
     ///
-    /// Dropping it drops the request, or the call to the inner service, and lets another go.
+    /// Dropping it drops the request or the call to the inner service, and lets another call go.
     pub struct HeedFuture<S, Req>
     where
         S: Service<Req>,
@@ -37,7 +39,7 @@ pin_project! {
             timer: Pin<Box<Sleep>>,
             held: Option<Box<(S, Req)>>,
         },
-        // It may go, when the inner service is ready.
+        // It may go as soon as the inner service is ready.
         Going {
             call: Option<Call>,
             held: Option<Box<(S, Req)>>,
@@ -60,7 +62,7 @@ impl<S: Service<Req>, Req> HeedFuture<S, Req> {
         }
     }
 
-    /// `inner` is not ready: while its request waits, others may be served.
+    /// `inner` is not ready: while the request waits, the service can serve other requests.
     pub(super) fn waiting(place: Place, timer: Pin<Box<Sleep>>, inner: S, request: Req) -> Self {
         Self {
             state: State::Waiting {
@@ -106,7 +108,7 @@ where
                 StateProj::Going { call, held } => {
                     let (inner, _) = held.as_deref_mut().expect(AGAIN);
                     if let Err(error) = ready!(inner.poll_ready(cx)) {
-                        // Now, and not when the future is dropped, which may be late.
+                        // At once: the future may be dropped much later.
                         if let Some(call) = call.take() {
                             call.back(Back::Failed);
                         }

@@ -1,3 +1,9 @@
+//! The lines of all keys, behind one lock.
+//!
+//! A call enters here: it goes, waits in a [`Place`], or is refused. A call on its way is a [`Call`], which tells
+//! its line when it comes back. Both do so when they are dropped, since a future can be dropped at any time.
+//! Wakers are woken outside the lock, as a task that is woken may ask at once.
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::pin::Pin;
@@ -23,13 +29,13 @@ pub(super) struct Lines {
 #[derive(Default)]
 struct Table {
     lines: HashMap<Key, Line, RandomState>,
-    /// Those without a call, in the order in which they are forgotten: by the end of their hold, or
-    /// by their last call. The number tells two of one moment apart.
+    /// The keys without calls, in the order in which they are forgotten: by the end of their hold, or by
+    /// their last call. The number distinguishes keys of the same moment.
     resting: BTreeMap<(Instant, u64), Key>,
     rests: u64,
 }
 
-/// How much is held, how long and for whom.
+/// The settings of the layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) longest_hold: Duration,
@@ -38,16 +44,16 @@ pub(super) struct Bounds {
     pub(super) keys: usize,
 }
 
-/// What becomes of a call.
+/// What happens to a new call.
 pub(super) enum Entry {
-    /// It goes. `None` if there is no room to remember what it will be told.
+    /// It goes. `None` if there is no room to learn from its response.
     Go(Option<Call>),
-    /// In this place, by this timer.
+    /// It waits in this place, by this timer.
     Wait(Place, Pin<Box<Sleep>>),
     Refuse(Held),
 }
 
-/// A call on its way; dropping it says that nobody waits for its answer.
+/// A call on its way. Dropping it says that its caller no longer waits for the response.
 pub(super) struct Call {
     lines: Arc<Lines>,
     key: Key,
@@ -56,14 +62,14 @@ pub(super) struct Call {
     back: Back,
 }
 
-/// What a call that waits is told.
+/// The answer to a call that waits.
 pub(super) enum Asked {
     Go(Call),
-    /// To ask again at this moment, or when it is woken.
+    /// It asks again at this moment, or when it is woken.
     AgainAt(Instant),
 }
 
-/// The place of a call that waits; dropping it gives it up.
+/// The place of a call that waits. Dropping it leaves the line.
 pub(super) struct Place {
     lines: Arc<Lines>,
     key: Key,
@@ -74,7 +80,7 @@ pub(super) struct Place {
 }
 
 impl Lines {
-    /// Where a call of this key stands.
+    /// Lets a call of this key in.
     pub(super) fn enter(self: &Arc<Self>, key: Key, bounds: Bounds, now: Instant) -> Entry {
         let mut table = self.lock();
         let Some(line) = table.line(key, bounds.keys) else {
@@ -131,7 +137,7 @@ impl Lines {
 }
 
 impl Table {
-    /// The line of this key. `None` if there are as many as there may be, and all have calls.
+    /// The line of this key. `None` if the table is full of lines with calls.
     fn line(&mut self, key: Key, most: usize) -> Option<&mut Line> {
         if !self.lines.contains_key(&key) && self.lines.len() >= most {
             let (_, forgotten) = self.resting.pop_first()?;
@@ -156,19 +162,19 @@ impl Table {
         Some(line)
     }
 
-    /// As [`settle`](Self::settle), for a change that may let others go: who has to be woken.
+    /// Like [`settle`](Self::settle), for a change that may let calls go: returns their wakers.
     fn settle_and_wake(&mut self, key: Key, now: Instant) -> Woken {
         self.settle(key, now).map(Line::wake).unwrap_or_default()
     }
 }
 
-/// Outside the lock: who is woken may ask at once.
+/// Wakes them. The lock must be free, since a task that is woken may ask at once.
 fn wake(woken: Woken) {
     woken.into_iter().for_each(Waker::wake);
 }
 
 impl Call {
-    /// It has come back with this.
+    /// The call has come back.
     pub(super) fn back(mut self, with: Back) {
         self.back = with;
     }
@@ -189,7 +195,7 @@ impl Drop for Call {
 }
 
 impl Place {
-    /// Whether the call may go; this waker is woken when something has changed for it.
+    /// Whether the call may go. If not, the waker is woken when something changes for it.
     pub(super) fn ask(&mut self, waker: &Waker) -> Result<Asked, Held> {
         let now = Instant::now();
         let mut table = self.lines.lock();
@@ -216,7 +222,7 @@ impl Place {
             } => (held_until, again_at),
         };
         let end = held_until.unwrap_or(now);
-        // Whoever would wait in vain need not.
+        // A call that would wait in vain fails at once.
         if self
             .deadline
             .is_some_and(|deadline| deadline < end || deadline <= now)

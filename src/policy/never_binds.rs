@@ -96,10 +96,8 @@ impl Bound {
             Algorithm::TokenBucket(bucket) if !bucket.is_by_interval() => {
                 (Kind::Bucket, Some(bucket.quota()))
             }
-            // A queue shapes, whatever it denies.
-            Algorithm::TokenBucket(_) | Algorithm::LeakyQueue(_) | Algorithm::Unlimited => {
-                return None;
-            }
+            // A queue shapes, whatever it denies. Of any other nothing is known.
+            _ => return None,
         };
         let limit = u128::from(algorithm.limit()?);
         let (per_period, period) = match quota {

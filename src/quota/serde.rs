@@ -1,3 +1,5 @@
+//! Quotas in a file.
+
 use std::time::Duration;
 
 use serde::de::Error;
@@ -9,8 +11,8 @@ use crate::error::ConfigError;
 
 /// A period in a file: text such as `10s`, `minute`, `30d`.
 ///
-/// It is checked here and not with the quota it belongs to, so that an error can name the line
-/// and the column of this very value.
+/// It is checked here, before the quota to which it belongs, so that an error names the line and the column
+/// of this value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period(Duration);
 

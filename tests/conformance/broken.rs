@@ -40,7 +40,7 @@ impl Items for NotAtomic {
 
 #[tokio::test]
 async fn a_place_that_writes_over_what_changed_is_found() {
-    assert_breaks(of_items(NotAtomic(Scratch::new())).await, "is read anew");
+    assert_breaks(of_items(NotAtomic(Scratch::new())).await, "is read again");
 }
 
 /// The same over what is a network elsewhere.
@@ -147,7 +147,7 @@ async fn a_place_that_forgets_too_early_is_found() {
         },
         ..Scratch::new()
     };
-    assert_breaks(of_items(items).await, "nothing is forgotten before");
+    assert_breaks(of_items(items).await, "no state is forgotten before");
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn a_place_that_never_forgets_is_found() {
 async fn a_clock_that_was_not_given_is_said() {
     let store = SharedStore::new(Map::new(&ManualClock::new()));
     let ran = Conformance::of(store).run().await;
-    assert_breaks(ran, "nothing is forgotten before");
+    assert_breaks(ran, "no state is forgotten before");
 }
 
 /// A store in memory of which one thing was done otherwise.
