@@ -8,6 +8,7 @@ use crate::algorithm::{Algorithm, State, Step, read};
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{Amendment, Told};
+use crate::store::memory::seed::RESERVED;
 use crate::store::memory::version::Lock;
 
 /// The keys under one policy that stand beside its pages. They are found by those who look for them on
@@ -367,12 +368,24 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         lock.changes();
         let found = page.keys().find(|place| place.fingerprint() == fingerprint);
         let Some(place) = found else {
-            return (State::NEW, time());
+            drop(lock);
+            return self.state_without_a_place(&glance, time());
         };
         let latest = page.latest();
         let kept = place.slot().cell.see(&self.rule, latest).clone();
         self.forget(place);
         (self.rule.write(kept), latest)
+    }
+
+    /// The state of a key that has no place: what newcomers share, if there is no room for it.
+    fn state_without_a_place(&self, glance: &Glance, now: Micros) -> (State, Micros) {
+        if self.has_room(glance, now) {
+            return (State::NEW, now);
+        }
+        match self.copy(RESERVED, Counted::Together) {
+            Some((kept, latest)) => (self.rule.write(kept), latest),
+            None => (State::NEW, now),
+        }
     }
 
     /// What every change begins with. The key is locked.

@@ -85,7 +85,10 @@ pub(super) struct Changed;
 /// Why there is no decision yet.
 pub(super) enum Undecided {
     Changed,
+    /// The key has no place unless room is made for it.
     NoRoom,
+    /// The key has no place, and no room can be made for it.
+    Crowded,
     /// The key stands beside the pages.
     Beside,
 }
@@ -260,10 +263,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             cell.put(&self.rule, moved);
         }
         page.set_latest(now);
-        if glance.counted == Counted::Apart {
-            self.idle.may_be(glance.index, now);
-            self.going.may_be(glance.index, now);
-        }
+        self.may_go(glance, now);
     }
 
     /// Makes a place for a newcomer. The page is locked.
@@ -347,12 +347,20 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         self.budget.free(before.saturating_sub(after));
     }
 
-    /// A newcomer that was given a place is not charged after all. The page is locked.
-    pub(super) fn abandon(&self, glance: &Glance, now: Micros) {
+    /// A key of the page can go earlier than was thought: its clock has stepped back, it was given something
+    /// back, or it was given a place and is not charged after all. The page is locked.
+    pub(super) fn may_go(&self, glance: &Glance, now: Micros) {
         if glance.counted == Counted::Apart {
             self.idle.may_be(glance.index, now);
             self.going.may_be(glance.index, now);
         }
+    }
+
+    /// Whether the key has no place, and the table none that is free: see [`has_room`](Self::has_room).
+    pub(super) fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool {
+        glance.counted == Counted::Apart
+            && self.budget.is_used_up()
+            && self.page(glance).find(ask.fingerprint).is_none()
     }
 
     pub(super) fn rule(&self) -> &S {
@@ -507,7 +515,7 @@ mod tests {
             Counter::place(&table, &glance, ask, &mut lock, now),
             Ok(true)
         ));
-        Counter::abandon(&table, &glance, now);
+        Counter::may_go(&table, &glance, now);
         drop(lock);
         assert_no_time_is_too_late(&table, now);
         // It is charged when it comes again, and is no newcomer then.
