@@ -82,9 +82,9 @@ use crate::policy::{Policy, check_names};
 /// Up to 10,000 keys under one policy can have [another limit](crate::Limiter::override_limit_now) for a
 /// while. They too stand beside the table, some 200 bytes each and 16 for each entry of a log, until the
 /// limit has ended and they are asked about, or others come; nothing evicts them, and those who ask about
-/// other keys take no notice. A key stands there too as long as what was
-/// [settled](crate::Limiter::settle_now) is more than fits its word, as more than twice the limit of a
-/// window may be. If there is no room for it, what does not fit is forgiven.
+/// other keys take no notice. As many keys again can stand there as long as what was
+/// [settled](crate::Limiter::settle_now) is more than fits their words, as more than twice the limit of a
+/// window may be. Of further ones what does not fit is forgiven.
 ///
 /// # Defaults
 ///

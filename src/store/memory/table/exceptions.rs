@@ -27,7 +27,9 @@ type Places = OnceLock<Box<[Exception]>>;
 
 #[derive(Debug, Default)]
 struct Index {
-    by_fingerprint: BTreeMap<u64, usize>,
+    by_fingerprint: BTreeMap<u64, Seat>,
+    /// How many of them have a limit of their own, or had one that has ended.
+    overridden: usize,
     /// Places that were somebody's.
     free: Vec<usize>,
     used: usize,
@@ -35,8 +37,27 @@ struct Index {
     next: u64,
 }
 
-/// How many keys under one policy can have a limit of their own.
+/// Where a key stands, and why.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    place: usize,
+    reason: Reason,
+}
+
+/// Why a key stands beside the pages. Of each reason there is a bound of its own, so that no request, whose
+/// costs may be settled, takes the room of what an operator sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// It has a limit of its own.
+    Override,
+    /// More was settled than a cell holds.
+    Settled,
+}
+
+/// How many keys under one policy can stand beside its pages for each reason.
 pub(in crate::store) const MOST: usize = 10_000;
+
+const PLACES: usize = 2 * MOST;
 
 const TOGETHER: usize = 100;
 
@@ -64,12 +85,12 @@ impl Exceptions {
 
     #[cold]
     fn look_up(&self, fingerprint: u64) -> Option<usize> {
-        self.read().by_fingerprint.get(&fingerprint).copied()
+        Some(self.read().by_fingerprint.get(&fingerprint)?.place)
     }
 
     pub(super) fn at(&self, place: usize) -> &Exception {
         let places = self.places.get_or_init(|| {
-            let none = (0..MOST / TOGETHER).map(|_| Places::new());
+            let none = (0..PLACES / TOGETHER).map(|_| Places::new());
             none.collect()
         });
         let some = || (0..TOGETHER).map(|_| Exception::default()).collect();
@@ -77,32 +98,41 @@ impl Exceptions {
     }
 
     /// A place for this key, which is locked, and whether it is new.
-    fn claim(&self, fingerprint: u64) -> Result<(&Exception, Lock<'_>, bool), Full> {
+    fn claim(
+        &self,
+        fingerprint: u64,
+        reason: Reason,
+    ) -> Result<(&Exception, Lock<'_>, bool), Full> {
         loop {
             let mut index = self.write();
-            if let Some(place) = index.by_fingerprint.get(&fingerprint).copied() {
+            if let Some(seat) = index.by_fingerprint.get(&fingerprint).copied() {
+                if reason == Reason::Override && !index.reseat(fingerprint, reason) {
+                    return Err(Full);
+                }
                 drop(index);
-                let exception = self.at(place);
+                let exception = self.at(seat.place);
                 let (lock, _) = exception.version.wait_and_lock();
                 if exception.is_of(fingerprint) {
                     return Ok((exception, lock, false));
                 }
                 continue;
             }
-            let place = match index.free.pop() {
-                Some(place) => place,
-                None if index.used < MOST => {
-                    index.used += 1;
-                    index.used - 1
-                }
-                None => return Err(Full),
-            };
+            if index.count_of(reason) == MOST {
+                return Err(Full);
+            }
+            let place = index.free.pop().unwrap_or_else(|| {
+                index.used += 1;
+                index.used - 1
+            });
             let exception = self.at(place);
             // Whoever has it yet finds out that it is nobody's.
             let (mut lock, _) = exception.version.wait_and_lock();
             lock.changes();
             exception.held().fingerprint = fingerprint;
-            index.by_fingerprint.insert(fingerprint, place);
+            index
+                .by_fingerprint
+                .insert(fingerprint, Seat { place, reason });
+            index.overridden += usize::from(reason == Reason::Override);
             self.count
                 .store(index.by_fingerprint.len(), Ordering::Relaxed);
             return Ok((exception, lock, true));
@@ -114,11 +144,19 @@ impl Exceptions {
         lock.changes();
         let gone = std::mem::take(&mut *exception.held()).fingerprint;
         let mut index = self.write();
-        if let Some(place) = index.by_fingerprint.remove(&gone) {
-            index.free.push(place);
+        if let Some(seat) = index.by_fingerprint.remove(&gone) {
+            index.overridden -= usize::from(seat.reason == Reason::Override);
+            index.free.push(seat.place);
         }
         self.count
             .store(index.by_fingerprint.len(), Ordering::Relaxed);
+    }
+
+    /// Whether a key that has no limit of its own any more can stay for what it has settled.
+    fn stays_settled(&self, fingerprint: u64) -> bool {
+        let seat = self.read().by_fingerprint.get(&fingerprint).copied();
+        let is_settled = seat.is_some_and(|seat| seat.reason == Reason::Settled);
+        is_settled || self.write().reseat(fingerprint, Reason::Settled)
     }
 
     /// Some keys, others each time, until all have had their turn.
@@ -139,6 +177,35 @@ impl Exceptions {
 
     fn write(&self) -> RwLockWriteGuard<'_, Index> {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Index {
+    fn count_of(&self, reason: Reason) -> usize {
+        match reason {
+            Reason::Override => self.overridden,
+            Reason::Settled => self.by_fingerprint.len() - self.overridden,
+        }
+    }
+
+    /// Lets a key stand there for this reason, if no more do than can.
+    fn reseat(&mut self, fingerprint: u64, reason: Reason) -> bool {
+        let count = self.count_of(reason);
+        let Some(seat) = self.by_fingerprint.get_mut(&fingerprint) else {
+            return false;
+        };
+        if seat.reason == reason {
+            return true;
+        }
+        if count == MOST {
+            return false;
+        }
+        seat.reason = reason;
+        match reason {
+            Reason::Override => self.overridden += 1,
+            Reason::Settled => self.overridden -= 1,
+        }
+        true
     }
 }
 
@@ -246,9 +313,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// Charges a key after the fact, and gives it a place beside the pages first if it has none.
     pub(super) fn settle_beside(&self, ask: Ask, time: impl Fn() -> Micros) -> Result<(), Full> {
         self.make_way(AT_ONCE, time());
-        self.except(ask.fingerprint, time, |exception, now| {
+        let settle = |exception: &Exception, now| {
             exception.held().act(&self.rule, now, Settle(ask.cost));
-        })
+        };
+        self.except(ask.fingerprint, Reason::Settled, time, settle)
     }
 
     /// Lets a key have a limit of its own.
@@ -269,10 +337,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             };
             exception.held().change_limit(&self.rule, Some(limit), now);
         };
-        match self.except(fingerprint, &time, change) {
+        match self.except(fingerprint, Reason::Override, &time, change) {
             Err(Full) => {
-                self.make_way(MOST, time());
-                self.except(fingerprint, time, change)
+                self.make_way(PLACES, time());
+                self.except(fingerprint, Reason::Override, time, change)
             }
             done => done,
         }
@@ -291,7 +359,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let change = |exception: &Exception, now: Micros| {
             exception.held().change_limit(&self.rule, None, now);
         };
-        if self.except(fingerprint, time, change).is_ok() {
+        // It stands there already, for whichever reason.
+        if self
+            .except(fingerprint, Reason::Settled, time, change)
+            .is_ok()
+        {
             self.readmit(fingerprint, now);
         }
     }
@@ -305,7 +377,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let keys: Vec<(u64, usize)> = {
             let index = self.exceptions.read();
             let keys = index.by_fingerprint.iter();
-            keys.map(|(key, place)| (*key, *place)).collect()
+            keys.map(|(key, seat)| (*key, seat.place)).collect()
         };
         for (fingerprint, place) in keys {
             let exception = self.exceptions.at(place);
@@ -333,7 +405,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             held.limit = Some(Override { until, ..limit }.moved_back(now));
         };
         // As many were told as there can be.
-        let _ = self.except(fingerprint, || now, restore);
+        let _ = self.except(fingerprint, Reason::Override, || now, restore);
         self.readmit(fingerprint, now);
     }
 
@@ -341,10 +413,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     fn except(
         &self,
         fingerprint: u64,
+        reason: Reason,
         time: impl Fn() -> Micros,
         change: impl FnOnce(&Exception, Micros),
     ) -> Result<(), Full> {
-        let (exception, mut lock, is_new) = self.exceptions.claim(fingerprint)?;
+        let (exception, mut lock, is_new) = self.exceptions.claim(fingerprint, reason)?;
         if is_new {
             // From here on, whoever looks for it on its page finds it here, once it is unlocked.
             let (state, latest) = self.take_out(fingerprint, &time);
@@ -399,7 +472,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Puts a key back on its page if it has the limit of the policy and fits a cell, or forgets it
-    /// if it is as good as new.
+    /// if it is as good as new. What does not fit is forgiven if no more can stand here for that.
     fn readmit(&self, fingerprint: u64, now: Micros) {
         let Some(place) = self.exceptions.find(fingerprint) else {
             return;
@@ -414,11 +487,15 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         let (_, state) = held.as_of(&self.rule, now);
         drop(held);
-        let kept = read(&self.rule, state, now);
-        let is_back = self.rule.distance(&kept, now) == 0
-            || (C::holds(&self.rule, &kept, now)
-                && self.revive(fingerprint, kept, now, latest).is_ok());
-        if is_back {
+        let mut kept = read(&self.rule, state, now);
+        let is_new = self.rule.distance(&kept, now) == 0;
+        if !is_new && !C::holds(&self.rule, &kept, now) {
+            if self.exceptions.stays_settled(fingerprint) {
+                return;
+            }
+            C::fit(&self.rule, &mut kept);
+        }
+        if is_new || self.revive(fingerprint, kept, now, latest).is_ok() {
             self.exceptions.release(exception, &mut lock);
         }
     }
