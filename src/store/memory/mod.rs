@@ -122,8 +122,8 @@ impl Tables {
         }))
     }
 
-    fn open(&mut self, name: TableName, max_keys: usize, now: impl FnOnce() -> Micros) -> Opened {
-        let blocks = self.blocks(&name.0);
+    fn open(&mut self, name: TableName, max_keys: usize, now: impl Fn() -> Micros) -> Opened {
+        let blocks = self.blocks(&name.0, &now);
         if let Some((number, table)) = self.by_name.get(&name)
             && let Some(counter) = table.upgrade()
         {
@@ -148,7 +148,7 @@ impl Tables {
         }
     }
 
-    fn blocks(&mut self, policy: &str) -> Arc<Blocks> {
+    fn blocks(&mut self, policy: &str, now: impl Fn() -> Micros) -> Arc<Blocks> {
         if let Some(blocks) = self.blocks.get(policy).and_then(Weak::upgrade) {
             return blocks;
         }
@@ -156,7 +156,7 @@ impl Tables {
         let blocks = Arc::new(Blocks::new());
         self.restored_blocks.retain_mut(|(name, blocked)| {
             if name == policy {
-                blocks.restore(mem::take(blocked));
+                blocks.restore(mem::take(blocked), now());
             }
             name != policy
         });
@@ -240,7 +240,8 @@ impl MemoryStore {
     /// request path (on tokio, in `spawn_blocking`), now and then and once the last request is
     /// answered. Write it to a new file that is then renamed, so that a crash does not leave half of one.
     ///
-    /// What was [restored](Self::restore) of a policy that has not been opened since is in it again.
+    /// What was [restored](Self::restore) of a policy that has not been opened since is in it again, but
+    /// for what has ended.
     ///
     /// # Who may read it
     ///
@@ -282,10 +283,10 @@ impl MemoryStore {
             Some((*number, (policy.clone(), *algorithm, table.upgrade()?)))
         });
         let mut open: Vec<_> = open.collect();
-        let live = tables.blocks.iter().filter_map(|(policy, blocks)| {
-            let blocked = blocks.upgrade()?.each(now);
-            (!blocked.is_empty()).then(|| (policy.clone(), blocked))
-        });
+        let live = tables
+            .blocks
+            .iter()
+            .filter_map(|(policy, blocks)| Some((policy.clone(), blocks.upgrade()?.each())));
         let blocks: Vec<_> = live.chain(tables.restored_blocks.clone()).collect();
         drop(tables);
         open.sort_unstable_by_key(|(number, _)| *number);

@@ -368,7 +368,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
-    /// Tells each key that stands beside the pages.
+    /// Tells each key that stands beside the pages, but for those whose limit has ended and that are as good
+    /// as new.
     pub(in crate::store::memory) fn each_exception(
         &self,
         now: Micros,
@@ -385,7 +386,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             let held = exception.held();
             if held.fingerprint == fingerprint {
                 let (limit, state) = held.as_of(&self.rule, now);
-                tell(fingerprint, limit, state);
+                let kept = read(&self.rule, state.clone(), now);
+                if limit.is_some() || self.rule.distance(&kept, now) > 0 {
+                    tell(fingerprint, limit, state);
+                }
             }
         }
     }
