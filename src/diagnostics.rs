@@ -10,9 +10,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 /// A mistake in how a server is set up, found while it runs.
 ///
 /// It is logged once per process, with its code and the line of code that mends it; of many subjects, once
-/// for each of the last 500. A request that
-/// it leaves without a key is answered with `500 Internal Server Error`, which says nothing of the
-/// cause, unless the policy's [`NoKey`](crate::policy::NoKey) says otherwise.
+/// for each of the last 500. A request that it leaves without a key is answered with `500 Internal Server Error`,
+/// which says nothing of the cause, unless the policy's [`NoKey`](crate::policy::NoKey) says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
     code: &'static str,

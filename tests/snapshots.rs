@@ -160,7 +160,7 @@ fn keys_that_are_as_good_as_new_are_left_out() {
     assert_eq!(store.snapshot().len(), empty);
 }
 
-/// Blocks and limits that had ended were in each later snapshot again, as long as nobody opened the policy.
+/// Blocks and limits that had ended were in each later snapshot again, as long as the policy was not open.
 #[test]
 fn what_has_ended_is_left_out() {
     let (store, clock) = store();

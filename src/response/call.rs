@@ -16,8 +16,8 @@ pub(crate) fn is_call(headers: &HeaderMap) -> bool {
     of(headers).is_some()
 }
 
-/// Of a call, the family of its content type and the suffix behind that, without parameters; `None` if it is
-/// none.
+/// The family of a call's content type, and the suffix behind it, without parameters. Returns `None` for any
+/// other request.
 pub(super) fn of(headers: &HeaderMap) -> Option<(&'static str, &[u8])> {
     let sent = headers.get(CONTENT_TYPE)?.as_bytes();
     let mut parts = sent.split(|byte| *byte == b';');

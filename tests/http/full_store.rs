@@ -1,5 +1,5 @@
-//! Newcomers to a store that is full of refused keys, who wait and go away, under a clock that tokio has
-//! paused.
+//! Requests of newcomers to a store that is full of refused keys: they wait and go away, under a clock that
+//! tokio has paused.
 
 use std::time::Duration;
 
@@ -43,10 +43,10 @@ fn queue() -> Policy<Http> {
 
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Both are told three seconds and wait for them. The one that comes too late then was told to come back at
-/// once, as if it had an entry of its own.
+/// Both requests are told three seconds, and wait. The second one, which is denied again then, was told to
+/// come back at once, as if its key had an entry of its own.
 #[tokio::test(start_paused = true)]
-async fn one_that_waited_in_vain_is_told_the_true_wait() {
+async fn a_request_that_waited_in_vain_is_told_the_true_wait() {
     let bucket = TokenBucket::per_minute(20).burst(10);
     let (layer, limiter) = full([by_user("bucket", bucket).wait_up_to(4 * SECOND)]);
     assert!(limiter.admit_now("newcomer", 10));
@@ -82,7 +82,7 @@ async fn places_that_newcomers_leave_are_given_back() {
     assert_eq!(arrivals.log(), [(0, Duration::ZERO), (7, INTERVAL)]);
 }
 
-/// It would have left too late. Its place and its other charge were lost.
+/// The place and the other charge of a request that would leave too late were lost.
 #[tokio::test(start_paused = true)]
 async fn what_a_newcomer_was_charged_that_would_leave_too_late_is_given_back() {
     let hourly: Algorithm = AnchoredWindow::per_hour(50).into();

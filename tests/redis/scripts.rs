@@ -66,8 +66,8 @@ async fn f37_every_verb_is_done_once_by_a_server_that_has_forgotten_the_scripts(
     }
 }
 
-/// It once took one call for what was asked for, one for what there was, and a peek where there was nothing:
-/// of others, who came in between, all had to begin anew.
+/// It once took a call for what was asked for, another for what there was, and a peek where there was nothing.
+/// Other requests could come in between, and then it began anew.
 #[tokio::test]
 async fn what_there_is_is_taken_in_one_call() {
     let server = Server::start(&[]);

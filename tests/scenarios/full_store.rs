@@ -111,7 +111,7 @@ fn threads_of_newcomers_take_exactly_what_they_share() {
 fn what_a_peek_tells_is_what_a_check_tells() {
     for algorithm in all() {
         let (limiter, _) = full_of(algorithm);
-        // Of each cost, up to more than anybody could have.
+        // Each cost, up to more than the limit.
         for cost in [0, 4, 1, 2, 1, 1, 4, 0] {
             let peeked = limiter.peek_now(NEWCOMER, cost);
             let checked = limiter.check_now(NEWCOMER + 1, cost);
@@ -160,7 +160,7 @@ fn what_a_peek_tells_of_several_policies_is_what_a_check_tells() {
 }
 
 #[test]
-fn what_is_refunded_settled_and_reset_is_found_by_all_who_share_it() {
+fn what_is_refunded_settled_and_reset_is_so_for_every_newcomer() {
     for algorithm in all() {
         let (limiter, _) = full_of(algorithm);
         let used = |key| told(&limiter.peek_now(key, 0))[0].used();
@@ -178,7 +178,7 @@ fn what_is_refunded_settled_and_reset_is_found_by_all_who_share_it() {
     }
 }
 
-/// A question once told a newcomer that it had all of its limit, though its own first charge was denied.
+/// A newcomer that asks is told of the place that it would get, and the key that has it stays.
 #[test]
 fn a_question_forgets_no_key_to_make_room() {
     for algorithm in all() {
@@ -201,7 +201,7 @@ fn a_question_forgets_no_key_to_make_room() {
     }
 }
 
-/// What was used stays used: by those who share the entry, and now by the one that leaves it.
+/// What was used stays used: for the keys that share the entry, and for the key that leaves it.
 #[test]
 fn a_limit_of_its_own_gives_a_newcomer_no_new_start() {
     for (algorithm, more) in every(quota(3, DAY)).zip(every(quota(5, DAY))) {
@@ -239,4 +239,43 @@ fn the_wait_that_a_newcomer_is_told_is_true() {
     assert!(!limiter.admit_now(NEWCOMER + 1, 1));
     clock.advance(Duration::from_micros(1));
     assert!(limiter.admit_now(NEWCOMER + 1, 1));
+}
+
+/// A verb that looks for room locks pages, and holds none of its own meanwhile.
+#[test]
+fn verbs_of_newcomers_come_to_an_end() {
+    for (algorithm, more) in every(quota(3, DAY)).zip(every(quota(5, DAY))) {
+        let (store, _) = store(usize::try_from(KEYS).unwrap());
+        let one_way = limiter_over(&store, [("full", algorithm), ("other", algorithm)]);
+        let the_other = limiter_over(&store, [("other", algorithm), ("full", algorithm)]);
+        fill(&one_way, algorithm);
+        ends(move || {
+            thread::scope(|scope| {
+                for thread in 0..4_u64 {
+                    let limiter = if thread % 2 == 0 {
+                        &one_way
+                    } else {
+                        &the_other
+                    };
+                    scope.spawn(move || {
+                        for number in 0..1_000 {
+                            // Some of them have places.
+                            let key = NEWCOMER - 2 + (number + thread) % 7;
+                            match number % 9 {
+                                0 => limiter.refund_now(key, 1),
+                                1 => limiter.settle_now(key, 1),
+                                2 => limiter.reset_now(number % KEYS),
+                                3 => drop(limiter.peek_now(key, 2)),
+                                4 => drop(limiter.take_up_to_now(key, 2)),
+                                5 => limiter.override_limit_now("full", key, more, HOUR).unwrap(),
+                                6 => limiter.end_override_now("full", key).unwrap(),
+                                7 => drop(limiter.inspect_now(key)),
+                                _ => drop(limiter.check_now(key, 1)),
+                            }
+                        }
+                    });
+                }
+            });
+        });
+    }
 }

@@ -81,7 +81,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut Told<'_>>,
     );
 
-    /// A newcomer that has a place is not charged after all.
+    /// Notes that a newcomer that has a place is not charged, and may go.
     fn may_go(&self, glance: &Glance, now: Micros);
 
     /// Whether the key has no place, and the table none that is free.
@@ -155,7 +155,7 @@ pub(super) enum Amendment {
 }
 
 impl Amendment {
-    /// Whether it changes nothing but where the charge is that it names.
+    /// Whether it names one charge, and so changes only the entry that holds it.
     pub(super) fn is_of_one_charge(self) -> bool {
         matches!(self, Self::GiveBack(..))
     }

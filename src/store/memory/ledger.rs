@@ -83,7 +83,7 @@ impl MemoryLedger {
     pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let mut decision = self.decision(Wanted::Everything, Purpose::Take);
-        if self.concerns(&mut decision, charges) {
+        if self.add_parts(&mut decision, charges) {
             decision.decide(&mut outcomes);
             soften(charges, &mut outcomes);
         }
@@ -251,7 +251,7 @@ impl MemoryLedger {
         outcomes: &mut Outcomes,
     ) -> bool {
         let mut decision = self.decision(wanted, purpose);
-        if !self.concerns(&mut decision, charges) {
+        if !self.add_parts(&mut decision, charges) {
             return false;
         }
         let allowed = decision.decide(outcomes);
@@ -259,9 +259,9 @@ impl MemoryLedger {
         allowed
     }
 
-    /// Lets a decision concern these charges; not if one names a policy that was never opened, of which
-    /// nothing is known and nothing is told.
-    fn concerns<'a>(&'a self, decision: &mut Decision<'a>, charges: &[Charge]) -> bool {
+    /// Adds a part for each charge. Returns `false` if a charge names a policy that was never opened: of that
+    /// nothing is known, and nothing is told.
+    fn add_parts<'a>(&'a self, decision: &mut Decision<'a>, charges: &[Charge]) -> bool {
         let is_open = |charge: &Charge| charge.policy < self.policies.len();
         if !charges.iter().all(is_open) {
             return false;
@@ -304,7 +304,7 @@ struct Decision<'a> {
 enum Purpose {
     Charge,
     Peek,
-    /// To charge as many units as all grant.
+    /// Charges as many units as every policy grants.
     Take,
 }
 
@@ -313,6 +313,10 @@ enum Purpose {
 const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, and in any combination"
+)]
 struct Part<'a> {
     policy: usize,
     counter: &'a dyn Counter,
@@ -321,7 +325,7 @@ struct Part<'a> {
     /// What was asked, of which less may be charged.
     most: u32,
     counted: Counted,
-    /// Whether a key without a place was looked up, and there is room for it.
+    /// Whether the key has no place, and there was room for it when that was looked up.
     has_room: bool,
     glance: Glance,
     allowed: bool,
@@ -411,8 +415,8 @@ impl Decision<'_> {
         Ok(allowed)
     }
 
-    /// Asks for as many units as every policy that can deny grants; for one, which is denied, if that is
-    /// none.
+    /// Asks for as many units as every policy grants that is not soft. If that is none, asks for one, which is
+    /// denied.
     fn share_out(&mut self, now: Micros) -> Result<(), Changed> {
         let most = self.parts.iter().map(|part| part.most).max();
         self.units = most.unwrap_or(0);
@@ -430,8 +434,8 @@ impl Decision<'_> {
         Ok(())
     }
 
-    /// Finds where the keys are counted that have no place and are given none: by the shared entry, if
-    /// there is no room for them. What was made of their states is then to be made anew.
+    /// Looks up where a key is counted that has no place and is given none: by the shared entry, if there is
+    /// no room for it. The decision is then made again.
     fn look_for_room(&mut self, allowed: bool, now: Micros) -> Result<(), Changed> {
         let charges = allowed && self.purpose != Purpose::Peek;
         let is_lost = |part: &Part<'_>| {
@@ -441,7 +445,7 @@ impl Decision<'_> {
         if !self.parts.iter().any(is_lost) {
             return Ok(());
         }
-        // While pages are looked through, none is locked.
+        // No page may be locked while others are searched.
         self.unlock();
         for part in self.parts.iter_mut().filter(|part| is_lost(part)) {
             if part.counter.has_room(&part.glance, now) {

@@ -54,9 +54,9 @@ use crate::policy::{Policy, check_names};
 /// pass a request of cost 1: of those on the newcomer's own page, some fifty, the one that has used the
 /// least. A key that could not is never forgotten, so nobody frees himself by a flood of other
 /// keys. When no key can go, newcomers share one entry, which
-/// [`Outcome::is_overflow`](crate::Outcome::is_overflow) tells. Every verb finds it: as long as the store is
-/// full, what one newcomer peeks at, is refunded or is charged after the fact is that of all of them, and a
-/// reset of one makes all of them new. So that no request is slow, a newcomer
+/// [`Outcome::is_overflow`](crate::Outcome::is_overflow) tells. While the store is so full, every verb finds that
+/// entry: a peek, a refund or a settlement of one newcomer is one of all newcomers, and a reset of one resets
+/// all. So that no request is slow, a newcomer
 /// looks through 2,500 pages at most, which are all pages of 100,000 keys, and 16 under a log or
 /// slots; those that come after it look through others.
 ///

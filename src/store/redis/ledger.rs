@@ -93,17 +93,20 @@ impl RedisLedger {
             denied.degrade();
             return Reply::Now(Ok((0, denied)));
         }
-        if is_away && !calls.watch.is_overdue() {
+        if is_away && calls.watch.is_overdue() {
+            let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
+            return Reply::later(async move {
+                calls.watch.ask_in_passing().await;
+                calls.take_here(&charges, away())
+            });
+        }
+        if is_away {
             return Reply::Now(calls.take_here(charges, away()));
         }
-        let denials = calls.denials.as_ref().filter(|_| !is_away);
+        let denials = calls.denials.as_ref();
         let question = denials.map(|denials| denials.put(&ones, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
         Reply::later(async move {
-            if is_away {
-                calls.watch.ask_in_passing().await;
-                return calls.take_here(&charges, away());
-            }
             match calls.take(&charges).await {
                 Ok((units, answer)) => {
                     let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, question);

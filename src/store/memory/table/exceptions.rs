@@ -44,8 +44,8 @@ struct Seat {
     reason: Reason,
 }
 
-/// Why a key stands beside the pages. Of each reason there is a bound of its own, so that no request, whose
-/// costs may be settled, takes the room of what an operator sets.
+/// Why a key stands beside the pages. Each reason has a bound of its own, so that settled requests cannot take
+/// the room of limits that an operator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     /// It has a limit of its own.
@@ -359,7 +359,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let change = |exception: &Exception, now: Micros| {
             exception.held().change_limit(&self.rule, None, now);
         };
-        // It stands there already, for whichever reason.
+        // The key stands there already, for its own reason.
         if self
             .except(fingerprint, Reason::Settled, time, change)
             .is_ok()

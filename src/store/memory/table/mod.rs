@@ -347,8 +347,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         self.budget.free(before.saturating_sub(after));
     }
 
-    /// A key of the page can go earlier than was thought: its clock has stepped back, it was given something
-    /// back, or it was given a place and is not charged after all. The page is locked.
+    /// Notes that a key of the page may go from now on: after a step back of the clock, after a refund, and
+    /// when a new place is not used. The page is locked.
     pub(super) fn may_go(&self, glance: &Glance, now: Micros) {
         if glance.counted == Counted::Apart {
             self.idle.may_be(glance.index, now);
