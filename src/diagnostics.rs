@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     const NEVER_BINDS: Diagnostic =
-        Diagnostic::new("TRL006", "policies", "one never binds", "mend it");
+        Diagnostic::new("TEST", "policies", "one never binds", "mend it");
 
     /// 200,000 limiters, each with a warning of its own, once left 348 MB behind.
     #[test]
