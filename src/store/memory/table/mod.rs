@@ -47,6 +47,9 @@
 //! there is none, new keys share one entry, and know that without a look at any page. A look makes the index exact
 //! for its page and takes some 300 ns. A new key looks at no more than 2,500 pages, and nearly always at one or none.
 //!
+//! A verb that gives no place, such as a peek or a refund, finds out in the same way whether its key is counted
+//! by the shared entry, and evicts nothing for it (`has_room`).
+//!
 //! # Fingerprints
 //!
 //! A fingerprint is 64 bits of `ahash` with 256 random bits of the process. Two of `n` keys share a fingerprint,
