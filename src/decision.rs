@@ -513,16 +513,6 @@ impl Decision {
         Some((self.name(*policy), outcome))
     }
 
-    /// How much every policy that can deny would grant.
-    pub(crate) fn grants(&self) -> u32 {
-        let hard = self
-            .policies()
-            .filter(|(_, outcome)| !outcome.is_soft() || outcome.is_blocked());
-        hard.map(|(_, outcome)| outcome.remaining())
-            .min()
-            .unwrap_or(0)
-    }
-
     /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.
     pub fn at(&self) -> Option<SystemTime> {
         self.outcomes.at().to_system_time()

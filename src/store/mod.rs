@@ -82,6 +82,21 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         }
     }
 
+    /// Takes as much as there is, in one step at one moment: the largest number of units, up to the largest
+    /// cost, that every policy grants. Each policy is charged that number, or the cost of its own charge if
+    /// that is less; a [soft](Charge::is_soft) charge limits nothing, and is left out where it does not fit.
+    ///
+    /// Returns the number of units, and the outcomes of a [`charge`](Self::charge) of that many. Where
+    /// nothing is to be had, that is 0, and the outcomes are those of one unit, which is denied.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide. Unless a store says otherwise, it does not know how to.
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
     /// Tells what [`charge`](Self::charge) would tell of these charges, and changes nothing.
     ///
     /// # Errors

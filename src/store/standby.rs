@@ -95,6 +95,22 @@ impl Standby {
         Ok(self.told(self.ledger().charge_now(&charges)))
     }
 
+    /// Takes as much as there is in place of the store, which has failed so.
+    pub(super) fn take_up_to(
+        &self,
+        charges: &[Charge],
+        error: impl FnOnce() -> StoreError,
+    ) -> Result<(u32, Outcomes), StoreError> {
+        let here = self.charges_here(charges, error)?;
+        let (mut units, outcomes) = self.ledger().take_up_to_now(&here);
+        // Policies that let everything go on limit nothing.
+        let is_unlimited = here.iter().all(|charge| charge.cost == 0);
+        if is_unlimited && outcomes.is_allowed() {
+            units = charges.iter().map(Charge::cost).max().unwrap_or(0);
+        }
+        Ok((units, self.told(outcomes)))
+    }
+
     /// What [`charge`](Self::charge) would tell.
     pub(super) fn peek(
         &self,

@@ -17,6 +17,7 @@ mod extractors;
 mod fields;
 mod forged;
 mod forwarding;
+mod full_store;
 mod fuzzed;
 mod inner_fields;
 mod keys;

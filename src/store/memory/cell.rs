@@ -42,7 +42,7 @@ pub(super) trait Keeps<S: Step>: Cell {
     }
 
     /// Takes away what the cell cannot hold.
-    fn fit(_: &S, _: &mut Self::Seen<'_>) {}
+    fn fit(_: &S, _: &mut S::Kept) {}
 }
 
 /// A copy of what is kept.
@@ -97,7 +97,7 @@ impl<S: Fixed> Keeps<S> for Word {
         rule.packs(*kept, now)
     }
 
-    fn fit(rule: &S, Copied(kept): &mut Copied<S::Kept>) {
+    fn fit(rule: &S, kept: &mut S::Kept) {
         *kept = rule.fitted(*kept);
     }
 }

@@ -82,8 +82,14 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut Told<'_>>,
     );
 
-    /// A newcomer that has a place is not charged after all.
-    fn abandon(&self, glance: &Glance, now: Micros);
+    /// Notes that a newcomer that has a place is not charged, and may go.
+    fn may_go(&self, glance: &Glance, now: Micros);
+
+    /// Whether the key has no place, and the table none that is free.
+    fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool;
+
+    /// Whether a newcomer finds a place, or one can be made for it. No page may be locked.
+    fn has_room(&self, glance: &Glance, now: Micros) -> bool;
 
     /// Makes room for a newcomer, if any key can go. No page may be locked.
     fn make_room(&self, glance: &Glance, now: Micros) -> bool;
@@ -147,6 +153,13 @@ pub(super) enum Amendment {
     GiveBack(u32, Micros),
     /// It is as good as new.
     Reset,
+}
+
+impl Amendment {
+    /// Whether it names one charge, and so changes only the entry that holds it.
+    pub(super) fn is_of_one_charge(self) -> bool {
+        matches!(self, Self::GiveBack(..))
+    }
 }
 
 /// Which requests are to be told about.
@@ -399,8 +412,16 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         }
     }
 
-    fn abandon(&self, glance: &Glance, now: Micros) {
-        self.abandon(glance, now);
+    fn may_go(&self, glance: &Glance, now: Micros) {
+        self.may_go(glance, now);
+    }
+
+    fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool {
+        self.lacks_room(glance, ask)
+    }
+
+    fn has_room(&self, glance: &Glance, now: Micros) -> bool {
+        self.has_room(glance, now)
     }
 
     fn make_room(&self, glance: &Glance, now: Micros) -> bool {

@@ -35,6 +35,11 @@ pub(in crate::store::memory) struct Override {
 }
 
 impl Override {
+    /// The state at its end: what was used stays used, as far as it counts under the policy's limit.
+    pub(in crate::store::memory) fn ended(&self, policy: &Algorithm, state: State) -> State {
+        policy.refund(self.algorithm.refund(state, self.until, 0), self.until, 0)
+    }
+
     /// As long as this, beginning no later than now.
     pub(super) fn moved_back(self, now: Micros) -> Self {
         let from = self.from.min(now);
