@@ -256,6 +256,20 @@ impl Algorithm {
         self.with_rule(Refund(state, now, units))
     }
 
+    /// Until when a refund gives back what was charged at this moment, and not what others were charged
+    /// since: `reset_after` was told of the key then.
+    pub(crate) fn refundable_until(&self, charged: Micros, reset_after: Micros) -> Micros {
+        let reset = charged.saturating_add(reset_after);
+        // They give back of the newest window or slot first.
+        let (period, parts) = match (self, self.period()) {
+            (Self::SlidingWindow(_), Some(period)) => (period, 1),
+            (Self::SlidingSlots(slots), Some(period)) => (period, slots.count()),
+            _ => return reset,
+        };
+        let length = (Micros::from(period).get() / u64::from(parts)).max(1);
+        Micros::new(charged.get() - charged.get() % length + length).min(reset)
+    }
+
     /// Charges so much after the fact, whether there is room for it or not, and returns the state to
     /// keep: for a request that was let in at an estimate and took more. A window, slots and a log
     /// count all of it (up to 2^32 − 1 in all), and a bucket owes up to twice its capacity. A later

@@ -18,6 +18,7 @@ use tower_ratelimit::{
 };
 
 use support::items::Map;
+use support::taken::{START, nothing_is_given_back_of_a_window_that_has_ended};
 
 fn limiter(map: &Map, policies: impl IntoIterator<Item = Policy>) -> Limiter<SharedLedger<Map>> {
     let store = SharedStore::new(map.clone());
@@ -326,4 +327,11 @@ async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_noth
         .open(&[daily(1), daily(2)])
         .unwrap_err();
     assert_eq!(error.field(), "name");
+}
+
+#[tokio::test]
+async fn what_a_request_took_is_given_back_until_its_window_ends() {
+    let clock = ManualClock::at(START);
+    let open = |policies: &[Policy]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
+    nothing_is_given_back_of_a_window_that_has_ended(&clock, open).await;
 }

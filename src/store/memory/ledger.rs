@@ -15,7 +15,7 @@ use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::store::verdict::soften;
-use crate::store::{Charge, Ledger, Reply, Verdict};
+use crate::store::{Charge, Ledger, Reply, Taken, Verdict};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -83,6 +83,13 @@ impl MemoryLedger {
         for charge in charges {
             self.amend(charge.policy, &charge.key, Amendment::Refund(charge.cost));
         }
+    }
+
+    /// Gives back what a request has taken; see [`Ledger::take_back`].
+    pub(crate) fn take_back_now(&self, taken: &Taken) {
+        let charge = taken.charge();
+        let amendment = Amendment::TakeBack(charge.cost, taken.until());
+        self.amend(charge.policy, &charge.key, amendment);
     }
 
     /// Charges each key what its charge says, whether there is room for it or not; see
@@ -543,6 +550,11 @@ impl Ledger for MemoryLedger {
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.refund_now(charges);
+        Reply::Now(Ok(()))
+    }
+
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.take_back_now(taken);
         Reply::Now(Ok(()))
     }
 

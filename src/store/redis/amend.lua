@@ -27,6 +27,11 @@ for index = 1, #KEYS do
   local changes = true
   if verb == 'refund' then
     rule.refund(kept, now, amount, limit, a, b, c)
+  elseif verb == 'take back' then
+    -- Of what has ended since, nothing is left to give back.
+    if now < departure then
+      rule.refund(kept, now, amount, limit, a, b, c)
+    end
   elseif verb == 'settle' then
     changes = amount > 0 and limit > 0
     if changes then

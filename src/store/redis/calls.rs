@@ -54,6 +54,8 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy)]
 pub(super) enum Amendment {
     Refund,
+    /// A refund before this moment.
+    TakeBack(Micros),
     Settle,
     Reset,
     Block(Micros),
@@ -89,9 +91,11 @@ impl Calls {
             match self.ask(group, Purpose::Charge, until).await {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
-                    let taken = together.charged();
                     // Whether that is done or not, the request is denied. It has time of its own.
-                    let _ = self.change_each(&taken, Amendment::Refund).await;
+                    for taken in together.taken(&self.policies) {
+                        let amendment = Amendment::TakeBack(taken.until());
+                        let _ = self.change_each(&[*taken.charge()], amendment).await;
+                    }
                     let mut denied = answer?;
                     let others = groups[..index].iter().chain(&groups[index + 1..]);
                     for group in others {
@@ -180,6 +184,7 @@ impl Calls {
     ) -> Result<(), StoreError> {
         let mut call = self.call(match amendment {
             Amendment::Refund => "refund",
+            Amendment::TakeBack(_) => "take back",
             Amendment::Settle => "settle",
             Amendment::Reset => "reset",
             Amendment::Block(_) => "block",
@@ -194,7 +199,9 @@ impl Calls {
                 Amendment::Block(length) | Amendment::Override(_, length) => {
                     (length.min(Micros::LONGEST).get(), 0)
                 }
-                Amendment::GiveBack(departure) => (charge.cost.into(), departure.get()),
+                Amendment::GiveBack(moment) | Amendment::TakeBack(moment) => {
+                    (charge.cost.into(), moment.get())
+                }
                 _ => (charge.cost.into(), 0),
             };
             self.put(&mut call, &mut names, charge, amount, moment);

@@ -11,7 +11,7 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::standby::Verb;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Charge, Ledger, Reply, Taken};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
 pub struct RedisLedger(Arc<Calls>);
@@ -141,6 +141,7 @@ impl Amendment {
     fn verb(self) -> Verb {
         match self {
             Self::Refund => Verb::Refund,
+            Self::TakeBack(_) => Verb::TakeBack,
             Self::Settle => Verb::Settle,
             Self::Reset => Verb::Reset,
             Self::Block(length) => Verb::Block(length),
@@ -162,6 +163,14 @@ impl Ledger for RedisLedger {
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.change(charges, Amendment::Refund)
+    }
+
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        if taken.is_degraded() {
+            self.0.standby.take_back(taken);
+            return Reply::Now(Ok(()));
+        }
+        self.change(&[*taken.charge()], Amendment::TakeBack(taken.until()))
     }
 
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {

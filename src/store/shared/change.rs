@@ -31,6 +31,8 @@ pub(super) enum Verb {
     Charge,
     Peek,
     Refund,
+    /// A refund before this moment.
+    TakeBack(Micros),
     Settle,
     Reset,
     Block(Micros),

@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::Policy;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Charge, Ledger, Reply, Taken};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
 pub struct SharedLedger<I> {
@@ -148,6 +148,10 @@ impl<I: Items> Ledger for SharedLedger<I> {
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.amend(charges, Verb::Refund)
+    }
+
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.amend(&[*taken.charge()], Verb::TakeBack(taken.until()))
     }
 
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
