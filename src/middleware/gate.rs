@@ -13,7 +13,7 @@ use super::deadline::deadline;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::turn::{Lines, NO_TIMER, NoTimer, Turn};
-use super::waiting::{Caller, Waiter, Waits};
+use super::waiting::{Caller, Ended, Waiter, Waits};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
@@ -288,8 +288,8 @@ impl Gate {
                 self.rule_by(asked, verdict, request)
             }
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
-                Ok(outcomes) if outcomes.is_allowed() => self.heed(asked, &outcomes, request),
-                Ok(outcomes) => self.refuse(asked, &outcomes, request),
+                Ok(Ended::Charged(outcomes)) => self.heed(asked, &outcomes, request),
+                Ok(Ended::Denied(outcomes)) => self.refuse(asked, &outcomes, request),
                 Err(error) => self.fail(&error, request),
             },
             Coming::Late(numbers, wait) => {

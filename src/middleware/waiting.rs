@@ -73,6 +73,14 @@ pub(super) struct Waiter {
     step: Step,
 }
 
+/// How the wait of a request ends.
+pub(super) enum Ended {
+    /// It was charged, and goes on.
+    Charged(Outcomes),
+    /// It is charged nothing, and is refused.
+    Denied(Outcomes),
+}
+
 enum Step {
     /// It asks after this moment, if it is at the front.
     Stands {
@@ -129,6 +137,11 @@ impl Waits {
 
     fn terms(&self, policy: usize) -> Option<&(Patience, Algorithm)> {
         self.of.get(policy)?.as_ref()
+    }
+
+    /// How many may stand in this line.
+    fn places_in(&self, (policy, _): LineOf) -> u32 {
+        self.terms(policy).map_or(0, |(it, _)| it.places())
     }
 
     /// A request that finds others waiting does not overtake them, whatever the store would say.
@@ -269,14 +282,13 @@ impl Waiter {
                 give_up: now,
             },
         });
-        let places = waits.terms(line.0).map_or(0, |(it, _)| it.places());
-        let bounds = (places, waits.places);
-        let cost = waiter.cost();
+        let bounds = (waits.places_in(line), waits.places);
+        let cost = waiter.cost_in(line);
         waiter.place = waits.crowd.stand(line, cost, caller.arrived, bounds);
         Some(waiter)
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcomes, StoreError>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
         loop {
             match &mut self.step {
                 Step::Stands { due, give_up } => {
@@ -286,7 +298,10 @@ impl Waiter {
                 Step::Asks(answer) => {
                     let outcomes = ready!(answer.as_mut().poll(cx))?;
                     if outcomes.is_allowed() {
-                        return Poll::Ready(Ok(outcomes));
+                        return Poll::Ready(Ok(Ended::Charged(outcomes)));
+                    }
+                    if self.place.is_none() {
+                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
                     }
                     if !self.goes_on(&outcomes) {
                         self.give_up();
@@ -300,15 +315,25 @@ impl Waiter {
                         self.foresee();
                         continue;
                     }
-                    for (policy, longer) in mem::take(extras) {
-                        outcomes.put_behind(policy, longer);
+                    let extras = mem::take(extras);
+                    for (policy, longer) in &extras {
+                        outcomes.put_behind(*policy, *longer);
                     }
                     if outcomes.is_allowed() {
-                        // The one at the front is about to ask.
-                        outcomes.put_behind(self.line.0, SHORTEST.into());
+                        // Those before it are about to ask.
+                        let lines = extras.iter().map(|(policy, _)| *policy);
+                        for policy in lines.chain([self.line.0]) {
+                            outcomes.put_behind(policy, SHORTEST.into());
+                        }
+                    }
+                    if outcomes.is_allowed() {
+                        // The store is away, and the policies that let it wait let everything go on. It
+                        // need not wait, but what it has foreseen was not charged.
+                        self.ask();
+                        continue;
                     }
                     if !self.goes_on(&outcomes) {
-                        return Poll::Ready(Ok(outcomes));
+                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
                     }
                     if let Step::Stands { due, .. } = &mut self.step {
                         // It may come to the front earlier, if others go away.
@@ -326,7 +351,8 @@ impl Waiter {
         let again = match stand {
             Some(Stand::Front) if (due..=give_up).contains(&now) => {
                 match self.who_goes_first(now) {
-                    Some(line) => self.move_to(line),
+                    Some(line) if self.move_to(line) => {}
+                    Some(_) => self.give_up(),
                     None => self.ask(),
                 }
                 return Poll::Ready(());
@@ -379,25 +405,32 @@ impl Waiter {
         let (Some((line, step)), true) = (hope, self.place.is_some()) else {
             return false;
         };
+        if !self.move_to(line) {
+            return false;
+        }
         self.told.get_or_insert(now);
         self.step = step;
-        self.move_to(line);
         true
     }
 
-    fn move_to(&mut self, line: LineOf) {
-        self.line = line;
-        let cost = self.cost();
-        if let Some(place) = &mut self.place {
-            place.move_to(line, cost);
+    /// Goes to another line, if there is a place in it.
+    fn move_to(&mut self, line: LineOf) -> bool {
+        let (cost, places) = (self.cost_in(line), self.waits.places_in(line));
+        let Some(place) = &mut self.place else {
+            return false;
+        };
+        let has_moved = place.move_to(line, cost, places);
+        if has_moved {
+            self.line = line;
         }
+        has_moved
     }
 
-    /// What it is charged under the policy in whose line it stands.
-    fn cost(&self) -> u32 {
-        let charges = self.charges.iter();
-        let mut charges = charges.filter(|charge| charge.policy == self.line.0);
-        charges.next().map_or(0, |charge| charge.cost)
+    /// What it is charged under the policy of this line.
+    fn cost_in(&self, (policy, _): LineOf) -> u32 {
+        let mut charges = self.charges.iter();
+        let charge = charges.find(|charge| charge.policy == policy);
+        charge.map_or(0, |charge| charge.cost)
     }
 }
 
