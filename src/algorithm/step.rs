@@ -47,8 +47,8 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// Gives back so much of what was charged last, as far as it still counts.
     fn refund(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
-    /// Gives back the turn of a request of this cost that was to leave at `departure`, if nobody
-    /// has a turn behind it.
+    /// Gives back so many turns of a queue, of which the first begins at this moment, if no request has a turn
+    /// behind them.
     fn give_back(&self, _: &mut Self::Kept, _: Micros, _: u32, _: Micros) {}
 
     /// How many further requests of cost 1 would be allowed at this instant.

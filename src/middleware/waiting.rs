@@ -15,13 +15,13 @@ use tokio::time::{Instant, Sleep};
 
 use super::crowd::{Crowd, LineOf, PATIENCE, Place, Stand};
 use super::foresight::{OwnLimits, one_after_the_other, own_limits};
-use super::turn::NO_TIMER;
 use crate::algorithm::Algorithm;
 use crate::clock::{Micros, timer};
 use crate::decision::Outcomes;
-use crate::diagnostics::diagnose;
+use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
 use crate::limiter::{Charges, Limiter};
+use crate::line::Leaving;
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Ledger, answered};
 
@@ -33,6 +33,8 @@ pub(super) struct Waits {
     /// How many may wait under all of them.
     places: u32,
     crowd: Arc<Crowd>,
+    /// By the policies' places.
+    leaving: Vec<Leaving>,
 }
 
 /// Who has sent a request.
@@ -71,6 +73,7 @@ pub(super) struct Waiter {
     place: Option<Place>,
     timer: Pin<Box<Sleep>>,
     step: Step,
+    has_ended: bool,
 }
 
 /// How the wait of a request ends.
@@ -97,6 +100,13 @@ type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>
 /// By policy, what is to be added to the wait that the store tells.
 type Extras = SmallVec<[(usize, Micros); 2]>;
 
+pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
+    "TRL009",
+    "waiting",
+    "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies that let nobody wait",
+);
+
 /// Timers are late by a millisecond or so, and those of all who went before add up. Nobody is refused
 /// because of that.
 const LATE: Duration = Duration::from_millis(50);
@@ -121,6 +131,7 @@ impl Waits {
             of,
             places: u32::MAX,
             crowd: Arc::default(),
+            leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
         })
     }
 
@@ -281,6 +292,7 @@ impl Waiter {
                 due: now,
                 give_up: now,
             },
+            has_ended: false,
         });
         let bounds = (waits.places_in(line), waits.places);
         let cost = waiter.cost_in(line);
@@ -289,6 +301,12 @@ impl Waiter {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
+        let ended = ready!(self.wait(cx));
+        self.has_ended = true;
+        Poll::Ready(ended)
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
         loop {
             match &mut self.step {
                 Step::Stands { due, give_up } => {
@@ -431,6 +449,15 @@ impl Waiter {
         let mut charges = self.charges.iter();
         let charge = charges.find(|charge| charge.policy == policy);
         charge.map_or(0, |charge| charge.cost)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let has_waited = self.told.is_some();
+        if has_waited && let Some(leaving) = self.waits.leaving.get(self.line.0) {
+            leaving.ended(self.has_ended);
+        }
     }
 }
 

@@ -194,18 +194,20 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Gives a place in a [`LeakyQueue`](crate::LeakyQueue) back: that of the request which was
-    /// charged this, was to leave at this moment, and has gone away. Only the last place can be
-    /// given back; if others have come behind it, it passes unused.
+    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which the first
+    /// begins at `departure`, rounded up to a microsecond or to the next. Requests have gone away, and those
+    /// behind them have moved up, so that nothing takes these turns.
     ///
-    /// Unless a store says otherwise, all places pass unused.
+    /// Only the last turns can be given back. The answer is `false` if a request of another process has come
+    /// behind them: then they are kept, and the next request of this process takes them. Unless a store says
+    /// otherwise, it takes nothing back.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell; then it passes unused too.
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+    /// When the store cannot tell; then they pass unused.
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         let _ = (charge, departure);
-        Reply::Now(Ok(()))
+        Reply::Now(Ok(false))
     }
 }
 

@@ -20,6 +20,7 @@ mod forwarding;
 mod fuzzed;
 mod inner_fields;
 mod keys;
+mod leaving;
 mod listed_addresses;
 mod lists;
 mod names;

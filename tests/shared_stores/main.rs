@@ -307,10 +307,11 @@ async fn a_turn_in_a_queue_is_given_back() {
     let second = Duration::from_secs(1);
     assert_eq!([delay().await, delay().await], [Duration::ZERO, second]);
     let departure = Micros::new(map.clock.now().get() + 1_000_000);
-    ledger.give_back(&charge, departure).wait().await.unwrap();
+    let give_back = async || ledger.give_back(&charge, departure).wait().await.unwrap();
+    assert!(give_back().await);
     assert_eq!([delay().await, delay().await], [second, 2 * second]);
-    // Somebody is behind it.
-    ledger.give_back(&charge, departure).wait().await.unwrap();
+    // Another request is behind it.
+    assert!(!give_back().await);
     assert!(!ledger.charge(&[charge]).wait().await.unwrap().is_allowed());
 }
 

@@ -592,10 +592,11 @@ impl Ledger for MemoryLedger {
         Reply::Now(Ok(()))
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         let amendment = Amendment::GiveBack(charge.cost, departure);
         self.amend(charge.policy, &charge.key, amendment);
-        Reply::Now(Ok(()))
+        // There is no other process.
+        Reply::Now(Ok(true))
     }
 }
 

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use redis::Value;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
@@ -65,6 +66,9 @@ pub(super) enum Amendment {
     Override([u64; 4], Micros),
     EndOverride,
 }
+
+/// What the script says when turns of a queue were given back.
+const GIVEN_BACK: Value = Value::Int(1);
 
 pub(super) type Charges = SmallVec<[Charge; 4]>;
 
@@ -181,7 +185,7 @@ impl Calls {
         charges: &[Charge],
         amendment: Amendment,
         until: Instant,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let mut call = self.call(match amendment {
             Amendment::Refund => "refund",
             Amendment::TakeBack(_) => "take back",
@@ -218,7 +222,7 @@ impl Calls {
         if let Some(waiting) = waiting {
             waiting.end([&answer]);
         }
-        let answer = answer.map(drop).map_err(failure);
+        let answer = answer.map(|told| told == GIVEN_BACK).map_err(failure);
         if let Err(error) = &answer {
             self.watch.tell_of_some(error);
         }
@@ -229,15 +233,16 @@ impl Calls {
         &self,
         charges: &[Charge],
         amendment: Amendment,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
         self.changes.add(charges);
         // Somebody may be denied in between, and whatever comes of this it may have been done.
         let _forgetting = Forgetting(self, charges);
-        let mut changed = Ok(());
+        let mut changed = Ok(true);
         for group in self.groups(charges) {
             // That one server fails is no reason to leave out those of the others.
-            changed = changed.and(self.change(&group, amendment, until).await);
+            let of_group = self.change(&group, amendment, until).await;
+            changed = changed.and_then(|all| of_group.map(|it| all && it));
         }
         changed
     }

@@ -73,21 +73,34 @@ impl RedisLedger {
     }
 
     fn change(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<(), StoreError>> {
+        let changed = self.change_and_tell(charges, amendment);
+        changed.map(|changed| changed.map(drop))
+    }
+
+    /// Whether turns of a queue were given back, if that is what is changed.
+    fn change_and_tell(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
         let charges = charges.iter().filter(|charge| calls.counts(charge));
         let charges: Charges = charges.copied().collect();
         if charges.is_empty() {
-            return Reply::Now(Ok(()));
+            return Reply::Now(Ok(false));
         }
         if calls.watch.is_away(&charges) {
             calls.changes.add(&charges);
             let changed = Err(away().told());
-            return Reply::Now(calls.standby.change(&charges, amendment.verb(), changed));
+            let changed = calls.standby.change(&charges, amendment.verb(), changed);
+            return Reply::Now(changed.map(|()| false));
         }
         Reply::later(async move {
             let changed = calls.change_each(&charges, amendment).await;
-            let changed = changed.map_err(StoreError::told);
-            calls.standby.change(&charges, amendment.verb(), changed)
+            let is_given_back = matches!(changed, Ok(true));
+            let changed = changed.map(drop).map_err(StoreError::told);
+            let changed = calls.standby.change(&charges, amendment.verb(), changed);
+            changed.map(|()| is_given_back)
         })
     }
 }
@@ -207,8 +220,8 @@ impl Ledger for RedisLedger {
         self.change(charges, Amendment::EndOverride)
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
-        self.change(&[*charge], Amendment::GiveBack(departure))
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
+        self.change_and_tell(&[*charge], Amendment::GiveBack(departure))
     }
 }
 

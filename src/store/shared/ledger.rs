@@ -192,8 +192,16 @@ impl<I: Items> Ledger for SharedLedger<I> {
         self.amend(charges, Verb::EndOverride)
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
-        self.amend(&[*charge], Verb::GiveBack(departure))
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
+        let change = match self.change(&[*charge], Verb::GiveBack(departure)) {
+            Ok(change) => change,
+            Err(error) => return Reply::Now(Err(error)),
+        };
+        self.items.update(change).map(|changed| {
+            let changed = changed?;
+            let is_given_back = !changed.writes().is_empty();
+            changed.answer.map(|_| is_given_back)
+        })
     }
 }
 
