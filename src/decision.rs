@@ -174,6 +174,11 @@ impl Outcome {
         Some(Micros::new(wait.get()))
     }
 
+    /// [`reset_after`](Self::reset_after) in microseconds.
+    pub(crate) fn reset_micros(&self) -> Micros {
+        self.reset_after
+    }
+
     /// [`delay`](Self::delay) in microseconds.
     pub(crate) fn delay_micros(&self) -> Micros {
         let wait = self.wait.filter(|_| self.allowed);

@@ -119,6 +119,18 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
+    /// Gives back what a request has [taken](Taken) that is refused after all, unless the store's clock
+    /// has reached the end of it: what counts then was charged by others.
+    ///
+    /// Unless a store says otherwise, it is [refunded](Self::refund) at any time.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it was given back.
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.refund(&[taken.charge])
+    }
+
     /// Charges each key this much under its policy, whether there is room for it or not: see
     /// [`Algorithm::settle`](crate::Algorithm::settle). It denies nothing, and a soft charge is made
     /// like any other.
@@ -197,18 +209,58 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Gives a place in a [`LeakyQueue`](crate::LeakyQueue) back: that of the request which was
-    /// charged this, was to leave at this moment, and has gone away. Only the last place can be
-    /// given back; if others have come behind it, it passes unused.
+    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which the first
+    /// begins at `departure`, rounded up to a microsecond or to the next. Requests have gone away, and those
+    /// behind them have moved up, so that nothing takes these turns.
     ///
-    /// Unless a store says otherwise, all places pass unused.
+    /// Only the last turns can be given back. The answer is `false` if a request of another process has come
+    /// behind them: then they are kept, and the next request of this process takes them. Unless a store says
+    /// otherwise, it takes nothing back.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell; then it passes unused too.
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+    /// When the store cannot tell; then they pass unused.
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         let _ = (charge, departure);
-        Reply::Now(Ok(()))
+        Reply::Now(Ok(false))
+    }
+}
+
+/// What one policy has charged one request, and until when that can be given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    charge: Charge,
+    until: Micros,
+    is_degraded: bool,
+}
+
+impl Taken {
+    /// This charge, which was made under this algorithm and answered with these outcomes.
+    pub fn of(charge: &Charge, algorithm: &Algorithm, outcomes: &Outcomes) -> Self {
+        let outcome = outcomes.iter().find(|(policy, _)| *policy == charge.policy);
+        let reset = outcome.map_or(Micros::ZERO, |(_, outcome)| outcome.reset_micros());
+        Self {
+            charge: *charge,
+            until: algorithm.refundable_until(outcomes.at(), reset),
+            is_degraded: outcomes.is_degraded(),
+        }
+    }
+
+    /// What was charged.
+    pub fn charge(&self) -> &Charge {
+        &self.charge
+    }
+
+    /// The end of the window in which it was charged, or the moment at which a bucket has drained, by the
+    /// clock of the store that has charged it.
+    pub fn until(&self) -> Micros {
+        self.until
+    }
+
+    /// Whether it was charged without the store, which was away.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.is_degraded
     }
 }
 

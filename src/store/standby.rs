@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{Charge, Ledger, MemoryLedger, MemoryStore};
+use super::{Charge, Ledger, MemoryLedger, MemoryStore, Taken};
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -24,6 +24,8 @@ pub(super) struct Standby {
 #[derive(Clone, Copy)]
 pub(super) enum Verb {
     Refund,
+    /// Of what the store has charged, nothing was charged here.
+    TakeBack,
     Settle,
     Reset,
     Block(Micros),
@@ -180,6 +182,15 @@ impl Standby {
             _ => {}
         }
         changed
+    }
+
+    /// Gives back what a request has taken here.
+    pub(super) fn take_back(&self, taken: &Taken) {
+        if let Some(ledger) = self.ledger.get()
+            && self.is_local(&[*taken.charge()])
+        {
+            ledger.take_back_now(taken);
+        }
     }
 
     fn change_usage(

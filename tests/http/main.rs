@@ -21,6 +21,7 @@ mod full_store;
 mod fuzzed;
 mod inner_fields;
 mod keys;
+mod leaving;
 mod listed_addresses;
 mod lists;
 mod names;

@@ -118,6 +118,8 @@ impl Part {
         let state = match verb {
             Verb::Charge | Verb::Take | Verb::Peek => return,
             Verb::Refund => limit.refund(state, now, self.cost),
+            Verb::TakeBack(until) if now < until => limit.refund(state, now, self.cost),
+            Verb::TakeBack(_) => return,
             Verb::Settle => limit.settle(state, now, self.cost),
             Verb::GiveBack(departure) => rule::give_back(&limit, state, now, self.cost, departure),
             Verb::Reset => State::NEW,
