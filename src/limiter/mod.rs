@@ -16,7 +16,7 @@ pub use self::inspection::Inspection;
 use self::deciding::Deciding;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes};
+use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::policy::{Policy, Unkeyed, check_names, warn_of_those_that_never_bind};
@@ -48,7 +48,7 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
 }
 
 struct Policies {
-    names: Arc<[String]>,
+    names: Arc<Names>,
     algorithms: Box<[Algorithm]>,
     /// The policies that have a limit, and whether they are soft; the others are never asked.
     limited: Vec<(usize, bool)>,
@@ -156,6 +156,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let mut named: SmallVec<[usize; 8]> = SmallVec::new();
         for (name, key, cost) in asked {
             let Some(policy) = names.iter().position(|known| known == name) else {
+                let names: Vec<&str> = names.iter().collect();
                 let remedy = format!("name one of {}", names.join(", "));
                 return Err(ConfigError::quoting("policy", name, remedy));
             };
@@ -248,10 +249,9 @@ impl<L: Ledger> Limiter<L> {
             [(policy, false)] => Some(policy),
             _ => None,
         };
-        let names = policies.iter().map(|policy| policy.name().to_owned());
         Self {
             policies: Arc::new(Policies {
-                names: names.collect(),
+                names: Arc::new(Names::new(policies.iter().map(Policy::rule))),
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
@@ -298,7 +298,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
 impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("policies", &self.policies.names)
+            .field("policies", &self.policies.names.iter().collect::<Vec<_>>())
             .field("ledger", &&*self.ledger)
             .finish()
     }

@@ -419,7 +419,7 @@ impl Gate {
 
     fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         self.store.answered();
-        let decision = || self.limiter.decision(outcomes.clone());
+        let decision = self.limiter.decision(outcomes.clone());
         let charges = asked.without_those_not_in(outcomes);
         Ruling::Refuse(self.answers.denied(&charges, outcomes, decision, request))
     }

@@ -11,6 +11,7 @@ mod never_binds;
 mod on_store_failure;
 
 use crate::algorithm::Algorithm;
+use crate::decision::Rule;
 use crate::error::ConfigError;
 
 pub use self::on_store_failure::OnStoreFailure;
@@ -159,6 +160,12 @@ impl<R> Policy<R> {
     /// Whether it holds requests until it is their turn.
     pub(crate) fn shapes(&self) -> bool {
         matches!(self.algorithm, Algorithm::LeakyQueue(_))
+    }
+
+    /// What decisions and responses tell of it.
+    pub(crate) fn rule(&self) -> Rule {
+        let (limit, period) = (self.algorithm.limit(), self.algorithm.period());
+        Rule::new(&self.name, limit, period)
     }
 
     /// How it is enforced.

@@ -18,6 +18,7 @@ mod fields;
 mod forged;
 mod forwarding;
 mod fuzzed;
+mod handlers;
 mod inner_fields;
 mod keys;
 mod listed_addresses;
