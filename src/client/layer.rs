@@ -2,11 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tower_layer::Layer;
 
 use super::lines::{Bounds, Lines};
 use super::{Heed, host};
+use crate::clock::{Clock, Timers};
 use crate::key::{Extract, IntoKey};
 
 /// Holds calls to servers of HTTP or gRPC for as long as these have told, by what they answered
@@ -21,6 +21,7 @@ use crate::key::{Extract, IntoKey};
 /// - longest hold: an hour, whatever a server tells
 /// - wait: as long as the hold
 /// - waiting: 1,024 calls of each key
+/// - clock: tokio's timers
 /// - keys: 10,000, of which the one that was used longest ago is forgotten first
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it wraps a service"]
@@ -87,9 +88,21 @@ impl HeedLayer {
         self
     }
 
+    /// Waits by this clock in place of tokio's timers, and reads dates by it, if it is one that a test
+    /// moves: a [`ManualClock`](crate::ManualClock), or another that
+    /// [can be waited for](Clock::sleep_until). Calls that wait go on when it is moved.
+    ///
+    /// The layer shares nothing with the one that it is made of: what was learnt is of no use under another
+    /// clock.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        let timers = Timers::of(Some(Arc::new(clock)));
+        self.lines = Arc::new(Lines::new(timers));
+        self
+    }
+
     /// How much longer calls of this key are held, if they are.
     pub fn held_for(&self, key: impl IntoKey) -> Option<Duration> {
-        self.lines.held_for(&key.into_key(), Instant::now())
+        self.lines.held_for(&key.into_key())
     }
 }
 

@@ -15,7 +15,7 @@ pub use self::inspection::Inspection;
 
 use self::deciding::Deciding;
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
+use crate::clock::{Micros, Timers};
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
@@ -49,6 +49,8 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
 
 struct Policies {
     names: Arc<Names>,
+    /// By which requests wait that were told to.
+    timers: Timers,
     algorithms: Box<[Algorithm]>,
     /// The policies that have a limit, and whether they are soft; the others are never asked.
     limited: Vec<(usize, bool)>,
@@ -223,6 +225,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.charge(&free)
     }
 
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.policies.timers
+    }
+
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -251,6 +257,7 @@ impl<L: Ledger> Limiter<L> {
         };
         Self {
             policies: Arc::new(Policies {
+                timers: Timers::of(ledger.clock()),
                 names: Arc::new(Names::new(policies.iter().map(Policy::rule))),
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,

@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use tokio::time::Instant;
 
 use super::OverLimit;
 use super::deadline::deadline;
@@ -134,6 +133,7 @@ impl Gate {
         let is_soft = policies.iter().any(Policy::is_soft);
         let queue = policies.iter().position(Policy::shapes);
         let limiter = Limiter::of(policies, ledger);
+        let timers = limiter.timers().clone();
         Self {
             local: limiter.local(),
             limiter: limiter.erased(),
@@ -143,8 +143,8 @@ impl Gate {
             store: StoreHealth::default(),
             lists: None,
             is_soft,
-            queue: queue.map(|policy| (policy, Arc::default())),
-            waits: Waits::new(policies).map(Arc::new),
+            queue: queue.map(|policy| (policy, Arc::new(Lines::new(timers.clone())))),
+            waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
             life: Life::new(),
         }
@@ -215,10 +215,10 @@ impl Gate {
         if self.waits.is_none() && self.queue.is_none() {
             return None;
         }
-        let arrived = Instant::now();
+        let timers = self.limiter.timers();
         Some(Caller {
-            arrived,
-            deadline: deadline(request.headers(), request.extensions(), arrived),
+            arrived: timers.now(),
+            deadline: deadline(request.headers(), request.extensions(), timers),
         })
     }
 
@@ -378,7 +378,7 @@ impl Gate {
         let delay = outcomes.delay();
         let departure = outcomes.at().saturating_add(delay);
         if let Some(caller) = asked.caller
-            && let Some(wait) = caller.misses(delay)
+            && let Some(wait) = caller.misses(delay, self.limiter.timers().now())
         {
             let numbers = self
                 .limiter

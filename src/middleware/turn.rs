@@ -5,22 +5,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ahash::RandomState;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
-use crate::clock::{Micros, timer};
+use crate::clock::{Micros, Timer, Timers};
 use crate::diagnostics::Diagnostic;
 use crate::key::Key;
 
 /// The requests that are held, of each key in the order in which they leave.
-#[derive(Default)]
 pub(super) struct Lines {
     of: Mutex<HashMap<Key, Line, RandomState>>,
+    timers: Timers,
 }
 
 /// Those of one key, each with the one to be woken when it comes to the front.
@@ -42,7 +41,7 @@ pub(super) struct Turn {
     key: Key,
     place: Place,
     due: Instant,
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
     /// What becomes of the place if the request goes away and nobody is behind it.
     give_back: Option<GiveBack>,
 }
@@ -63,6 +62,13 @@ pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Lines {
+    pub(super) fn new(timers: Timers) -> Self {
+        Self {
+            of: Mutex::default(),
+            timers,
+        }
+    }
+
     /// Puts a request that leaves at this moment, after this time, behind those of its key that leave
     /// earlier. `None` if it can go on at once.
     pub(super) fn join(
@@ -76,7 +82,7 @@ impl Lines {
         if delay.is_zero() && !lines.contains_key(&key) {
             return Ok(None);
         }
-        let timer = timer(delay).ok_or(NoTimer)?;
+        let timer = self.timers.after(delay).ok_or(NoTimer)?;
         let due = timer.deadline();
         let line = lines.entry(key).or_default();
         let place = (departure, line.joined);
@@ -100,7 +106,7 @@ impl Lines {
 impl Turn {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let has_fired = self.timer.as_mut().poll(cx).is_ready();
+            let has_fired = self.timer.poll(cx).is_ready();
             // It was due before, and has waited since for the one before it.
             let was_due = self.timer.deadline() > self.due;
             let is_due = has_fired || was_due;
@@ -126,7 +132,9 @@ impl Turn {
             if !has_fired {
                 return Poll::Pending;
             }
-            self.timer.as_mut().reset(Instant::now() + PATIENCE);
+            let timers = &self.lines.timers;
+            let patience = timers.patience(PATIENCE);
+            self.timer.reset(timers.now() + patience);
         }
     }
 }

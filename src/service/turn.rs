@@ -1,18 +1,16 @@
 use std::fmt;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use smallvec::SmallVec;
-use tokio::time::Sleep;
 
-use crate::clock::{Micros, timer};
+use crate::clock::{Micros, Timer};
 use crate::decision::Outcomes;
 use crate::limiter::Limiter;
 use crate::store::{Charge, Ledger};
 
 /// A request's turn: ready when it may go on. If it goes away before that, it gives its place back.
 pub(super) struct Turn {
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
     places: SmallVec<[Charge; 1]>,
     departure: Micros,
     limiter: Limiter<dyn Ledger>,
@@ -36,7 +34,7 @@ impl Turn {
             places: SmallVec::new(),
             departure: outcomes.at().saturating_add(delay),
             limiter: limiter.clone(),
-            timer: timer(delay.to_duration()).ok_or(NoTimer)?,
+            timer: limiter.timers().after(delay.to_duration()).ok_or(NoTimer)?,
         };
         let held = outcomes
             .iter()
@@ -49,7 +47,7 @@ impl Turn {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        ready!(self.timer.as_mut().poll(cx));
+        ready!(self.timer.poll(cx));
         // It is used now, even if the request goes away before it has gone on.
         self.places.clear();
         Poll::Ready(())

@@ -17,6 +17,7 @@ mod standby;
 mod verdict;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 #[cfg(feature = "redis")]
@@ -29,7 +30,7 @@ pub use self::verdict::Verdict;
 pub(crate) use self::verdict::{answered, look_through};
 
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::Key;
@@ -194,6 +195,12 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
         let _ = (charge, departure);
         Reply::Now(Ok(()))
+    }
+
+    /// The clock by which requests wait for their turn, if it is one that a test moves: see
+    /// [`Clock::sleep_until`]. Unless a ledger says otherwise, they wait by tokio's timers.
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        None
     }
 }
 

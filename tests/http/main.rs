@@ -40,6 +40,7 @@ mod soft;
 mod soft_crowds;
 mod soft_truth;
 mod states;
+mod stepped;
 mod structured;
 mod tcp;
 mod truth;

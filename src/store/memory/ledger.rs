@@ -585,6 +585,10 @@ impl Ledger for MemoryLedger {
         self.amend(charge.policy, &charge.key, amendment);
         Reply::Now(Ok(()))
     }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.clock.other()
+    }
 }
 
 impl fmt::Debug for MemoryLedger {
