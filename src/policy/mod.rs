@@ -3,6 +3,8 @@
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
+mod keyed;
+#[cfg(feature = "http")]
 mod no_key;
 #[cfg(feature = "http")]
 mod patience;
@@ -20,6 +22,8 @@ pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind
 
 #[cfg(feature = "http")]
 pub use self::http::Http;
+#[cfg(feature = "http")]
+pub use self::keyed::Keyed;
 #[cfg(feature = "http")]
 pub use self::no_key::NoKey;
 #[cfg(feature = "http")]
