@@ -140,9 +140,6 @@ mod tests {
             let written = toml::to_string(&File { quota }).unwrap();
             assert_eq!(parse(&written).unwrap(), quota, "{written}");
         }
-        let json = r#"{"quota":"100\u002fminute"}"#;
-        let file: File = serde_json::from_str(json).unwrap();
-        assert_eq!(file.quota, Quota::per_minute(100));
     }
 
     #[test]
