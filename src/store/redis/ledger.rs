@@ -7,6 +7,8 @@ use super::calls::{Amendment, Calls, Charges, Purpose};
 use super::denials::Question;
 use super::failure::away;
 use crate::algorithm::{Algorithm, Lua};
+#[cfg(feature = "testing")]
+use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
@@ -280,6 +282,11 @@ impl Ledger for RedisLedger {
 
     fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         self.change_and_tell(&[*charge], Amendment::GiveBack(departure))
+    }
+
+    #[cfg(feature = "testing")]
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.0.clock.clone()
     }
 }
 

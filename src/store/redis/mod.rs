@@ -16,6 +16,7 @@ mod ledger;
 mod line;
 mod link;
 mod numbers;
+mod outage;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
@@ -132,6 +133,8 @@ impl Store for RedisStore {
         #[cfg(not(feature = "testing"))]
         let clock = None;
         let standby = Standby::new(given, self.nodes.unwrap_or(NonZeroU32::MIN), clock);
+        let standby = Arc::new(standby);
+        self.watch.concern(&standby);
         if self.nodes.is_none() && standby.keeps_any() {
             self.watch.say_what_nodes_admit();
         }

@@ -15,16 +15,19 @@ use super::breaker::Breaker;
 use super::failure::{failure, is_of_a_key, is_of_some};
 use super::line::CONNECTING;
 use super::link::{Link, timed_out};
+use super::outage::Outages;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::store::Charge;
+use crate::store::standby::Standby;
 
 /// Watches whether the server is there, asks it by itself while it is not, and tells those who run the
 /// service.
 pub(super) struct Watch {
     link: Arc<Link>,
     prefix: Arc<str>,
+    outages: Outages,
     breaker: Breaker,
     /// Whether a task asks the server whether it is back.
     is_probed: AtomicBool,
@@ -67,11 +70,12 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
 );
 
 impl Watch {
-    pub(super) fn new(link: Arc<Link>, prefix: Arc<str>) -> Self {
+    pub(super) fn new(link: Arc<Link>, prefix: Arc<str>, servers: String) -> Self {
         Self {
             breaker: Breaker::new(link.is_divided()),
             link,
             prefix,
+            outages: Outages::new(servers),
             is_probed: AtomicBool::new(false),
             due: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -89,6 +93,11 @@ impl Watch {
     /// Says once what an outage can let through.
     pub(super) fn say_what_nodes_admit(&self) {
         warn_once_of(&WHOLE_LIMITS, format!("the store {:?}", self.prefix));
+    }
+
+    /// These policies are decided on without the store while it is away.
+    pub(super) fn concern(&self, standby: &Arc<Standby>) {
+        self.outages.concern(Arc::downgrade(standby));
     }
 
     /// Whether a server is known to be away that one of these needs.
@@ -128,7 +137,7 @@ impl Watch {
             drop(times);
             self.expect_probe_after(FIRST_PROBE);
             self.without.store(0, Ordering::Relaxed);
-            log_absence(error);
+            self.outages.log_absence(error);
         }
         if self.breaker.is_any_open() {
             self.probe();
@@ -170,7 +179,7 @@ impl Watch {
         if is_due {
             times.told_of_some = Some(Instant::now());
             drop(times);
-            log_some(error);
+            self.outages.log_some(error);
         }
     }
 
@@ -292,10 +301,8 @@ impl Watch {
         times.came_back = Some(Instant::now());
         let away = times.went_away.take().map(|since| since.elapsed());
         drop(times);
-        log_return(
-            away.unwrap_or_default(),
-            self.without.load(Ordering::Relaxed),
-        );
+        let decided = self.without.load(Ordering::Relaxed);
+        self.outages.log_return(away.unwrap_or_default(), decided);
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
@@ -376,38 +383,6 @@ impl Drop for Probing {
     }
 }
 
-#[cfg(feature = "tracing")]
-fn log_absence(error: &StoreError) {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        reason = error.reason(),
-        "the rate limiter's store does not answer; until it does, requests are decided without it"
-    );
-}
-
-#[cfg(feature = "tracing")]
-fn log_return(away: Duration, decided: u64) {
-    tracing::info!(?away, decided, "the rate limiter's store answers again");
-}
-
-#[cfg(feature = "tracing")]
-fn log_some(error: &StoreError) {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        reason = error.reason(),
-        "the rate limiter's store cannot decide on some requests; they are decided without it"
-    );
-}
-
-#[cfg(not(feature = "tracing"))]
-fn log_absence(_: &StoreError) {}
-
-#[cfg(not(feature = "tracing"))]
-fn log_return(_: Duration, _: u64) {}
-
-#[cfg(not(feature = "tracing"))]
-fn log_some(_: &StoreError) {}
-
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
@@ -426,7 +401,7 @@ mod tests {
     fn a_task_that_ends_leaves_the_next_alone() {
         let client = Client::open("redis://127.0.0.1:6379/").unwrap();
         let link = Arc::new(Link::to_server(client, CONNECTING));
-        let watch = Arc::new(Watch::new(link, "a".into()));
+        let watch = Arc::new(Watch::new(link, "a".into(), String::new()));
         watch.is_probed.store(true, Ordering::SeqCst);
         let mut probing = Probing(Arc::downgrade(&watch));
         assert_eq!(probing.pause(), None);
