@@ -1,15 +1,16 @@
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
-use redis::{Client, RedisError};
+use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::RedisStore;
+#[cfg(feature = "redis-cluster")]
+use super::cluster::Seeds;
 use super::denials::Changes;
 use super::greeting::greet;
-#[cfg(feature = "redis-cluster")]
-use super::line::CONNECTING;
 use super::link::Link;
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
@@ -138,9 +139,9 @@ impl RedisStoreBuilder {
     ///
     /// When the address is none, or an option is out of its range.
     pub fn open(self, url: &str) -> Result<RedisStore, ConfigError> {
-        let client = Client::open(url).map_err(|error| bad_url(url, &error))?;
+        let server = parse(url)?;
         let deadline = self.deadline;
-        self.over_link(|| Link::to_server(client, deadline))
+        self.over_link(|| Link::to_server(server, deadline))
     }
 
     /// The same, once the server has answered.
@@ -167,17 +168,14 @@ impl RedisStoreBuilder {
         urls: impl IntoIterator<Item = &'a str>,
     ) -> Result<RedisStore, ConfigError> {
         let urls: Vec<&str> = urls.into_iter().collect();
+        let seeds: Result<Vec<_>, _> = urls.iter().map(|url| parse(url)).collect();
+        let seeds = Seeds::new(seeds?);
+        let seeds = seeds.map_err(|(place, why)| {
+            let url = urls.get(place).copied();
+            bad_url(url.unwrap_or_default(), why)
+        })?;
         let deadline = self.deadline;
-        // No call is sent again by the client, which would also do so when nobody knows whether it was
-        // done.
-        let client = redis::cluster::ClusterClient::builder(urls.iter().copied())
-            .retries(0)
-            // To connect to the cluster takes as long as to connect to the node that answers last.
-            .connection_timeout(CONNECTING / 4)
-            .response_timeout(deadline)
-            .build()
-            .map_err(|error| bad_url(urls.first().copied().unwrap_or(""), &error))?;
-        self.over_link(|| Link::to_cluster(client, deadline))
+        self.over_link(|| Link::to_cluster(seeds, deadline))
     }
 
     /// The same, once the cluster has answered.
@@ -257,7 +255,9 @@ impl RedisStoreBuilder {
         self.over_link(|| Link::over(connection, false, deadline))
     }
 
-    /// The same over a connection to a cluster, such as a `ClusterConnection`.
+    /// The same over a connection to a cluster, such as a `ClusterConnection` of the crate `redis` with its feature
+    /// `cluster-async`. [`open_cluster`](Self::open_cluster) is better where a primary may be away without a replica: that
+    /// connection then fails calls to the other primaries too.
     ///
     /// # Errors
     ///
@@ -328,11 +328,16 @@ fn misconfigured(error: ConfigError) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured).caused_by(error)
 }
 
+fn parse(url: &str) -> Result<ConnectionInfo, ConfigError> {
+    url.into_connection_info()
+        .map_err(|error| bad_url(url, error))
+}
+
 /// The address is not shown: there may be a password in it.
-fn bad_url(url: &str, error: &RedisError) -> ConfigError {
+fn bad_url(url: &str, why: impl Display) -> ConfigError {
     let remedy = format!(
         "write redis://[user:password@]host[:port][/database], redis+unix:///path, or with feature `redis-tls` \
-         rediss:// in place of redis:// ({error})",
+         rediss:// in place of redis:// ({why})",
     );
     ConfigError::new("url", format_args!("a text of {} bytes", url.len()), remedy)
 }
