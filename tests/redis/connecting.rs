@@ -324,6 +324,17 @@ async fn an_address_that_is_none_is_refused_without_its_password() {
         assert!(!said.contains(PASSWORD), "{said}");
     }
     assert_eq!(patient().open_cluster([""; 0]).unwrap_err().field(), "url");
+    for other in [
+        "redis://ann:s3kr3t2@10.0.0.2/",
+        "redis://bob:s3kr3t@10.0.0.2/",
+        "redis://ann:s3kr3t@10.0.0.2/3",
+        "redis+unix:///run/s3kr3t",
+    ] {
+        let nodes = ["redis://ann:s3kr3t@10.0.0.1/", other];
+        let error = patient().open_cluster(nodes).unwrap_err();
+        let said = format!("{error}{error:?}");
+        assert!(error.field() == "url" && !said.contains(PASSWORD), "{said}");
+    }
     let store = RedisStore::new("redis://ann:s3kr3t@localhost/").unwrap();
     let shown = format!("{store:?}{:?}", limiter(&store, [daily("a", 5)]));
     assert!(!shown.contains(PASSWORD), "{shown}");

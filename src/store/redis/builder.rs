@@ -1,17 +1,16 @@
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "redis-cluster")]
-use redis::IntoConnectionInfo;
 use redis::aio::ConnectionLike;
-use redis::{Client, RedisError};
+use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::RedisStore;
+#[cfg(feature = "redis-cluster")]
+use super::cluster::Seeds;
 use super::denials::Changes;
 use super::greeting::greet;
-#[cfg(feature = "redis-cluster")]
-use super::line::CONNECTING;
 use super::link::Link;
 #[cfg(feature = "redis-cluster")]
 use super::outage::place;
@@ -146,11 +145,9 @@ impl RedisStoreBuilder {
     ///
     /// When the address is none, or an option is out of its range.
     pub fn open(self, url: impl AsRef<str>) -> Result<RedisStore, ConfigError> {
-        let url = url.as_ref();
-        let client = Client::open(url).map_err(|error| bad_url(url, &error))?;
+        let at = parse(url.as_ref())?;
         let deadline = self.deadline;
-        let named = server(client.get_connection_info());
-        self.over_link(named, || Link::to_server(client, deadline))
+        self.over_link(server(&at), || Link::to_server(at, deadline))
     }
 
     /// The same, once the server has answered.
@@ -178,21 +175,16 @@ impl RedisStoreBuilder {
     ) -> Result<RedisStore, ConfigError> {
         let urls: Vec<U> = urls.into_iter().collect();
         let urls: Vec<&str> = urls.iter().map(AsRef::as_ref).collect();
-        let named = urls
-            .iter()
-            .filter_map(|url| url.into_connection_info().ok());
-        let named: Vec<_> = named.map(|node| place(node.addr())).collect();
+        let nodes: Result<Vec<_>, _> = urls.iter().map(|url| parse(url)).collect();
+        let nodes = nodes?;
+        let named: Vec<_> = nodes.iter().map(|node| place(node.addr())).collect();
+        let seeds = Seeds::new(nodes);
+        let seeds = seeds.map_err(|(place, why)| {
+            let url = urls.get(place).copied();
+            bad_url(url.unwrap_or_default(), why)
+        })?;
         let deadline = self.deadline;
-        // No call is sent again by the client, which would also do so when nobody knows whether it was
-        // done.
-        let client = redis::cluster::ClusterClient::builder(urls.iter().copied())
-            .retries(0)
-            // To connect to the cluster takes as long as to connect to the node that answers last.
-            .connection_timeout(CONNECTING / 4)
-            .response_timeout(deadline)
-            .build()
-            .map_err(|error| bad_url(urls.first().copied().unwrap_or(""), &error))?;
-        self.over_link(named.join(", "), || Link::to_cluster(client, deadline))
+        self.over_link(named.join(", "), || Link::to_cluster(seeds, deadline))
     }
 
     /// The same, once the cluster has answered.
@@ -272,7 +264,9 @@ impl RedisStoreBuilder {
         self.over_link(GIVEN.into(), || Link::over(connection, false, deadline))
     }
 
-    /// The same over a connection to a cluster, such as a `ClusterConnection`.
+    /// The same over a connection to a cluster, such as a `ClusterConnection` of the crate `redis` with its feature
+    /// `cluster-async`. [`open_cluster`](Self::open_cluster) is better where a primary may be away without a replica: that
+    /// connection then fails calls to the other primaries too.
     ///
     /// # Errors
     ///
@@ -348,11 +342,16 @@ fn misconfigured(error: ConfigError) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured).caused_by(error)
 }
 
+fn parse(url: &str) -> Result<ConnectionInfo, ConfigError> {
+    url.into_connection_info()
+        .map_err(|error| bad_url(url, error))
+}
+
 /// The address is not shown: there may be a password in it.
-fn bad_url(url: &str, error: &RedisError) -> ConfigError {
+fn bad_url(url: &str, why: impl Display) -> ConfigError {
     let remedy = format!(
         "write redis://[user:password@]host[:port][/database], redis+unix:///path, or with feature `redis-tls` \
-         rediss:// in place of redis:// ({error})",
+         rediss:// in place of redis:// ({why})",
     );
     ConfigError::new("url", format_args!("a text of {} bytes", url.len()), remedy)
 }

@@ -49,10 +49,10 @@ impl RedisLedger {
             }
             return Reply::Now(Ok(denied));
         }
-        if is_away && calls.watch.is_overdue() {
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
             return Reply::later(async move {
-                calls.watch.ask_in_passing().await;
+                calls.watch.ask_in_passing(part).await;
                 calls.decide_here(&charges, purpose, away)
             });
         }
@@ -95,10 +95,10 @@ impl RedisLedger {
             denied.degrade();
             return Reply::Now(Ok((0, denied)));
         }
-        if is_away && calls.watch.is_overdue() {
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
             return Reply::later(async move {
-                calls.watch.ask_in_passing().await;
+                calls.watch.ask_in_passing(part).await;
                 calls.take_here(&charges, away())
             });
         }

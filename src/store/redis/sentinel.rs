@@ -1,14 +1,15 @@
-use redis::aio::MultiplexedConnection;
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
-    Role, ServerErrorKind, parse_redis_url,
+    ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Role, ServerErrorKind,
+    parse_redis_url,
 };
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::address::{host, moved};
+use super::connection::Connection;
 use super::failure::failure;
 use super::line::CONNECTING;
-use super::link::{connected, timed_out};
+use super::link::timed_out;
 use super::outage::place;
 use crate::error::{ConfigError, StoreErrorKind};
 
@@ -25,7 +26,7 @@ pub(super) struct Sentinels {
 /// What a step towards the master comes to.
 enum Step {
     Named(String, u16),
-    Connected(MultiplexedConnection),
+    Connected(Connection),
 }
 
 /// Why there is no master, from what says least to what says most.
@@ -68,7 +69,7 @@ impl Sentinels {
 
     /// Asks all at once, so that one that does not answer delays nobody, and takes the first server that is
     /// named and says itself that it is the master: during a failover several may be named.
-    pub(super) async fn connect(self) -> RedisResult<MultiplexedConnection> {
+    pub(super) async fn connect(self) -> RedisResult<Connection> {
         let mut steps = JoinSet::new();
         for sentinel in self.addresses {
             steps.spawn(ask(sentinel, self.name.clone()));
@@ -102,10 +103,10 @@ impl Sentinels {
 async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
     let at = sentinel.addr().to_string();
     let asked = async {
-        let mut connection = connected(Client::open(sentinel)?).await?;
+        let mut connection = Connection::open(&sentinel).await?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&name);
-        command.query_async(&mut connection).await
+        connection.query(&command).await
     };
     match in_time(asked).await {
         Ok(Some((host, port))) => Ok(Step::Named(host, port)),
@@ -132,8 +133,8 @@ async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
 async fn connect(master: ConnectionInfo) -> Outcome<Step> {
     let at = master.addr().to_string();
     let step = async {
-        let mut connection = connected(Client::open(master)?).await?;
-        match redis::cmd("ROLE").query_async(&mut connection).await {
+        let mut connection = Connection::open(&master).await?;
+        match connection.query(&redis::cmd("ROLE")).await {
             Ok(Role::Primary { .. }) => Ok(connection),
             Ok(_) => Err((ErrorKind::Io, "it is a replica").into()),
             // Whoever may not ask that is told by the first write.
@@ -208,25 +209,6 @@ fn parse_sentinel(url: &str) -> Result<ConnectionInfo, ConfigError> {
         return Ok(moved(&info, host(&info), PORT));
     }
     Ok(info)
-}
-
-fn host(info: &ConnectionInfo) -> &str {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
-        _ => "",
-    }
-}
-
-/// The same server elsewhere; a socket stays where it is.
-fn moved(info: &ConnectionInfo, to: &str, at: u16) -> ConnectionInfo {
-    let mut address = info.addr().clone();
-    if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
-        &mut address
-    {
-        to.clone_into(host);
-        *port = at;
-    }
-    info.clone().set_addr(address)
 }
 
 /// The text is not shown: there may be a password in it.
