@@ -453,6 +453,10 @@ impl Decision {
         Self { names, outcomes }
     }
 
+    pub(crate) fn outcomes(&self) -> &Outcomes {
+        &self.outcomes
+    }
+
     /// Whether the request may go on: every policy that was asked allows it.
     pub fn is_allowed(&self) -> bool {
         self.outcomes.is_allowed()

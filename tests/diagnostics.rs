@@ -7,20 +7,23 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies};
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
-use tower_ratelimit::{ConfigError, FixedWindow, Policy, RateLimitLayer, StoreError, TokenBucket};
+use tower_ratelimit::{
+    ConfigError, FixedWindow, LimitLayer, Limiter, Policy, RateLimitLayer, StoreError, TokenBucket,
+};
 use tracing::Level;
 
 #[path = "support/log.rs"]
@@ -442,16 +445,137 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
         of_user("h", FixedWindow::per_hour(10)),
     ]);
     assert_warns_once(&lines, "TRL006", r#"policy "m" beside "h""#);
+}
 
-    // Without HTTP, all policies count the same.
+/// A limiter is told keys and costs with each question, so that nothing is proved when it is built.
+#[test]
+fn f79_a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
+    let twice = || {
+        let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10_000)));
+        Limiter::builder().policies(same).build().unwrap()
+    };
     let (_, lines) = Log::of(|| {
-        let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10)));
-        tower_ratelimit::Limiter::builder()
-            .policies(same)
-            .build()
-            .unwrap()
+        let limiter = twice();
+        for _ in 0..99 {
+            let _ = limiter.check_now("ann", 1);
+        }
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+    let (_, lines) = Log::of(|| {
+        let (by_check, by_admit) = (twice(), twice());
+        for _ in 0..300 {
+            let _ = by_check.check_now("ann", 1);
+            let _ = by_admit.admit_now("ann", 1);
+        }
     });
     assert_warns_once(&lines, "TRL006", r#"policy "two" beside "one""#);
+}
+
+/// Found in the field: 60 requests and 100,000 tokens a minute, each asked at a cost of its own, and
+/// the log told the operator to leave the tokens out.
+#[test]
+fn f79_policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
+    let limiter = || {
+        Limiter::builder()
+            .policy(Policy::new("requests", FixedWindow::per_minute(60)))
+            .policy(Policy::new("tokens", FixedWindow::per_minute(100_000)))
+            .build()
+            .unwrap()
+    };
+    let (_, lines) = Log::of(|| {
+        let limiter = limiter();
+        let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
+        for _ in 0..300 {
+            let _ = limiter.check_with_now(asked).unwrap();
+            // What asks all of them alike is an operator's question then.
+            let _ = limiter.check_now("ann", 1);
+        }
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+/// A batch of 50 under a burst of 20 is refused for ever, and its client is told no wait.
+#[test]
+fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
+    let burst = |name: &str| Policy::new(name, TokenBucket::per_second(10).burst(20));
+    let closed = Policy::new("closed", FixedWindow::per_day(0));
+    let soft = Policy::new("soft", FixedWindow::per_day(5)).soft();
+    let quiet = || {
+        let limiter = Limiter::builder().policies([burst("quiet"), closed, soft]);
+        let limiter = limiter.build().unwrap();
+        let ask = |policy, cost| limiter.check_with_now([(policy, "ann", cost)]).unwrap();
+        for _ in 0..3 {
+            // All of it, more than is left, a limit that nothing passes, a policy that denies nothing.
+            let _ = (ask("quiet", 20), ask("quiet", 20), ask("closed", 2));
+            let _ = ask("soft", 50);
+        }
+        // Questions, and taking what there is.
+        let _ = limiter.peek_now("ann", 50);
+        let _ = limiter.take_up_to_now("ann", 50);
+        let _ = block_on(limiter.take_up_to("ann", 50)).unwrap();
+        // A limit of its own that is lower, and a block.
+        let one = TokenBucket::per_second(10).burst(1);
+        let day = Duration::from_secs(86_400);
+        limiter
+            .override_limit_now("quiet", "bob", one, day)
+            .unwrap();
+        let _ = limiter.check_with_now([("quiet", "bob", 2)]).unwrap();
+        limiter.block_now("eve", day);
+        let _ = limiter.check_with_now([("quiet", "eve", 50)]).unwrap();
+    };
+    let ((), lines) = Log::of(quiet);
+    assert!(lines.is_empty(), "{lines:?}");
+
+    let limiter = |name: &str| Limiter::builder().policy(burst(name)).build().unwrap();
+    let now = |name: &str| limiter(name).check_now("ann", 50).is_allowed();
+    let verdict = |name: &str| limiter(name).admit_now("ann", 50);
+    let later = |name: &str| {
+        block_on(limiter(name).check("ann", 50))
+            .unwrap()
+            .is_allowed()
+    };
+    let by_name = |name: &str| {
+        let asked = limiter(name).check_with_now([(name, "ann", 50)]);
+        asked.unwrap().is_allowed()
+    };
+    let by_name_later = |name: &str| {
+        let asked = limiter(name).check_with([(name, "ann", 50)]).unwrap();
+        block_on(asked).unwrap().is_allowed()
+    };
+    let layer = |name: &str| {
+        let policy = burst(name).key(key::global()).cost(|_| 50);
+        let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
+        let asked = hello().layer(limit).oneshot(Request::new(Body::empty()));
+        block_on(asked).unwrap().status() == StatusCode::OK
+    };
+    let service = |name: &str| {
+        let limit: LimitLayer<(), bool, ()> =
+            LimitLayer::new(limiter(name), |()| "ann", |_| Ok(false)).cost(|()| 50);
+        let inner = tower::service_fn(async |()| Ok(true));
+        block_on(limit.layer(inner).oneshot(())).unwrap()
+    };
+    let ways: [(&str, &dyn Fn(&str) -> bool); 7] = [
+        ("now", &now),
+        ("verdict", &verdict),
+        ("later", &later),
+        ("by name", &by_name),
+        ("by name, later", &by_name_later),
+        ("layer", &layer),
+        ("service", &service),
+    ];
+    for (name, is_allowed) in ways {
+        let ((), lines) = Log::of(|| {
+            for _ in 0..3 {
+                assert!(!is_allowed(name), "{name}");
+            }
+        });
+        assert_warns_once(&lines, "TRL021", &format!("policy {name:?}"));
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
 }
 
 macro_rules! by_user_of_its_own {

@@ -15,7 +15,11 @@ use crate::error::ConfigError;
 
 pub use self::on_store_failure::OnStoreFailure;
 
-pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
+#[cfg(feature = "http")]
+pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::never_binds::{
+    Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
+};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;

@@ -43,8 +43,8 @@
 //!
 //! 1. Every algorithm decides as its step does, at either end of its numbers.
 //! 2. All policies of a request are charged, or none; a soft one is left out where it does not fit.
-//! 3. A key is refunded, settled, reset, blocked and unblocked as it was asked for, and a peek changes
-//!    nothing.
+//! 3. A key is refunded, settled, reset, blocked and unblocked as it was asked for, under the policies
+//!    that were named and no others, and a peek changes nothing.
 //! 4. A key goes by a limit of its own for as long as it was given that, and what was used stays used.
 //! 5. Different keys have states of their own, whatever clients put into them.
 //! 6. Whoever opens the store for a policy shares its state.
