@@ -17,7 +17,9 @@ use http_body_util::BodyExt;
 use tower::{Layer, ServiceExt};
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies};
+use tower_ratelimit::key::{
+    self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies, Secret,
+};
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
@@ -576,6 +578,126 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
 fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(future)
+}
+
+/// A store that other processes share, which is not asked.
+#[derive(Debug)]
+struct SharedByAll;
+
+impl Store for SharedByAll {
+    type Ledger = DownStore;
+
+    fn open(&self, _: &[Policy]) -> Result<DownStore, ConfigError> {
+        Ok(DownStore)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+/// What is logged when a layer over a shared store is built with this key.
+fn logged_of_shared(name: &str, key: impl Extract) -> Vec<Line> {
+    let policy = Policy::new(name, FixedWindow::per_day(5)).key(key);
+    let builder = RateLimitLayer::builder().policy(policy).store(SharedByAll);
+    Log::of(|| builder.build().unwrap()).1
+}
+
+/// `key::header("x-api-key")` stood in Redis as it was sent, for every user who may list its keys.
+#[test]
+fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
+    let secret = Secret::new([7; 32]).unwrap();
+    for name in [
+        "authorization",
+        "Proxy-Authorization",
+        "cookie",
+        "x-api-key",
+        "API-Key",
+        "apikey",
+        "x-auth-token",
+    ] {
+        let subject = format!("policy {name:?}, header {}", name.to_ascii_lowercase());
+        let lines = logged_of_shared(name, key::header(name));
+        assert_warns_once(&lines, "TRL020", &subject);
+        let again = logged_of_shared(name, key::header(name));
+        assert!(again.is_empty(), "{again:?}");
+        let hashed = logged_of_shared("hashed", key::header(name).hashed(&secret));
+        assert!(hashed.is_empty(), "{hashed:?}");
+    }
+    let lines = logged_of_shared("link", key::query("access_token"));
+    assert_warns_once(
+        &lines,
+        "TRL020",
+        r#"policy "link", query parameter access_token"#,
+    );
+
+    #[cfg(feature = "tonic")]
+    {
+        let lines = logged_of_shared("call", key::metadata("authorization"));
+        assert_warns_once(&lines, "TRL020", r#"policy "call", header authorization"#);
+    }
+
+    // Whatever it is combined with.
+    let header = || key::header("x-api-key");
+    for lines in [
+        logged_of_shared("1", header().or(key::client_ip())),
+        logged_of_shared("2", key::client_ip().or(header().prefix("a"))),
+        logged_of_shared("3", header().and(key::method())),
+        logged_of_shared("4", key::method().and(header()).prefix(1_u8)),
+    ] {
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0].fields["code"], "TRL020");
+    }
+    for quiet in [
+        logged_of_shared("a", key::api_key().hashed(&secret)),
+        logged_of_shared(
+            "b",
+            key::bearer_token().hashed(&secret).or(key::client_ip()),
+        ),
+        logged_of_shared("c", key::cookie("session").hashed(&secret)),
+        logged_of_shared("d", header().or(key::client_ip()).hashed(&secret)),
+        logged_of_shared("e", key::header("x-tenant").and(key::query("page"))),
+        logged_of_shared("f", key::client_ip()),
+    ] {
+        assert!(quiet.is_empty(), "{quiet:?}");
+    }
+    // Of a closure it is seen in the requests.
+    let by_closure = |head: &Head<'_>| {
+        let authorization = head.header("authorization")?;
+        Some(("token", authorization.strip_prefix("Bearer ")?).into_key())
+    };
+    for (name, key) in [
+        ("closure", Box::new(by_closure) as Box<dyn Extract>),
+        ("from_fn", Box::new(key::from_fn(by_closure).prefix("a"))),
+        (
+            "map",
+            Box::new(key::header("authorization").map(str::to_owned)),
+        ),
+    ] {
+        let key = key::from_fn(move |head| key.extract(head));
+        let policy = Policy::new(name, FixedWindow::per_day(5)).key(key);
+        let builder = RateLimitLayer::builder().policy(policy).store(SharedByAll);
+        let (limit, lines) = Log::of(|| builder.build().unwrap());
+        assert!(lines.is_empty(), "{lines:?}");
+        let said = |authorization: &'static str| {
+            let request = Request::get("/").header("authorization", authorization);
+            let asked = hello()
+                .layer(limit.clone())
+                .oneshot(request.body(Body::empty()).unwrap());
+            let (_, mut lines) = Log::of(|| block_on(asked).unwrap());
+            lines.retain(|line| line.fields.contains_key("code"));
+            lines
+        };
+        assert!(said("short").is_empty());
+        let lines = said("Bearer s3kr3t-t0k3n");
+        let subject = format!("policy {name:?}, header authorization");
+        assert_warns_once(&lines, "TRL020", &subject);
+        assert!(!format!("{lines:?}").contains("s3kr3t"), "{lines:?}");
+        assert!(said("Bearer s3kr3t-t0k3n").is_empty());
+    }
+    let policy = Policy::new("here", FixedWindow::per_day(5)).key(header());
+    let (_, here) = Log::of(|| RateLimitLayer::builder().policy(policy).build().unwrap());
+    assert!(here.is_empty(), "{here:?}");
 }
 
 macro_rules! by_user_of_its_own {

@@ -3,6 +3,8 @@
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
+mod in_the_clear;
+#[cfg(feature = "http")]
 mod no_key;
 #[cfg(feature = "http")]
 mod patience;

@@ -22,6 +22,7 @@ mod inner_fields;
 mod keys;
 mod listed_addresses;
 mod lists;
+mod named_keys;
 mod names;
 mod no_key;
 mod overridden;
