@@ -16,7 +16,7 @@
 //! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, as networks and telephony call them |
 //! | [`LeakyQueue`] | a rate, at which requests wait for their turn |
 //!
-//! [Choosing](crate::choosing) goes from a need to an algorithm, with the price of each.
+//! [Choosing](crate::guide::choosing) goes from a need to an algorithm, with the price of each.
 
 mod anchored_window;
 mod fixed_window;

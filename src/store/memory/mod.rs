@@ -45,7 +45,7 @@ use crate::policy::{Policy, check_names};
 /// with the first, 0.35 MB for 10,000, 2.6 MB for the 100,000 that it keeps by default, which
 /// is 26 bytes for each; up to an eighth more after days in which all keys changed again and again. Memory
 /// that was needed once is kept. Where a state does not fit one word of 64 bits (see
-/// [choosing](crate::choosing)), a key takes 48 bytes. Under sliding slots it takes 70 and 8 for each
+/// [choosing](crate::guide::choosing)), a key takes 48 bytes. Under sliding slots it takes 70 and 8 for each
 /// slot, under a sliding log 70 and 16 for each entry; there **each entry counts as a key**, so give
 /// a log whose limit is large more room. [`usage`](Self::usage) tells what is taken.
 ///

@@ -1,3 +1,57 @@
+//! The table of one policy: a hash table of pages, without a global lock.
+//!
+//! # Layout
+//!
+//! A page has 64 slots of 16 bytes. A slot holds the fingerprint of a key and its state in one word.
+//! Where the numbers of a policy do not fit one word, a state takes three words. The states of a log
+//! and of slots are behind a lock of their own.
+//!
+//! A bucket is kept as the moment at which all of its debt is drained, in units that make that moment
+//! exact. A window is kept as its number since the epoch, with the count in the lowest bits. Whether the
+//! numbers of a policy fit is decided when the policy is opened. They fit, until the year 2540 at least,
+//! if the limit and the period in microseconds, in lowest terms, leave a limit of at most 1,023.
+//!
+//! # Reading and writing
+//!
+//! A page is guarded by a version, which is odd while the page changes (a seqlock). A decision reads the
+//! version, reads the state, and reads the version again. A refusal ends there: it writes nothing, so any
+//! number of threads refuse one key at once. An admission swaps the version that it has read for a locked
+//! one, in one atomic instruction, writes the word, and stores the next version. If the page has changed since
+//! the read, the swap fails and the decision starts anew. A decision of several policies reads all pages, and then
+//! locks all of them in the order in which the tables were made, or none.
+//!
+//! The fast path handles the common case only: one policy, a known key in a slot of its own, no other
+//! thread at the page, a clock that has not stepped back. It reads the state as of now, which decides alike
+//! at half of the arithmetic. Everything else (a new key, a clock that has stepped back, a page that
+//! changes) takes the general path from the beginning. The fast path need not check for a split of the page: a split
+//! removes a key from its old page before the version is even again.
+//!
+//! # Finding a key
+//!
+//! A key has four slots of its own on its page, in one cache line, and four on a second line for when the first
+//! is full. In a table as full as it gets, 87 of 100 keys are on the first line and 9 on the second; after a
+//! doubling 98 and 2. The rest are found by their tags, a byte of each fingerprint, eight tags at a time.
+//!
+//! # Growth
+//!
+//! When three of four slots are taken, each new key splits two pages, until there are twice as many pages:
+//! linear hashing (Litwin, 1980). A split moves some forty words under the lock of one page. The table is never
+//! copied as a whole, and memory is not released and allocated again.
+//!
+//! # Eviction
+//!
+//! A new key takes the place of a key that equals a new one, if one is in its own four slots. Before the table grows, and
+//! at its bound, a page is searched for such keys. At the bound, an index with one word for each page, and one for each
+//! 64 pages, tells where a key may equal a new one. If there is none, the least used key of the new key's
+//! own page goes, unless it is refused. If all keys of that page are refused, the index tells a page where one may not be. If
+//! there is none, new keys share one entry, and know that without a look at any page. A look makes the index exact
+//! for its page and takes some 300 ns. A new key looks at no more than 2,500 pages, and nearly always at one or none.
+//!
+//! # Fingerprints
+//!
+//! A fingerprint is 64 bits of `ahash` with 256 random bits of the process. Two of `n` keys share a fingerprint,
+//! and so a state, with probability `n² / 2^65`: 3 in ten billion for 100,000 keys, 3 in a hundred million for a million.
+
 mod amending;
 mod budget;
 mod deciding;

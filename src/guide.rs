@@ -1,0 +1,49 @@
+//! The guide: one page for each subject, with examples that are tests.
+//!
+//! The pages are also files in the folder `docs` of the repository.
+
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/keys.md")]
+pub mod keys {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/responses.md")]
+pub mod responses {}
+
+#[cfg(feature = "http")]
+#[doc = include_str!("../docs/waiting.md")]
+pub mod waiting {}
+
+// The example is a test in `tests/docs.rs`, since it needs more of tonic than the crate does.
+#[cfg(feature = "tonic")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/grpc.md"))]
+pub mod grpc {}
+
+#[doc = include_str!("../docs/without-http.md")]
+pub mod without_http {}
+
+// The example is a test in `tests/docs.rs`, since it needs a client.
+#[cfg(feature = "client")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/outgoing.md"))]
+pub mod outgoing {}
+
+#[doc = include_str!("../docs/stores.md")]
+pub mod stores {}
+
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/many-nodes.md")]
+pub mod many_nodes {}
+
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/reliability.md")]
+pub mod reliability {}
+
+#[doc = include_str!("../docs/testing.md")]
+pub mod testing {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/migrating.md")]
+pub mod migrating {}
