@@ -135,10 +135,8 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
             let key = *scene.random.one_of(&keys);
             let cost = cost(&mut scene, algorithm);
             // Each policy of a key of its own, at an amount of its own.
-            let other = match *scene.random.one_of(&keys) {
-                own if several => own,
-                _ => key,
-            };
+            let own = *scene.random.one_of(&keys);
+            let other = if several { own } else { key };
             let both = [
                 Charge::new(0, key, cost),
                 Charge::new(1, other, cost.min(2)),

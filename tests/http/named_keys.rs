@@ -59,8 +59,7 @@ fn assert_names(extractor: impl Extract, key: Result<Key, Missing>, request: &Re
     let status = || ask(&service, request.clone()).status;
     let used = || {
         let inspection = now(limiter.inspect(key)).unwrap();
-        let used = inspection.policies().next().unwrap().1.used();
-        used
+        inspection.policies().next().unwrap().1.used()
     };
     assert_eq!(used(), 0);
     assert_eq!(status(), StatusCode::OK);
@@ -217,19 +216,20 @@ fn a_value_that_no_request_can_have_has_no_key() {
     assert_eq!(error.to_string(), "the client has left the key out");
 }
 
+fn same<'a>(
+    extractor: &(impl Extract + KeyOf<Value<'a> = &'a str>),
+    text: &'a str,
+    request: &Request<()>,
+) -> bool {
+    read(extractor, request) == extractor.make(text)
+}
+
 proptest! {
     #[test]
     fn any_text_is_named_as_it_is_read(text in "[ -~]{0,60}") {
         // HTTP takes the spaces around a value away.
         let text = text.trim();
         let request = sent(&[("x-api-key", text.as_bytes())]);
-        fn same<'a>(
-            extractor: &(impl Extract + KeyOf<Value<'a> = &'a str>),
-            text: &'a str,
-            request: &Request<()>,
-        ) -> bool {
-            read(extractor, request) == extractor.make(text)
-        }
         let header = key::header("x-api-key");
         prop_assert!(same(&header, text, &request));
         prop_assert!(same(&key::api_key(), text, &request));
