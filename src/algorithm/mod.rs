@@ -53,7 +53,7 @@ pub use self::token_bucket::TokenBucket;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
-pub(crate) use self::step::{Fixed, Step, read, refund};
+pub(crate) use self::step::{Fixed, Step, read};
 
 use self::unlimited::Unlimited;
 use crate::clock::Micros;

@@ -7,7 +7,7 @@ use crate::decision::Outcome;
 /// Asking, charging and telling are apart: a refusal only reads, and of several policies none
 /// is charged before all have been asked. A room sees costs from 1 to its limit only, and only
 /// states that [`moved_back`](Self::moved_back) has nothing to say about.
-pub(crate) trait Step: Copy + Send + Sync + 'static {
+pub(crate) trait Step: Send + Sync + 'static {
     /// What is kept of one key; by default, of a key that was never seen.
     type Kept: Clone + Default;
 
@@ -167,7 +167,7 @@ pub(super) fn largest_beside(taken: u32) -> u64 {
 }
 
 /// Gives back; see [`Algorithm::refund`](super::Algorithm::refund).
-pub(crate) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
+pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
     let mut kept = read(rule, state, now);
     rule.refund(&mut kept, now, units);
     rule.write(kept)

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::any_rule::AnyRule;
 use super::cell::{Keeps, Long, Word, Words};
 use super::table::{
     Allows, Ask, Changed, Counted, Foretell, Full, Glance, NoRoom, Override, Table, Tell,
@@ -219,6 +220,12 @@ pub(super) fn counter_for(
     }
 
     impl Make<'_> {
+        /// Limits whose states do not pack are rare: one table, compiled once, is there for the rules of all.
+        fn in_words(self, rule: impl Fixed) -> Arc<dyn Counter> {
+            let rule = AnyRule::new(rule);
+            Arc::new(Table::<_, Words>::new(rule, END_OF_TIME, self.bound))
+        }
+
         fn packs(&self, rule: &impl Fixed, late: Micros) -> bool {
             let packs = |state: &State| rule.packs(rule.read(state.clone(), self.now), self.now);
             let mut states = self.states.iter();
@@ -234,14 +241,14 @@ pub(super) fn counter_for(
                 late if self.packs(&rule, late) => {
                     Arc::new(Table::<_, Word>::new(rule, late, self.bound))
                 }
-                _ => Arc::new(Table::<_, Words>::new(rule, END_OF_TIME, self.bound)),
+                _ => self.in_words(rule),
             }
         }
 
         fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Arc<dyn Counter> {
             match narrow {
                 Some(narrow) => self.fixed(narrow),
-                None => self.fixed(wide),
+                None => self.in_words(wide),
             }
         }
 

@@ -1,5 +1,6 @@
 //! State in this process.
 
+mod any_rule;
 mod blocks;
 mod cell;
 mod counter;

@@ -101,6 +101,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
+    #[inline(never)]
     fn settle_where(
         &self,
         (ask, counted): (Ask, Counted),

@@ -243,6 +243,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Charges a key after the fact, and gives it a place beside the pages first if it has none.
+    #[inline(never)]
     pub(super) fn settle_beside(&self, ask: Ask, time: impl Fn() -> Micros) -> Result<(), Full> {
         self.make_way(AT_ONCE, time());
         self.except(ask.fingerprint, time, |exception, now| {
@@ -343,16 +344,27 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         time: impl Fn() -> Micros,
         change: impl FnOnce(&Exception, Micros),
     ) -> Result<(), Full> {
+        let (exception, _lock, now) = self.put_beside(fingerprint, &time)?;
+        change(exception, now);
+        Ok(())
+    }
+
+    /// Apart from what is changed, so that it is compiled once for each table.
+    #[inline(never)]
+    fn put_beside(
+        &self,
+        fingerprint: u64,
+        time: &dyn Fn() -> Micros,
+    ) -> Result<(&Exception, Lock<'_>, Micros), Full> {
         let (exception, mut lock, is_new) = self.exceptions.claim(fingerprint)?;
         if is_new {
             // From here on, whoever looks for it on its page finds it here, once it is unlocked.
-            let (state, latest) = self.take_out(fingerprint, &time);
+            let (state, latest) = self.take_out(fingerprint, time);
             exception.held().state = state;
             exception.set_latest(latest);
         }
         let now = self.begin(exception, &mut lock, time());
-        change(exception, now);
-        Ok(())
+        Ok((exception, lock, now))
     }
 
     /// Takes a key from its page.
@@ -387,6 +399,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// Puts a key back on its page if it has the limit of the policy and fits a cell, or forgets it
     /// if it is as good as new.
+    #[inline(never)]
     fn readmit(&self, fingerprint: u64, now: Micros) {
         let Some(place) = self.exceptions.find(fingerprint) else {
             return;
@@ -411,6 +424,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Lets some keys go that can.
+    #[inline(never)]
     fn make_way(&self, most: usize, now: Micros) {
         if self.exceptions.are_any() {
             for fingerprint in self.exceptions.next(most) {

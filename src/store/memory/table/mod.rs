@@ -185,6 +185,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (page, glance)
     }
 
+    #[inline(never)]
     pub(super) fn glance_and_lock(&self, ask: Ask, counted: Counted) -> (Glance, Lock<'_>) {
         loop {
             let (page, glance) = self.glance(ask, counted);
