@@ -456,14 +456,14 @@ fn f79_a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
         let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10_000)));
         Limiter::builder().policies(same).build().unwrap()
     };
-    let (_, lines) = Log::of(|| {
+    let ((), lines) = Log::of(|| {
         let limiter = twice();
         for _ in 0..99 {
             let _ = limiter.check_now("ann", 1);
         }
     });
     assert!(lines.is_empty(), "{lines:?}");
-    let (_, lines) = Log::of(|| {
+    let ((), lines) = Log::of(|| {
         let (by_check, by_admit) = (twice(), twice());
         for _ in 0..300 {
             let _ = by_check.check_now("ann", 1);
@@ -484,7 +484,7 @@ fn f79_policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
             .build()
             .unwrap()
     };
-    let (_, lines) = Log::of(|| {
+    let ((), lines) = Log::of(|| {
         let limiter = limiter();
         let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
         for _ in 0..300 {
@@ -544,26 +544,26 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         let asked = limiter(name).check_with([(name, "ann", 50)]).unwrap();
         block_on(asked).unwrap().is_allowed()
     };
-    let layer = |name: &str| {
+    let by_layer = |name: &str| {
         let policy = burst(name).key(key::global()).cost(|_| 50);
         let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
         let asked = hello().layer(limit).oneshot(Request::new(Body::empty()));
         block_on(asked).unwrap().status() == StatusCode::OK
     };
-    let service = |name: &str| {
+    let by_service = |name: &str| {
         let limit: LimitLayer<(), bool, ()> =
             LimitLayer::new(limiter(name), |()| "ann", |_| Ok(false)).cost(|()| 50);
         let inner = tower::service_fn(async |()| Ok(true));
         block_on(limit.layer(inner).oneshot(())).unwrap()
     };
-    let ways: [(&str, &dyn Fn(&str) -> bool); 7] = [
+    let ways: [(&str, Asked<'_>); 7] = [
         ("now", &now),
         ("verdict", &verdict),
         ("later", &later),
         ("by name", &by_name),
         ("by name, later", &by_name_later),
-        ("layer", &layer),
-        ("service", &service),
+        ("layer", &by_layer),
+        ("service", &by_service),
     ];
     for (name, is_allowed) in ways {
         let ((), lines) = Log::of(|| {
@@ -574,6 +574,9 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         assert_warns_once(&lines, "TRL021", &format!("policy {name:?}"));
     }
 }
+
+/// Asks at a cost above the limit; tells whether that was allowed.
+type Asked<'a> = &'a dyn Fn(&str) -> bool;
 
 fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
