@@ -512,7 +512,11 @@ impl Names {
     }
 
     fn get(&self, policy: usize) -> &str {
-        self.0.get(policy).map_or("", Rule::name)
+        self.name(policy).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self, policy: usize) -> Option<&str> {
+        self.0.get(policy).map(Rule::name)
     }
 }
 
@@ -526,6 +530,10 @@ impl Decision {
     #[cfg(feature = "http")]
     pub(crate) fn told(&self) -> (&[Rule], &Outcomes) {
         (&self.names.0, &self.outcomes)
+    }
+
+    pub(crate) fn outcomes(&self) -> &Outcomes {
+        &self.outcomes
     }
 
     /// Whether the request may go on: every policy that was asked allows it.

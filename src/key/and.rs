@@ -1,5 +1,5 @@
 use super::combinators::{combinators, hashed};
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// Two keys as one: what `and` returns.
 ///
@@ -42,6 +42,23 @@ impl<A: Extract, B: Extract> Extract for And<A, B> {
     fn identity(&self) -> Option<String> {
         let (first, second) = (self.first.identity()?, self.second.identity()?);
         Some(format!("({first} and {second})"))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        let second = || self.second.credential_in_the_clear();
+        self.first.credential_in_the_clear().or_else(second)
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.first.is_of_this_process() || self.second.is_of_this_process()
+    }
+}
+
+impl<A: KeyOf, B: KeyOf> KeyOf for And<A, B> {
+    type Value<'a> = (A::Value<'a>, B::Value<'a>);
+
+    fn make(&self, (first, second): Self::Value<'_>) -> Result<Key, Missing> {
+        both(self.first.make(first), self.second.make(second))
     }
 }
 

@@ -2,7 +2,7 @@ use http::header::AUTHORIZATION;
 
 use super::combinators::{combinators, map};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing, Secret};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing, Secret};
 use crate::error::{ConfigError, or_panic};
 
 /// The token of `Authorization: Bearer`, as 128 bits of a keyed hash: the token itself is in no
@@ -68,8 +68,8 @@ impl Take for BearerToken {
             .ok_or(Missing::ByClient)
     }
 
-    fn seal(&self, plain: Key) -> Key {
-        self.secret.hash(plain)
+    fn secret(&self) -> Option<&Secret> {
+        Some(&self.secret)
     }
 }
 
@@ -85,15 +85,33 @@ impl Extract for BearerToken {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn is_of_this_process(&self) -> bool {
+        self.secret.is_of_the_process()
+    }
+}
+
+impl KeyOf for BearerToken {
+    /// The token alone, without its scheme.
+    type Value<'a> = &'a str;
+
+    fn make(&self, token: &str) -> Result<Key, Missing> {
+        let token = is_token(token).then_some(token).ok_or(Missing::ByClient)?;
+        Ok(self.seal(token.into_key()))
+    }
 }
 
 fn token(credentials: &str) -> Option<&str> {
     let (scheme, token) = credentials.split_once(' ')?;
     let token = token.trim_start_matches(' ');
+    (scheme.eq_ignore_ascii_case("bearer") && is_token(token)).then_some(token)
+}
+
+/// Whether this has the form of a token (RFC 6750, section 2.1, `b64token`).
+fn is_token(token: &str) -> bool {
     let unpadded = token.trim_end_matches('=');
     let is_b64 = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
-    let is_token = !unpadded.is_empty() && unpadded.bytes().all(is_b64);
-    (scheme.eq_ignore_ascii_case("bearer") && is_token).then_some(token)
+    !unpadded.is_empty() && unpadded.bytes().all(is_b64)
 }
 
 combinators!(BearerToken);

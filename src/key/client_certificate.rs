@@ -1,7 +1,7 @@
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
 use super::tonic::{Certificate, certificate};
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
 /// The TLS certificate of the client, whole, as a tonic server has verified it.
@@ -96,6 +96,15 @@ impl Extract for ClientCertificate {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for ClientCertificate {
+    /// The encoding (DER) of the certificate.
+    type Value<'a> = &'a [u8];
+
+    fn make(&self, certificate: &[u8]) -> Result<Key, Missing> {
+        Ok(certificate.into_key())
     }
 }
 

@@ -35,6 +35,23 @@ macro_rules! combinators {
                 crate::key::Prefix::new(prefix.into_key(), self)
             }
 
+            /// The key that counts a request with this value: what an operator gives a
+            /// [`Limiter`](crate::Limiter) to block or to inspect a client. See
+            /// [keys for an operator](crate::key#keys-for-an-operator).
+            ///
+            /// # Errors
+            ///
+            /// When a request with this value has no key.
+            pub fn key_of(
+                &self,
+                value: <Self as crate::key::KeyOf>::Value<'_>,
+            ) -> Result<crate::key::Key, crate::key::Missing>
+            where
+                Self: crate::key::KeyOf,
+            {
+                crate::key::KeyOf::make(self, value)
+            }
+
             /// Whether what is read is one of these: a condition for
             /// [`Policy::when`](crate::Policy::when), and for lists.
             ///

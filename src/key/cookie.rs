@@ -2,7 +2,7 @@ use http::header::{COOKIE, HeaderName};
 
 use super::combinators::{combinators, map};
 use super::take::Take;
-use super::{Extract, Head, Key, Missing, Secret};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing, Secret};
 use crate::error::{ConfigError, or_panic};
 
 /// The value of a cookie, as 128 bits of a keyed hash: the value itself is in no key.
@@ -85,8 +85,8 @@ impl Take for Cookie {
         str::from_utf8(self.value(head)?).map_err(|_| Missing::ByClient)
     }
 
-    fn seal(&self, plain: Key) -> Key {
-        self.secret.hash(plain)
+    fn secret(&self) -> Option<&Secret> {
+        Some(&self.secret)
     }
 }
 
@@ -101,6 +101,18 @@ impl Extract for Cookie {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.secret.is_of_the_process()
+    }
+}
+
+impl KeyOf for Cookie {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(self.seal(value.into_key()))
     }
 }
 

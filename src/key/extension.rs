@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
 /// A value that a layer outside has put into the request's extensions, such as the identity
@@ -96,6 +96,14 @@ impl<T: IntoKey + Clone + Send + Sync + 'static> Extract for Extension<T> {
 
     fn identity(&self) -> Option<String> {
         self.reads()
+    }
+}
+
+impl<T: IntoKey + Clone + Send + Sync + 'static> KeyOf for Extension<T> {
+    type Value<'a> = &'a T;
+
+    fn make(&self, value: &T) -> Result<Key, Missing> {
+        Ok(value.clone().into_key())
     }
 }
 

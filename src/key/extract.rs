@@ -1,3 +1,5 @@
+use std::fmt;
+
 use super::{Head, IntoKey, Key};
 use crate::diagnostics::Diagnostic;
 
@@ -49,6 +51,24 @@ pub trait Extract: Send + Sync + 'static {
         None
     }
 
+    /// The credential that stands in the key as the client has sent it, such as
+    /// `header authorization`. `None` if none does, or if that is not known, as of a closure.
+    ///
+    /// With it, a layer over a store that is shared warns of it when it is built
+    /// ([`TRL015`](crate::diagnostics)), and without it looks through the first requests.
+    fn credential_in_the_clear(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the key is hashed with [`Secret::of_the_process`](super::Secret::of_the_process), so
+    /// that no other process makes the same key of the same request.
+    ///
+    /// With it, a layer over a store that is shared warns of it when it is built
+    /// ([`TRL013`](crate::diagnostics)).
+    fn is_of_this_process(&self) -> bool {
+        false
+    }
+
     /// What is read of the request, before it is hashed, has a prefix, or says which source it is
     /// of: what lists are compared with. It is the key itself unless said.
     ///
@@ -71,6 +91,17 @@ pub enum Missing {
     /// `500 Internal Server Error`, and the diagnostic is logged, once per process.
     ByServer(Diagnostic),
 }
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByClient => f.write_str("the client has left the key out"),
+            Self::ByServer(diagnostic) => diagnostic.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Missing {}
 
 /// What a closure may return in place of a key.
 ///

@@ -1,5 +1,5 @@
 use super::combinators::{combinators, hashed};
-use super::{Extract, Head, Key, Missing};
+use super::{Extract, Head, Key, KeyOf, Missing};
 
 /// One key for everybody: all requests share one quota.
 ///
@@ -26,6 +26,14 @@ impl Extract for Global {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for Global {
+    type Value<'a> = ();
+
+    fn make(&self, (): ()) -> Result<Key, Missing> {
+        Ok(Key::EVERYBODY)
     }
 }
 

@@ -1,6 +1,6 @@
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
 /// The method of gRPC that is called, with its service: `package.Service/Method`.
@@ -70,6 +70,14 @@ impl Extract for GrpcMethod {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for GrpcMethod {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

@@ -1,7 +1,7 @@
 use super::combinators::{combinators, hashed, map};
 use super::grpc_method::call;
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// The service of gRPC that is called: `package.Service`.
 ///
@@ -45,6 +45,14 @@ impl Extract for GrpcService {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for GrpcService {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

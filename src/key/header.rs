@@ -1,8 +1,9 @@
 use http::header::{HeaderName, InvalidHeaderName};
 
 use super::combinators::{combinators, hashed, map};
+use super::credentials;
 use super::take::Take;
-use super::{Extract, Head, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::error::{ConfigError, or_panic};
 
 /// The value of a header field, compared byte by byte; the first one if there are several.
@@ -13,8 +14,8 @@ use crate::error::{ConfigError, or_panic};
 ///
 /// Clients that do not send the field share one quota. (For [`map`](Header::map) a value that is not
 /// UTF-8 is not there; for a closure over [`Head::header`](super::Head::header) one that is not
-/// visible ASCII.) A value that must not be seen, such as a key of an API, becomes 128 bits of a
-/// keyed hash by [`hashed`](Header::hashed).
+/// visible ASCII.) A value that must not be seen becomes 128 bits of a keyed hash by
+/// [`hashed`](Header::hashed); for an API key there is [`api_key`](super::api_key()).
 ///
 /// # Panics
 ///
@@ -24,7 +25,7 @@ use crate::error::{ConfigError, or_panic};
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
 ///
-/// let policy = Policy::new("key", TokenBucket::per_second(50)).key(key::header("x-api-key"));
+/// let policy = Policy::new("tenant", TokenBucket::per_second(50)).key(key::header("x-tenant"));
 /// ```
 #[track_caller]
 pub fn header(name: &str) -> Header {
@@ -48,6 +49,10 @@ impl Header {
             ConfigError::quoting("header", name, "give a name such as x-api-key")
         })?;
         Ok(Self { name })
+    }
+
+    pub(super) fn named(name: HeaderName) -> Self {
+        Self { name }
     }
 
     fn value<'a>(&self, head: &Head<'a>) -> Result<&'a [u8], Missing> {
@@ -75,6 +80,18 @@ impl Extract for Header {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        credentials::in_header(&self.name)
+    }
+}
+
+impl KeyOf for Header {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

@@ -3,7 +3,7 @@ use std::fmt;
 
 use super::combinators::{combinators, hashed};
 use super::take::Take;
-use super::{Extract, Extracted, Head, Key, Missing};
+use super::{Extract, Extracted, Head, Key, KeyOf, Missing, Secret};
 
 /// A key made of what an extractor reads: what `map` returns.
 ///
@@ -40,6 +40,24 @@ where
         let is_pure = size_of::<F>() == 0;
         let reads = self.of.reads().filter(|_| is_pure)?;
         Some(format!("{reads} mapped by {:?}", TypeId::of::<F>()))
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.of.secret().is_some_and(Secret::is_of_the_process)
+    }
+}
+
+impl<E, F, K> KeyOf for Map<E, F>
+where
+    E: Take,
+    F: for<'a> Fn(E::Out<'a>) -> K + Send + Sync + 'static,
+    K: Extracted,
+{
+    /// What the closure is given.
+    type Value<'a> = E::Out<'a>;
+
+    fn make(&self, value: E::Out<'_>) -> Result<Key, Missing> {
+        Ok(self.of.seal((self.map)(value).extracted()?))
     }
 }
 

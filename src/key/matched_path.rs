@@ -2,7 +2,7 @@ use axum::extract::{MatchedPath as FromAxum, OriginalUri};
 
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
 /// The path of axum's route that the request has matched, such as `/users/{id}`.
@@ -53,6 +53,14 @@ impl Extract for MatchedPath {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for MatchedPath {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

@@ -6,8 +6,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::{HeaderName, InvalidHeaderName};
 
 use super::combinators::{combinators, hashed, map};
+use super::credentials;
 use super::take::Take;
-use super::{Extract, Head, Key, Missing};
+use super::{Extract, Head, Key, KeyOf, Missing};
 use crate::error::{ConfigError, or_panic};
 
 /// The value of a key of a call's metadata; the first one if there are several.
@@ -64,6 +65,14 @@ impl Metadata {
     fn is_binary(&self) -> bool {
         self.name.as_str().ends_with("-bin")
     }
+
+    fn key(&self, value: &[u8]) -> Key {
+        if self.is_binary() {
+            Key::bytes(value)
+        } else {
+            Key::text_or_bytes(value)
+        }
+    }
 }
 
 impl Take for Metadata {
@@ -90,16 +99,24 @@ impl Take for Metadata {
 
 impl Extract for Metadata {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        let value = self.take(head)?;
-        Ok(if self.is_binary() {
-            Key::bytes(&value)
-        } else {
-            Key::text_or_bytes(&value)
-        })
+        Ok(self.key(&self.take(head)?))
     }
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        credentials::in_header(&self.name)
+    }
+}
+
+impl KeyOf for Metadata {
+    /// Of a key that ends in `-bin`, the bytes for which the base64 stands.
+    type Value<'a> = &'a [u8];
+
+    fn make(&self, value: &[u8]) -> Result<Key, Missing> {
+        Ok(self.key(value))
     }
 }
 

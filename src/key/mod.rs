@@ -27,6 +27,7 @@
 //! | [`client_ip`], [`peer_ip`] | the address | the network | the server's fault |
 //! | [`extension`] | what a layer outside has put there | that layer | the server's fault, or the client's choice if it is [`optional`](Extension::optional) |
 //! | [`header`] | a header field | the client | the client's choice |
+//! | [`api_key`] | the header `x-api-key` or another, hashed | the client | the client's choice |
 //! | [`bearer_token`] | the token of `Authorization`, hashed | the client | the client's choice |
 //! | [`cookie`] | a cookie, hashed | the client | the client's choice |
 //! | [`query`] | a parameter of the query | the client | the client's choice |
@@ -67,6 +68,141 @@
 //! bypass: whoever sends a fresh value each time has a fresh quota each time. Take such a key
 //! from something that was verified (an [`extension`] that authentication has put there), or
 //! declare a policy on the address beside it.
+//!
+//! # Credentials
+//!
+//! An API key, a token or a session's cookie lets its owner act as the client, and a store shows its
+//! keys to many: to all of its users, in its backups, in its slow log. [`api_key`], [`bearer_token`] and
+//! [`cookie`] keep 128 bits of a keyed hash in place of the value, and `hashed` does the same for any
+//! other extractor. Nodes that share a store share the [`Secret`] too. A credential that reaches a
+//! shared store in the clear is said in the log when the layer is built
+//! ([`TRL015`](crate::diagnostics)).
+//!
+//! # A verified client, or its address
+//!
+//! A site that gives more to clients with an API key must not let the header alone decide: under
+//! `.when(|head| head.header("x-api-key").is_none())` the strict policy is escaped by any made-up key.
+//! Authentication verifies the API key and puts who the client is into the request's extensions. What
+//! is not there was not verified, whatever the client has sent:
+//!
+//! ```
+//! use std::net::SocketAddr;
+//!
+//! use axum::{Router, body::Body, extract::Request, middleware, middleware::Next, routing::get};
+//! use tower::ServiceExt;
+//! use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key, policy::NoKey};
+//!
+//! /// Who has sent the request. Only authentication makes one.
+//! #[derive(Clone)]
+//! struct Customer {
+//!     id: u64,
+//! }
+//!
+//! async fn authenticate(mut request: Request, next: Next) -> axum::response::Response {
+//!     let api_key = request.headers().get("x-api-key");
+//!     // In place of a look into the database.
+//!     if api_key.is_some_and(|api_key| api_key == "k3y-of-ann") {
+//!         request.extensions_mut().insert(Customer { id: 1 });
+//!     }
+//!     next.run(request).await
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let customer = key::extension::<Customer>().optional();
+//! let limit = RateLimitLayer::builder()
+//!     .policy(
+//!         Policy::new("customer", FixedWindow::per_day(100))
+//!             .key(customer.map(|customer: &Customer| customer.id))
+//!             .no_key(NoKey::Skip),
+//!     )
+//!     .policy(
+//!         Policy::new("stranger", FixedWindow::per_day(1))
+//!             .key(key::client_ip())
+//!             .when(|head| head.extension::<Customer>().is_none()),
+//!     )
+//!     .build()?;
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async {}))
+//!     .layer(limit)
+//!     // The last layer is the outermost: the limit knows what this has found out.
+//!     .layer(middleware::from_fn(authenticate));
+//!
+//! let send = async |api_key: Option<&str>| {
+//!     let mut request = Request::new(Body::empty());
+//!     request.extensions_mut().insert(SocketAddr::from(([192, 0, 2, 1], 0)));
+//!     if let Some(api_key) = api_key {
+//!         request.headers_mut().insert("x-api-key", api_key.parse().unwrap());
+//!     }
+//!     app.clone().oneshot(request).await.unwrap().status()
+//! };
+//! assert_eq!(send(None).await, 200);
+//! // No made-up key is a fresh quota.
+//! assert_eq!(send(Some("made-up")).await, 429);
+//! assert_eq!(send(Some("made-up-too")).await, 429);
+//! assert_eq!(send(Some("k3y-of-ann")).await, 200);
+//! assert_eq!(send(Some("k3y-of-ann")).await, 200);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where it costs much to verify, another layer outside authentication counts all requests by address:
+//! it bounds how many API keys one address can try.
+//!
+//! # Keys for an operator
+//!
+//! An operator who blocks, resets or inspects a client gives a [`Limiter`](crate::Limiter) the key that
+//! the policy's extractor makes. That is often another than the value: the text `"203.0.113.9"` is no
+//! address, the hash of an API key is not the API key, and of two sources joined by `or` a key says
+//! which it is of. So take it from the same extractor, by `key_of`:
+//!
+//! ```
+//! use std::{net::IpAddr, time::Duration};
+//!
+//! use tower_ratelimit::key::{self, Extract, Head, IntoKey, Secret, Source};
+//! use tower_ratelimit::{RateLimitLayer, TokenBucket};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let configured = "b2f0e6f2c6a44f6db4f3a1f9d7c0a5e8";
+//! let secret = Secret::new(configured)?;
+//! let client = key::api_key().hashed(&secret).or(key::client_ip());
+//! let limiter = RateLimitLayer::new(client.clone(), TokenBucket::per_second(5)).limiter();
+//!
+//! let leaked = client.key_of(Source::First("k3y"))?;
+//! limiter.block(leaked, Duration::from_secs(3_600)).await?;
+//!
+//! let address: IpAddr = "203.0.113.9".parse()?;
+//! let inspection = limiter.inspect(client.key_of(Source::Second(address))?).await?;
+//! assert_eq!(inspection.to_string(), "default: nothing of 5 used.\n");
+//!
+//! // A closure reads a request: make one up that is like the client's.
+//! let tenant = |head: &Head<'_>| head.header("x-tenant").map(IntoKey::into_key);
+//! let request = http::Request::get("/").header("x-tenant", "acme").body(())?;
+//! let acme = tenant.extract(&Head::of(&request))?;
+//! assert_eq!(acme, "acme".into_key());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | extractor | what `key_of` takes |
+//! | --- | --- |
+//! | [`client_ip`], [`peer_ip`] | the client's address, whatever proxies are trusted |
+//! | [`api_key`], [`cookie`], [`header`], [`query`] | the text of the value |
+//! | [`bearer_token`] | the token, without its scheme |
+//! | [`extension`] | a reference to the value |
+//! | [`method`], [`matched_path`], [`grpc_method`], [`grpc_service`] | the text |
+//! | [`route`] | a pair: method and path |
+//! | [`client_certificate`], [`metadata`] | the bytes |
+//! | [`global`] | `()` |
+//! | [`and`](And) | a pair of what both take |
+//! | [`or`](Or) | a [`Source`] of what one of them takes |
+//! | [`map`](Map) | what its closure takes |
+//! | [`prefix`](Prefix), [`hashed`](Hashed) | what the extractor takes of which they are made |
+//! | [`from_fn`] and closures | nothing: they make a key of a request by [`Extract::extract`] |
+//!
+//! All clients without a key are [`Key::NOBODY`]. A value that is no text, as a header may have, has a
+//! key by way of a request too.
 //!
 //! # Behind a proxy
 //!
@@ -171,6 +307,8 @@ mod value;
 #[cfg(feature = "http")]
 mod and;
 #[cfg(feature = "http")]
+mod api_key;
+#[cfg(feature = "http")]
 mod bearer_token;
 #[cfg(feature = "tonic")]
 mod client_certificate;
@@ -180,6 +318,8 @@ mod client_ip;
 mod combinators;
 #[cfg(feature = "http")]
 mod cookie;
+#[cfg(feature = "http")]
+mod credentials;
 #[cfg(feature = "http")]
 mod extension;
 #[cfg(feature = "http")]
@@ -198,6 +338,8 @@ mod hashed;
 mod head;
 #[cfg(feature = "http")]
 mod header;
+#[cfg(feature = "http")]
+mod key_of;
 #[cfg(feature = "http")]
 mod list;
 #[cfg(feature = "http")]
@@ -228,6 +370,8 @@ mod tonic;
 #[cfg(feature = "http")]
 pub use self::and::And;
 #[cfg(feature = "http")]
+pub use self::api_key::{ApiKey, api_key};
+#[cfg(feature = "http")]
 pub use self::bearer_token::{BearerToken, bearer_token};
 #[cfg(feature = "tonic")]
 pub use self::client_certificate::{ClientCertificate, client_certificate};
@@ -235,6 +379,8 @@ pub use self::client_certificate::{ClientCertificate, client_certificate};
 pub use self::client_ip::{ClientIp, Forwarding, Proxies, SingleValue, client_ip};
 #[cfg(feature = "http")]
 pub use self::cookie::{Cookie, cookie};
+#[cfg(feature = "http")]
+pub(crate) use self::credentials::credential_shown_by;
 #[cfg(feature = "http")]
 pub use self::extension::{Extension, extension};
 #[cfg(feature = "http")]
@@ -257,6 +403,8 @@ pub use self::head::Head;
 pub use self::header::{Header, header};
 pub use self::into_key::IntoKey;
 #[cfg(feature = "http")]
+pub use self::key_of::KeyOf;
+#[cfg(feature = "http")]
 pub use self::map::Map;
 #[cfg(feature = "axum")]
 pub use self::matched_path::{MatchedPath, matched_path};
@@ -266,7 +414,7 @@ pub use self::metadata::{Metadata, metadata};
 pub use self::method::{Method, method};
 pub use self::name::KeyName;
 #[cfg(feature = "http")]
-pub use self::or::Or;
+pub use self::or::{Or, Source};
 #[cfg(feature = "http")]
 pub use self::peer_ip::{Peer, PeerIp, peer_ip};
 #[cfg(feature = "http")]

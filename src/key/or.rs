@@ -1,5 +1,5 @@
 use super::combinators::{combinators, hashed};
-use super::{Extract, Head, Key, Missing};
+use super::{Extract, Head, Key, KeyOf, Missing};
 
 /// The key of the first of two sources that has one: what `or` returns.
 ///
@@ -57,6 +57,37 @@ impl<A: Extract, B: Extract> Extract for Or<A, B> {
     fn identity(&self) -> Option<String> {
         let (first, second) = (self.first.identity()?, self.second.identity()?);
         Some(format!("({first} or {second})"))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        let second = || self.second.credential_in_the_clear();
+        self.first.credential_in_the_clear().or_else(second)
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.first.is_of_this_process() || self.second.is_of_this_process()
+    }
+}
+
+/// Of two sources that are joined by `or`, the one that a request has: what
+/// [`key_of`](Or::key_of) makes a key of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source<A, B> {
+    /// The first source.
+    First(A),
+    /// The second source, of a request without the first.
+    Second(B),
+}
+
+impl<A: KeyOf, B: KeyOf> KeyOf for Or<A, B> {
+    type Value<'a> = Source<A::Value<'a>, B::Value<'a>>;
+
+    fn make(&self, value: Self::Value<'_>) -> Result<Key, Missing> {
+        match value {
+            Source::First(value) => Ok(self.first.make(value)?.of_first()),
+            Source::Second(value) => Ok(self.second.make(value)?.of_second()),
+        }
     }
 }
 

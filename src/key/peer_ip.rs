@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::combinators::{combinators, hashed, map, within};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
 /// The address of the socket's other end: the client, or the last proxy before this server.
@@ -181,6 +181,14 @@ impl Extract for PeerIp {
     /// Closures cannot be compared.
     fn identity(&self) -> Option<String> {
         self.told.is_none().then(|| format!("{self:?}"))
+    }
+}
+
+impl KeyOf for PeerIp {
+    type Value<'a> = IpAddr;
+
+    fn make(&self, address: IpAddr) -> Result<Key, Missing> {
+        Ok(address.into_key())
     }
 }
 

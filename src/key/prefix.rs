@@ -1,5 +1,5 @@
 use super::combinators::{combinators, hashed};
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// A key with a constant part before it: what `prefix` returns.
 ///
@@ -29,6 +29,22 @@ impl<E: Extract> Extract for Prefix<E> {
 
     fn identity(&self) -> Option<String> {
         self.of.identity()
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        self.of.credential_in_the_clear()
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.of.is_of_this_process()
+    }
+}
+
+impl<E: KeyOf> KeyOf for Prefix<E> {
+    type Value<'a> = E::Value<'a>;
+
+    fn make(&self, value: E::Value<'_>) -> Result<Key, Missing> {
+        Ok((self.prefix, self.of.make(value)?).into_key())
     }
 }
 

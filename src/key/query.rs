@@ -1,8 +1,9 @@
 use std::borrow::Cow;
 
 use super::combinators::{combinators, hashed, map};
+use super::credentials;
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// The value of a parameter of the query, decoded as forms are; the first one if there are
 /// several.
@@ -51,6 +52,18 @@ impl Extract for Query {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        credentials::in_parameter(&self.name)
+    }
+}
+
+impl KeyOf for Query {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

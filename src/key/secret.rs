@@ -74,10 +74,7 @@ impl Secret {
         RANDOM.clone()
     }
 
-    /// How [`of_the_process`](Self::of_the_process) shows itself.
-    pub(crate) const OF_THE_PROCESS: &str = "Secret of the process";
-
-    fn is_of_the_process(&self) -> bool {
+    pub(super) fn is_of_the_process(&self) -> bool {
         Self::of_the_process().is_ok_and(|own| Arc::ptr_eq(&own.0, &self.0))
     }
 
@@ -124,7 +121,7 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_of_the_process() {
-            Self::OF_THE_PROCESS
+            "Secret of the process"
         } else {
             "Secret"
         })

@@ -1,4 +1,4 @@
-use super::{Head, Key, Missing};
+use super::{Head, Key, Missing, Secret};
 
 /// What an extractor of this room reads, before it is a key, so that `map` can hand it to a
 /// closure in its own type, borrowed from the request.
@@ -17,8 +17,16 @@ pub trait Take: Send + Sync + 'static {
         None
     }
 
+    /// What keys are hashed with that are made of what is taken, if that is a credential.
+    fn secret(&self) -> Option<&Secret> {
+        None
+    }
+
     /// What becomes of the key that is made of it.
     fn seal(&self, plain: Key) -> Key {
-        plain
+        match self.secret() {
+            Some(secret) => secret.hash(plain),
+            None => plain,
+        }
     }
 }

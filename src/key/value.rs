@@ -176,6 +176,16 @@ impl Key {
         self.with_bytes(|bytes| Self::of(kind, digest, bytes))
     }
 
+    /// Whether these bytes, which are not none, stand in it.
+    #[cfg(feature = "http")]
+    pub(super) fn shows(&self, part: &[u8]) -> bool {
+        self.with_bytes(|bytes| {
+            bytes
+                .windows(part.len().max(1))
+                .any(|window| window == part)
+        })
+    }
+
     /// Kind, length and value.
     pub(super) fn with_bytes<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
         read(&self.to_bytes()[..HEAD + self.len()])

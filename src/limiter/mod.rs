@@ -1,7 +1,9 @@
 //! Policies and a store, put together into something that decides.
 
+mod by_name;
 mod deciding;
 mod inspection;
+mod mistakes;
 mod overriding;
 mod queueing;
 mod verbs;
@@ -15,16 +17,17 @@ use smallvec::SmallVec;
 pub use self::inspection::Inspection;
 
 use self::deciding::Deciding;
+use self::mistakes::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
-use crate::policy::{Policy, Unkeyed, check_names, warn_of_those_that_never_bind};
+use crate::policy::{Policy, check_names};
 #[cfg(feature = "http")]
 use crate::store::Verdict;
-use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store};
+use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store, answered};
 
 /// Decides whether a key may go on, under one or more policies; knows nothing of HTTP.
 ///
@@ -60,6 +63,27 @@ struct Policies {
     only: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
+    mistakes: Mistakes,
+}
+
+impl Policies {
+    #[inline]
+    fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
+        self.mistakes.look_at_costs(&self.names, charges, outcomes);
+    }
+
+    /// A store's answer to these charges, looked through.
+    fn answered(
+        &self,
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+    ) -> Result<Outcomes, StoreError> {
+        let answer = answered(charges, answer);
+        if let Ok(outcomes) = &answer {
+            self.look_at_costs(charges, outcomes);
+        }
+        answer
+    }
 }
 
 pub(crate) type Charges = SmallVec<[Charge; 8]>;
@@ -85,10 +109,14 @@ impl Limiter {
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let key = key.into_key();
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only {
+        let decision = match self.policies.only {
             Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
-            None => Decision::new(names, self.ledger.charge_now(&self.charges(key, cost))),
+            None => Decision::new(names, self.ledger.charge_now(&self.alike(key, cost))),
+        };
+        if self.policies.mistakes.may_cost_too_much(cost) {
+            self.look_at_costs(&self.charges(key, cost), decision.outcomes());
         }
+        decision
     }
 
     /// The answer to one charge, which is not soft, where it is made: it is large, and to move it would
@@ -105,10 +133,15 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        match self.policies.only {
+        let is_admitted = match self.policies.only {
             Some(policy) => self.ledger.admit_one(policy, &key, cost),
-            None => self.ledger.admit_now(&self.charges(key, cost)),
+            None => self.ledger.admit_now(&self.alike(key, cost)),
+        };
+        if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
+            let charges = self.charges(key, cost);
+            self.look_at_costs(&charges, &self.ledger.peek_now(&charges));
         }
+        is_admitted
     }
 }
 
@@ -130,13 +163,33 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         match self.policies.only {
             // A list has room for several charges, all of which would be copied.
             Some(policy) => self.deciding(&[Charge::new(policy, key, cost)]),
-            None => self.deciding(&self.charges(key, cost)),
+            None => self.deciding(&self.alike(key, cost)),
         }
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {
-        let names = Arc::clone(&self.policies.names);
-        Deciding::new(names, self.charge(charges), charges)
+        Deciding::new(&self.policies, self.charge(charges), charges)
+    }
+
+    /// All policies about one key at one cost, as a request asks.
+    pub(crate) fn alike(&self, key: Key, cost: u32) -> Charges {
+        self.policies.mistakes.are_asked_alike();
+        self.charges(key, cost)
+    }
+
+    /// The same of some policies, each about a key and at a cost of its own.
+    fn asked_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        self.charges_by_name(asked)
+    }
+
+    /// Looks whether a request was denied since it costs more than a limit.
+    #[inline]
+    pub(crate) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
+        self.policies.look_at_costs(charges, outcomes);
     }
 
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
@@ -210,6 +263,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
     pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
+        Self::with(policies, ledger, Mistakes::of_costs(policies))
+    }
+
+    fn with(policies: &[Policy], ledger: L, mistakes: Mistakes) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
             .filter(|(_, policy)| policy.is_limited())
@@ -228,6 +285,7 @@ impl<L: Ledger> Limiter<L> {
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
+                mistakes,
             }),
             ledger: Arc::new(ledger),
         }
@@ -347,11 +405,11 @@ impl<S: Store> LimiterBuilder<S> {
         check_policies(&self.policies)?;
         #[cfg(feature = "http")]
         check_patience(&self.policies)?;
-        let scopes: Vec<_> = self.policies.iter().map(Policy::<Unkeyed>::scope).collect();
-        warn_of_those_that_never_bind(&scopes);
         let policies = split(self.policies, self.nodes, &self.store)?;
         let ledger = self.store.open(&policies)?;
-        Ok(Limiter::of(&policies, ledger))
+        let mut mistakes = Mistakes::of_costs(&policies);
+        mistakes.look_whether_all_bind(&policies);
+        Ok(Limiter::with(&policies, ledger, mistakes))
     }
 }
 

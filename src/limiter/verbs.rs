@@ -49,13 +49,19 @@ impl Limiter {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Decision, ConfigError> {
-        let charges = self.charges_by_name(asked)?;
+        let charges = self.asked_by_name(asked)?;
         let names = Arc::clone(&self.policies.names);
-        Ok(Decision::new(names, self.ledger.charge_now(&charges)))
+        let decision = Decision::new(names, self.ledger.charge_now(&charges));
+        self.look_at_costs(&charges, decision.outcomes());
+        Ok(decision)
     }
 
     /// How this key stands under every policy, in sentences for a person who asks why it was
     /// refused. It charges nothing.
+    ///
+    /// Of a key that no request has, it tells that nothing is used. The key of a client of a layer is
+    /// the one that the policy's extractor makes: `extractor.key_of(value)`, see
+    /// [keys for an operator](crate::key#keys-for-an-operator).
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
@@ -103,6 +109,9 @@ impl Limiter {
     /// is used: of a window, the counts that still count; of a bucket, the debt. For work that was
     /// charged and then not done.
     ///
+    /// Every policy is given back the same amount. Where policies count different things, such as
+    /// requests and tokens, name those that are meant: [`refund_with_now`](Self::refund_with_now).
+    ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
     ///
@@ -129,6 +138,28 @@ impl Limiter {
     /// [`LeakyQueue`](crate::LeakyQueue) lets those who come later leave later. A key that is blocked
     /// is charged, and so is one under a [soft](crate::Policy::soft) policy; 0 units change nothing.
     /// Where it took less than the estimate, [`refund_now`](Self::refund_now) the rest.
+    ///
+    /// Every policy is charged the same amount. Beside a policy that counts requests, 4,000 tokens
+    /// settled here are 4,000 requests too: name the policy that is meant, by
+    /// [`settle_with_now`](Self::settle_with_now).
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("requests", FixedWindow::per_minute(3_000)))
+    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(100_000)))
+    ///     .build()?;
+    ///
+    /// limiter.settle_now("ann", 4_000);
+    /// assert_eq!(limiter.check_now("ann", 1).binding().unwrap().0, "requests");
+    ///
+    /// limiter.settle_with_now([("tokens", "bob", 4_000)])?;
+    /// assert!(limiter.check_now("bob", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    ///
+    /// Under one policy:
     ///
     /// ```
     /// use std::time::Duration;
@@ -167,6 +198,10 @@ impl Limiter {
     /// No block ends earlier because of another one: of two, the later end counts. To shorten a block,
     /// [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) ends none.
     /// An unlimited policy is never asked, and denies nobody.
+    ///
+    /// A key that no request has is blocked in vain. The key of a client of a layer is the one that the
+    /// policy's extractor makes: `extractor.key_of(value)`, see
+    /// [keys for an operator](crate::key#keys-for-an-operator).
     ///
     /// ```
     /// use std::time::Duration;
@@ -254,17 +289,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
     {
-        let charges = self.charges_by_name(asked)?;
+        let charges = self.asked_by_name(asked)?;
         let reply = self.charge(&charges);
-        let names = Arc::clone(&self.policies.names);
+        let policies = Arc::clone(&self.policies);
         Ok(async move {
-            let outcomes = answered(&charges, reply.wait().await)?;
-            Ok(Decision::new(names, outcomes))
+            let outcomes = policies.answered(&charges, reply.wait().await)?;
+            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
         })
     }
 
     /// How this key stands under every policy, in sentences for a person; as
-    /// [`inspect_now`](Limiter::inspect_now), in any store.
+    /// [`inspect_now`](Limiter::inspect_now), in any store, which says too which key that is.
     ///
     /// # Errors
     ///
@@ -327,7 +362,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Gives back so much of what this key was charged last, under every policy, and at most what
-    /// is used; as [`refund_now`](Limiter::refund_now), in any store.
+    /// is used; as [`refund_now`](Limiter::refund_now), in any store. To name the policies that are
+    /// meant, see [`refund_with`](Self::refund_with).
     ///
     /// # Errors
     ///
@@ -342,7 +378,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Charges this key so much more under every policy, after the fact; as
-    /// [`settle_now`](Limiter::settle_now), in any store.
+    /// [`settle_now`](Limiter::settle_now), in any store. Every policy is charged the same amount: to
+    /// name those that are meant, see [`settle_with`](Self::settle_with).
     ///
     /// # Errors
     ///
@@ -370,7 +407,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Blocks this key under every policy, from now on and for this long; as
-    /// [`block_now`](Limiter::block_now), in any store.
+    /// [`block_now`](Limiter::block_now), in any store, which says too which key that is.
     ///
     /// # Errors
     ///

@@ -254,13 +254,11 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         self.build_gate().map(RateLimitLayer::of)
     }
 
-    pub(super) fn build_gate(self) -> Result<Gate, ConfigError> {
+    pub(super) fn build_gate(mut self) -> Result<Gate, ConfigError> {
         self.lists.check()?;
         self.policies.iter().try_for_each(Policy::check)?;
         if self.store.is_shared() {
-            self.policies
-                .iter()
-                .for_each(Policy::warn_if_of_this_process);
+            self.policies.iter_mut().for_each(Policy::warn_of_sharing);
         }
         let scopes: Vec<_> = self.policies.iter().map(Policy::<Http>::scope).collect();
         warn_of_those_that_never_bind(&scopes);

@@ -407,6 +407,7 @@ impl Gate {
 
     /// Refuses a request that was denied, unless it waits for its turn.
     fn deny<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
+        self.limiter.look_at_costs(asked.charges, outcomes);
         if let Some(waits) = &self.waits
             && let Some(caller) = asked.caller
             && let Some(waiter) = waits.denied(&self.limiter, asked.charges, caller, outcomes)

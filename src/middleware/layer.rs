@@ -58,10 +58,9 @@ impl RateLimitLayer {
     /// The limiter that decides, for those who run the service: to block a key, to reset or to
     /// [inspect](Limiter::inspect) one. It shares its state with the layer.
     ///
-    /// A key has to be the one that a policy's extractor makes. For a header that is its text, for
-    /// [`client_ip`](crate::key::client_ip) an address of IPv4; the network of a client of IPv6, or
-    /// a key made of several, is taken from a request by
-    /// [`Extract::extract`](crate::key::Extract::extract). What is asked of a key concerns all
+    /// A key has to be the one that a policy's extractor makes, which is often not the value that the
+    /// client sends. The extractor's `key_of` makes it of the value: see
+    /// [keys for an operator](crate::key#keys-for-an-operator). What is asked of a key concerns all
     /// policies of the layer, those too that count something else and have never seen it.
     ///
     /// ```
@@ -69,21 +68,21 @@ impl RateLimitLayer {
     ///
     /// use axum::{Router, body::Body, http::Request, routing::get};
     /// use tower::ServiceExt;
-    /// use tower_ratelimit::key::Head;
-    /// use tower_ratelimit::{RateLimitLayer, TokenBucket};
+    /// use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let tenant = |head: &Head<'_>| head.header("x-tenant").map(str::to_owned);
-    /// let layer = RateLimitLayer::new(tenant, TokenBucket::per_second(5));
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let api_key = key::api_key();
+    /// let layer = RateLimitLayer::new(api_key.clone(), TokenBucket::per_second(5));
     /// let limiter = layer.limiter();
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     ///
-    /// limiter.block("acme", Duration::from_secs(60)).await.unwrap();
-    /// let request = Request::get("/").header("x-tenant", "acme").body(Body::empty());
-    /// let response = app.oneshot(request.unwrap()).await.unwrap();
+    /// limiter.block(api_key.key_of("k3y")?, Duration::from_secs(60)).await?;
+    /// let request = Request::get("/").header("x-api-key", "k3y").body(Body::empty())?;
+    /// let response = app.oneshot(request).await?;
     /// assert_eq!(response.status(), 429);
     /// assert_eq!(response.headers()["retry-after"], "60");
+    /// # Ok(())
     /// # }
     /// ```
     pub fn limiter(&self) -> Limiter<dyn Ledger> {

@@ -1,10 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::in_the_clear::watched;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
-use crate::key::{Extract, Head, Key, Missing, Secret};
+use crate::key::{Extract, Head, Key, Missing};
 
 /// How a policy reads a request of HTTP: its key, its cost, and whether it applies.
 #[derive(Clone)]
@@ -52,7 +53,8 @@ impl Policy {
 impl Policy<Http> {
     /// How many units a request takes; 1 unless said.
     ///
-    /// A request that costs more than the limit is always denied. A request that costs 0 is
+    /// A request that costs more than the limit is always denied, and the log says so once
+    /// ([`TRL016`](crate::diagnostics)). A request that costs 0 is
     /// allowed and charges nothing, unless the limit is 0.
     #[inline]
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
@@ -75,7 +77,7 @@ impl Policy<Http> {
     /// use tower_ratelimit::{Policy, TokenBucket, key};
     ///
     /// let per_key = Policy::new("key", TokenBucket::per_second(50))
-    ///     .key(key::header("x-api-key"))
+    ///     .key(key::api_key())
     ///     .no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED));
     /// ```
     pub fn no_key(mut self, no_key: NoKey) -> Self {
@@ -89,12 +91,14 @@ impl Policy<Http> {
         self.reads.no_key.map_or(Ok(()), NoKey::check)
     }
 
-    /// Warns of a key that other processes make otherwise, where they share the store.
-    pub(crate) fn warn_if_of_this_process(&self) {
-        let identity = self.reads.key.identity();
-        if identity.is_some_and(|text| text.contains(Secret::OF_THE_PROCESS)) {
+    /// Warns of a key that does not belong into a store of several processes: it shows a credential, or
+    /// no other process makes the same key.
+    pub(crate) fn warn_of_sharing(&mut self) {
+        let Http { key, .. } = &mut self.reads;
+        if key.is_of_this_process() {
             warn_once_of(&OWN_SECRET, format!("policy {:?}", self.name));
         }
+        *key = watched(&self.name, Arc::clone(key));
     }
 
     /// As one of several that are asked about some requests.

@@ -3,6 +3,8 @@
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
+mod in_the_clear;
+#[cfg(feature = "http")]
 mod keyed;
 #[cfg(feature = "http")]
 mod no_key;
@@ -18,7 +20,11 @@ use crate::error::ConfigError;
 
 pub use self::on_store_failure::OnStoreFailure;
 
-pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
+#[cfg(feature = "http")]
+pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::never_binds::{
+    Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
+};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;

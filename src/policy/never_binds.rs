@@ -35,7 +35,20 @@ pub(crate) enum Keyless {
 }
 
 /// Warns of each policy that can never bind because of another.
+#[cfg(feature = "http")]
 pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
+    for subject in those_that_never_bind(policies) {
+        warn_that_one_never_binds(subject);
+    }
+}
+
+pub(crate) fn warn_that_one_never_binds(subject: String) {
+    warn_once_of(&NEVER_BINDS, subject);
+}
+
+/// Each policy that can never bind because of another, with that other, as a log names them.
+pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<String> {
+    let mut subjects = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
         let by = policies.iter().enumerate().find(|(other, stricter)| {
             let first_of_equals = index < *other && policy.is_pointless_beside(stricter);
@@ -44,10 +57,13 @@ pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
                 && !(first_of_equals && stricter.is_pointless_beside(policy))
         });
         if let Some((_, stricter)) = by {
-            let subject = format!("policy {:?} beside {:?}", policy.name, stricter.name);
-            warn_once_of(&NEVER_BINDS, subject);
+            subjects.push(format!(
+                "policy {:?} beside {:?}",
+                policy.name, stricter.name
+            ));
         }
     }
+    subjects
 }
 
 impl Scope<'_> {

@@ -25,6 +25,7 @@ mod keys;
 mod leaving;
 mod listed_addresses;
 mod lists;
+mod named_keys;
 mod names;
 mod no_key;
 mod overridden;

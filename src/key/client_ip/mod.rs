@@ -17,7 +17,7 @@ use self::translation::Translation;
 use self::warning::warn_of_untrusted_proxy;
 use super::combinators::{combinators, hashed, map, within};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing, Peer, PeerIp, peer_ip};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing, Peer, PeerIp, peer_ip};
 use crate::error::{ConfigError, or_panic};
 
 /// The address of the client.
@@ -222,9 +222,16 @@ impl ClientIp {
     #[inline(never)]
     fn extract_any(&self, head: &Head<'_>) -> Result<Key, Missing> {
         match self.address(head, self.falls_back) {
-            Ok(IpAddr::V4(address)) => Ok(address.into_key()),
-            Ok(IpAddr::V6(address)) => Ok(Key::ipv6(address, self.prefix)),
+            Ok(address) => Ok(self.key(address)),
             Err(address) => Err(self.missing(address)),
+        }
+    }
+
+    /// Of an address in its canonical form.
+    fn key(&self, address: IpAddr) -> Key {
+        match address {
+            IpAddr::V4(address) => address.into_key(),
+            IpAddr::V6(address) => Key::ipv6(address, self.prefix),
         }
     }
 
@@ -285,6 +292,15 @@ impl Extract for ClientIp {
     fn identity(&self) -> Option<String> {
         self.peer.identity()?;
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for ClientIp {
+    /// The client's address: proxies are not asked.
+    type Value<'a> = IpAddr;
+
+    fn make(&self, address: IpAddr) -> Result<Key, Missing> {
+        Ok(self.key(self.translation.canonical(address)))
     }
 }
 
