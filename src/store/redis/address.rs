@@ -1,6 +1,7 @@
 use redis::{ConnectionAddr, ConnectionInfo};
 
 /// The host's name or address; none of a socket.
+#[cfg(feature = "redis-sentinel")]
 pub(super) fn host(server: &ConnectionInfo) -> &str {
     match server.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,

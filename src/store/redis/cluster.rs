@@ -118,14 +118,13 @@ impl Cluster {
 
 impl View {
     fn node_for(&self, command: &Cmd) -> Option<Arc<Node>> {
-        let node = match slot(command) {
-            Some(slot) => self.node(slot),
+        let node = if let Some(slot) = slot(command) {
+            self.node(slot)
+        } else {
             // Any one may do this, and at least one has told who has the slots.
-            None => {
-                let mut nodes = self.nodes.iter();
-                let connected = nodes.find(|node| node.server.is_connected());
-                connected.or(self.nodes.first())
-            }
+            let mut nodes = self.nodes.iter();
+            let connected = nodes.find(|node| node.server.is_connected());
+            connected.or(self.nodes.first())
         };
         node.cloned()
     }
@@ -180,12 +179,11 @@ impl Nodes {
     /// Asks who has which slots: the primaries of the last view, or the seeds if none of those tells.
     async fn look(&self) -> RedisResult<Arc<View>> {
         let primaries = self.some_primaries();
-        let told = match self.ask(primaries).await {
-            Some(Ok(ranges)) => ranges,
-            _ => {
-                let seeds = self.seeds.iter().map(|seed| self.at(seed)).collect();
-                self.ask(seeds).await.unwrap_or_else(|| Err(unserved()))?
-            }
+        let told = if let Some(Ok(ranges)) = self.ask(primaries).await {
+            ranges
+        } else {
+            let seeds = self.seeds.iter().map(|seed| self.at(seed)).collect();
+            self.ask(seeds).await.unwrap_or_else(|| Err(unserved()))?
         };
         let view = View::new(&told, |address| self.at(address));
         let before = mem::replace(&mut *lock(&self.primaries), view.nodes.clone());

@@ -8,8 +8,7 @@ use std::task::{Context, Poll};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::SockRef;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
-    RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, RedisResult, Value,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
@@ -80,7 +79,11 @@ impl Connection {
         })
     }
 
-    pub(super) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+    #[cfg(feature = "redis-sentinel")]
+    pub(super) async fn query<T: redis::FromRedisValue>(
+        &mut self,
+        command: &Cmd,
+    ) -> RedisResult<T> {
         command.query_async(&mut self.calls).await
     }
 

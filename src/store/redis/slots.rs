@@ -2,6 +2,7 @@
 use crc16::{State, XMODEM};
 
 /// How many slots a cluster has.
+#[cfg(feature = "redis-cluster")]
 pub(super) const SLOTS: u16 = 16_384;
 
 /// The slot of keys with this hash tag.
