@@ -174,6 +174,11 @@ impl Outcome {
         Some(Micros::new(wait.get()))
     }
 
+    /// [`reset_after`](Self::reset_after) in microseconds.
+    pub(crate) fn reset_micros(&self) -> Micros {
+        self.reset_after
+    }
+
     /// [`delay`](Self::delay) in microseconds.
     pub(crate) fn delay_micros(&self) -> Micros {
         let wait = self.wait.filter(|_| self.allowed);
@@ -511,16 +516,6 @@ impl Decision {
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;
         Some((self.name(*policy), outcome))
-    }
-
-    /// How much every policy that can deny would grant.
-    pub(crate) fn grants(&self) -> u32 {
-        let hard = self
-            .policies()
-            .filter(|(_, outcome)| !outcome.is_soft() || outcome.is_blocked());
-        hard.map(|(_, outcome)| outcome.remaining())
-            .min()
-            .unwrap_or(0)
     }
 
     /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.

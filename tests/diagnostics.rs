@@ -7,12 +7,14 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
+use tokio::time::timeout;
 use tower::ServiceExt;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
@@ -20,7 +22,9 @@ use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Key, Missin
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
-use tower_ratelimit::{ConfigError, FixedWindow, Policy, RateLimitLayer, StoreError, TokenBucket};
+use tower_ratelimit::{
+    ConfigError, FixedWindow, LeakyQueue, Policy, RateLimitLayer, StoreError, TokenBucket,
+};
 use tracing::Level;
 
 #[path = "support/log.rs"]
@@ -452,6 +456,33 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
             .unwrap()
     });
     assert_warns_once(&lines, "TRL006", r#"policy "two" beside "one""#);
+}
+
+#[test]
+fn requests_that_keep_leaving_a_line_before_their_turn_are_warned_of_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let queue = Policy::new("queue", LeakyQueue::per_second(1).places(1_000));
+    let patient = Policy::new("bucket", TokenBucket::per_second(1))
+        .wait_up_to(Duration::from_secs(3_600))
+        .wait_places(1_000);
+    for policy in [queue, patient] {
+        let subject = format!("policy {:?}", policy.name());
+        let policy = policy.key(|_: &Head<'_>| "all");
+        let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
+        let app = hello().layer(limit);
+        let ((), lines) = Log::of(|| {
+            runtime.block_on(async {
+                for _ in 0..300 {
+                    let sent = app.clone().oneshot(Request::new(Body::empty()));
+                    let _ = timeout(Duration::ZERO, sent).await;
+                }
+            });
+        });
+        assert_warns_once(&lines, "TRL014", &subject);
+    }
 }
 
 macro_rules! by_user_of_its_own {

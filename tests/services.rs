@@ -11,13 +11,15 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimit;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::clock::Clock;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::service::{LimitLayer, Refused};
 use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy, StoreError,
+    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Micros, Policy,
+    StoreError,
 };
 
 #[derive(Clone, Copy)]
@@ -69,6 +71,19 @@ fn limiter(policy: Policy) -> Limiter {
     let store = MemoryStore::new().clock(ManualClock::new());
     let limiter = Limiter::builder().policy(policy).store(store).build();
     limiter.unwrap()
+}
+
+/// Tokio's clock, so that the store and the timers agree while it is paused.
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Micros {
+        Micros::from(Duration::from_secs(1_704_067_200) + self.0.elapsed())
+    }
+}
+
+fn in_time() -> MemoryStore {
+    MemoryStore::new().clock(TokioClock(Instant::now()))
 }
 
 /// Of a type that can be written down.
@@ -168,6 +183,31 @@ async fn f72_one_that_goes_away_while_it_waits_gives_the_last_place_back() {
     assert!(matches!(ask().await, Ok(Answer::Refused(Some(_)))));
     drop(waiting);
     assert_eq!(ask().await, Ok(Answer::Done(1)));
+}
+
+/// As in `tests/http/leaving.rs`: the timeout cancels those that would have gone on next, and their turns
+/// passed unused.
+#[tokio::test(start_paused = true)]
+async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rate() {
+    let queue = Policy::new("jobs", LeakyQueue::per_second(10).places(50));
+    let limiter = Limiter::builder().policy(queue).store(in_time());
+    let worker = limit(limiter.build().unwrap()).layer(Worker::default());
+    let start = Instant::now();
+    let mut jobs = JoinSet::new();
+    for size in 0..200 {
+        let asked = worker.clone().oneshot(job(1, size));
+        let asked = tokio::time::timeout(Duration::from_millis(700), asked);
+        jobs.spawn(async move { (asked.await.is_ok(), size, start.elapsed()) });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut served = jobs.join_all().await;
+    served.retain(|(is_served, ..)| *is_served);
+    served.sort_by_key(|(_, _, at)| *at);
+    assert!(served.is_sorted_by_key(|(_, size, _)| *size), "{served:?}");
+    for second in 0..10 {
+        let within = served.iter().filter(|(.., at)| at.as_secs() == second);
+        assert_eq!(within.count(), 10, "in second {second}: {served:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,7 +60,7 @@ pub use self::token_bucket::TokenBucket;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
-pub(crate) use self::step::{Fixed, Step, WithRule, read, refund};
+pub(crate) use self::step::{Fixed, Step, WithRule, read};
 
 use self::constructors::{paved_constructors, quota_constructors};
 use self::kind::{Kind, each_kind, match_kind};
@@ -262,6 +262,20 @@ impl Algorithm {
             (state: State, now: Micros, units: u32) -> State,
             rule => step::refund(&rule, state, now, units)
         )
+    }
+
+    /// Until when a refund gives back what was charged at this moment, and not what later requests were
+    /// charged. `reset_after` is that of the outcome of the charge.
+    pub(crate) fn refundable_until(&self, charged: Micros, reset_after: Micros) -> Micros {
+        let reset = charged.saturating_add(reset_after);
+        // Their refunds take from the newest window or slot first.
+        let (period, parts) = match (self, self.period()) {
+            (Self::SlidingWindow(_), Some(period)) => (period, 1),
+            (Self::SlidingSlots(slots), Some(period)) => (period, slots.count()),
+            _ => return reset,
+        };
+        let length = (Micros::from(period).get() / u64::from(parts)).max(1);
+        Micros::new(charged.get() - charged.get() % length + length).min(reset)
     }
 
     /// Charges units after the fact, even if that exceeds the limit, and returns the state to keep: for a

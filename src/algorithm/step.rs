@@ -15,7 +15,7 @@ use crate::decision::Outcome;
 ///
 /// The functions see costs from 1 to the limit, and no state that [`moved_back`](Self::moved_back) would
 /// change.
-pub(crate) trait Step: Copy + Send + Sync + 'static {
+pub(crate) trait Step: Send + Sync + 'static {
     /// What is kept of one key. The default is that of a new key.
     type Kept: Clone + Default;
 
@@ -54,8 +54,8 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// Gives back units of the latest charges, as far as these still count.
     fn refund(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
-    /// Gives back the turn of a request of this cost that was to leave at `departure`, if no other request
-    /// has a later turn.
+    /// Gives back turns of a queue, the first of which begins at `begins`, if no request has a turn behind
+    /// them.
     fn give_back(&self, _: &mut Self::Kept, _: Micros, _: u32, _: Micros) {}
 
     /// How many further requests of cost 1 would be allowed at this instant.
@@ -220,7 +220,7 @@ pub(super) fn largest_beside(taken: u32) -> u64 {
 }
 
 /// Gives units back; see [`Algorithm::refund`](super::Algorithm::refund).
-pub(crate) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
+pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
     let mut kept = read(rule, state, now);
     rule.refund(&mut kept, now, units);
     rule.write(kept)

@@ -3,6 +3,7 @@
 mod deciding;
 mod inspection;
 mod overriding;
+mod queueing;
 mod verbs;
 
 use std::fmt;
@@ -15,10 +16,10 @@ pub use self::inspection::Inspection;
 
 use self::deciding::Deciding;
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
+use crate::line::Lines;
 use crate::policy::{Policy, Unkeyed, check_names, warn_of_those_that_never_bind};
 #[cfg(feature = "http")]
 use crate::store::Verdict;
@@ -54,6 +55,8 @@ struct Policies {
     limited: Vec<(usize, bool)>,
     /// The policy that is asked if it is the only one, and denies what is over its limit.
     only: Option<usize>,
+    /// The policy whose requests wait for their turn, and those that do.
+    queue: Option<(usize, Arc<Lines>)>,
 }
 
 pub(crate) type Charges = SmallVec<[Charge; 8]>;
@@ -186,53 +189,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.admit(charges)
     }
 
-    /// Gives back the last place in a queue, whose request was to leave then and has gone away.
-    /// Nobody waits for it.
-    pub(crate) fn give_back(&self, charge: &Charge, departure: Micros) {
-        settle(self.ledger.give_back(charge, departure));
-    }
-
     #[cfg(feature = "http")]
     pub(crate) fn peek_charges(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ledger.peek(charges)
     }
 
-    /// Gives back what a request was charged that would leave its queue too late, and asks for the
-    /// numbers without it. Nobody waits for what is given back.
-    #[cfg(feature = "http")]
-    pub(crate) fn take_back(
-        &self,
-        charges: &[Charge],
-        outcomes: &Outcomes,
-        (queue, departure): (usize, Micros),
-    ) -> Reply<Result<Outcomes, StoreError>> {
-        let mut others = Charges::new();
-        for (charge, (_, outcome)) in charges.iter().zip(outcomes.iter()) {
-            if charge.policy == queue {
-                self.give_back(charge, departure);
-            } else if outcome.is_allowed() && charge.cost > 0 {
-                others.push(*charge);
-            }
-        }
-        if !others.is_empty() {
-            settle(self.ledger.refund(&others));
-        }
-        let mut free = Charges::from_slice(charges);
-        free.iter_mut().for_each(|charge| charge.cost = 0);
-        self.ledger.charge(&free)
-    }
-
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
-    }
-}
-
-/// Lets a store finish what nobody waits for.
-fn settle(reply: Reply<Result<(), StoreError>>) {
-    if let Reply::Later(settled) = reply
-        && let Ok(runtime) = tokio::runtime::Handle::try_current()
-    {
-        runtime.spawn(settled);
     }
 }
 
@@ -255,6 +218,7 @@ impl<L: Ledger> Limiter<L> {
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
+                queue: queueing::queue(policies),
             }),
             ledger: Arc::new(ledger),
         }

@@ -199,8 +199,9 @@ impl Limiter {
         self.ledger.unblock_now(&self.charges(key.into_key(), 0));
     }
 
-    /// Takes as much as there is, up to this much: the units that every policy grants, and the
-    /// decision about them. With nothing to be had that is 0, and the decision is about one unit.
+    /// Takes as much as there is, up to this much, in one step: the units that every policy grants, and the
+    /// decision about them. With nothing to be had that is 0, and the decision is about one unit. A
+    /// [soft](crate::Policy::soft) policy limits nothing, and is charged where it has room.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -218,31 +219,13 @@ impl Limiter {
     /// ```
     pub fn take_up_to_now(&self, key: impl IntoKey, most: u32) -> (u32, Decision) {
         let key = key.into_key();
-        if most == 0 {
-            return (0, self.peek_now(key, 0));
+        let charges = self.charges(key, most);
+        if most == 0 || charges.is_empty() {
+            return (most, self.peek_now(key, 0));
         }
-        let mut units = most;
-        loop {
-            let decision = self.check_now(key, units);
-            if decision.is_allowed() {
-                return (units, decision);
-            }
-            units = fewer(&decision, units);
-            if units == 0 {
-                let decision = self.peek_now(key, 1);
-                if !decision.is_allowed() {
-                    return (0, decision);
-                }
-                units = 1;
-            }
-        }
+        let (units, outcomes) = self.ledger.take_up_to_now(&charges);
+        (units, self.decision(outcomes))
     }
-}
-
-/// How many to ask for after so many were denied: somebody may take some of them before that, and
-/// then it is fewer next time.
-fn fewer(denied: &Decision, units: u32) -> u32 {
-    denied.grants().min(units.saturating_sub(1))
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
@@ -295,36 +278,32 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Takes as much as there is, up to this much; as [`take_up_to_now`](Limiter::take_up_to_now), in
-    /// any store: one question, and one more for each time that there is less than was asked for.
+    /// any store, in one step of the store.
+    ///
+    /// The question is put at once, not when the future is first polled.
     ///
     /// # Errors
     ///
-    /// When the store cannot decide. What it was asked last it may have charged all the same.
+    /// When the store cannot decide. It may have charged the units all the same.
     pub fn take_up_to(
         &self,
         key: impl IntoKey,
         most: u32,
     ) -> impl Future<Output = Result<(u32, Decision), StoreError>> + Send + 'static {
-        let (limiter, key) = (self.clone(), key.into_key());
+        let charges = self.charges(key.into_key(), most);
+        let reply = match (most, &*charges) {
+            // There is nothing to take, or nothing that limits it.
+            (0, _) | (_, []) => {
+                let told = self.ledger.peek(&charges);
+                told.map(move |answer| Ok((most, answer?)))
+            }
+            _ => self.ledger.take_up_to(&charges),
+        };
+        let names = Arc::clone(&self.policies.names);
         async move {
-            if most == 0 {
-                return Ok((0, limiter.peek(key, 0).await?));
-            }
-            let mut units = most;
-            loop {
-                let decision = limiter.check(key, units).await?;
-                if decision.is_allowed() {
-                    return Ok((units, decision));
-                }
-                units = fewer(&decision, units);
-                if units == 0 {
-                    let decision = limiter.peek(key, 1).await?;
-                    if !decision.is_allowed() {
-                        return Ok((0, decision));
-                    }
-                    units = 1;
-                }
-            }
+            let (units, outcomes) = reply.wait().await?;
+            let outcomes = answered(&charges, Ok(outcomes))?;
+            Ok((units, Decision::new(names, outcomes)))
         }
     }
 

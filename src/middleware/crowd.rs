@@ -86,9 +86,7 @@ impl Crowd {
         (places, in_all): (u32, u32),
     ) -> Option<Place> {
         let mut lines = self.lock();
-        let has_room = |taken: usize, places: u32| u32::try_from(taken).is_ok_and(|n| n < places);
-        let there = lines.of.get(&line).map_or(0, BTreeMap::len);
-        if !has_room(there, places) || !has_room(lines.waiting, in_all) {
+        if !lines.has_room(&line, places) || !is_less(lines.waiting, in_all) {
             return None;
         }
         let number = (arrived, lines.joined);
@@ -118,7 +116,15 @@ impl Crowd {
     }
 }
 
+fn is_less(taken: usize, places: u32) -> bool {
+    u32::try_from(taken).is_ok_and(|taken| taken < places)
+}
+
 impl Lines {
+    fn has_room(&self, line: &LineOf, places: u32) -> bool {
+        is_less(self.of.get(line).map_or(0, BTreeMap::len), places)
+    }
+
     fn join(&mut self, line: LineOf, number: Number, cost: u32) {
         let member = Member {
             cost,
@@ -199,17 +205,22 @@ impl Place {
         })
     }
 
-    /// Goes to another line, and stands there as if it had been there all the time.
-    pub(super) fn move_to(&mut self, line: LineOf, cost: u32) {
+    /// Goes to another line, and stands there as if it had been there all the time. It stays where it
+    /// is if that many stand there already, and returns `false`.
+    pub(super) fn move_to(&mut self, line: LineOf, cost: u32, places: u32) -> bool {
         if line == self.line {
-            return;
+            return true;
         }
         let mut lines = self.crowd.lock();
+        if !lines.has_room(&line, places) {
+            return false;
+        }
         let next = lines.leave(self.line, self.number);
         lines.join(line, self.number, cost);
         drop(lines);
         self.line = line;
         next.into_iter().for_each(Waker::wake);
+        true
     }
 }
 
@@ -273,7 +284,8 @@ mod tests {
         let third = crowd.stand(line(1), 9, later, BOUNDS).unwrap();
         assert_eq!(third.is_behind_in([line(0)], now), Some(line(0)));
         assert_eq!(second.is_behind_in([line(1)], now), None);
-        first.move_to(line(1), 6);
+        assert!(!first.move_to(line(1), 6, 2), "full");
+        assert!(first.move_to(line(1), 6, 3));
         assert_eq!(crowd.costs(&line(1), Some(&second))[..], [6]);
         assert_eq!(crowd.costs(&line(1), None)[..], [6, 7, 9]);
         assert!(!crowd.has_line(&line(0)));

@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
-use http::header::CONTENT_TYPE;
-use http::{Extensions, HeaderMap, HeaderValue};
+use http::{Extensions, HeaderMap};
 use tokio::time;
 
 use super::grpc_timeout::grpc_timeout;
+use crate::response::is_call;
 
 /// Until when the caller waits for an answer; read from a request's extensions.
 ///
@@ -68,15 +68,8 @@ pub(super) fn deadline(
     now: time::Instant,
 ) -> Option<time::Instant> {
     let said = extensions.get().and_then(Deadline::moment);
-    let timeout = grpc_timeout(headers).filter(|_| is_grpc(headers));
+    let timeout = grpc_timeout(headers).filter(|_| is_call(headers));
     let called = timeout.and_then(|timeout| now.checked_add(timeout));
     let said = said.map(time::Instant::from_std);
     said.into_iter().chain(called).min()
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    const GRPC: &[u8] = b"application/grpc";
-    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let start = content_type.and_then(|value| value.get(..GRPC.len()));
-    start.is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }

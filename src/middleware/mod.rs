@@ -132,8 +132,12 @@
 //! # }
 //! ```
 //!
-//! - A client that goes away while it waits gives its place back if it is the last; otherwise its
-//!   turn passes unused, and nobody moves up.
+//! - When a client goes away while its request waits, or a timeout outside of the layer ends it, those behind it
+//!   move up, and the last place of the queue is free again: no turn passes unused. If that happens to one
+//!   request in ten, the log says so ([`TRL014`](crate::diagnostics)).
+//! - A line is one process's own. Over a shared store the requests of several processes take turns, and a request
+//!   moves up along the turns of its own process alone. The last of these is given back, or is kept for the next
+//!   request of the process if another one has a turn behind it.
 //! - Who waits takes nothing of the inner service, not even a permit of a `ConcurrencyLimit`; the
 //!   request is held in memory, and the places bound how many of a key. Its time counts towards a
 //!   timeout outside this layer.
@@ -142,6 +146,8 @@
 //!   holds up those behind it for a second at most.
 //! - A request that would leave after its caller's [`Deadline`], or after the `grpc-timeout` of a call of
 //!   gRPC, is refused at once; its place, and what other policies have charged it, is given back.
+//! - While the store is away, a policy that is kept in this process begins a new queue. Its requests stand
+//!   behind those that wait already and go on after them, and so do the next ones when the store is back.
 //! - A layer may have one queue, beside any number of policies that only count: a request that one
 //!   of these denies takes no turn. A second queue, and a soft one, are refused when the layer is
 //!   built.
@@ -178,6 +184,9 @@
 //!   all policies that deny it allow, or after its [`Deadline`] or `grpc-timeout`; what a policy
 //!   denies that does not wait; what costs more than the limit; whoever finds the
 //!   [places](crate::Policy::wait_places) of its key or [of the layer](RateLimitLayerBuilder::wait_places) taken.
+//! - While the store is away, a policy that [lets everything go on](crate::OnStoreFailure::Allow) makes no newcomer
+//!   wait: newcomers go on as far as the other policies allow. Requests that wait already ask when the wait that
+//!   they were told is over.
 //! - Who is refused after all is so some 50 ms after the longest wait at the latest: timers are a little
 //!   late, and nobody whose turn was promised is to lose it because of that.
 //! - The response tells the numbers of the moment when the request was admitted.
@@ -250,7 +259,6 @@ mod lists;
 mod nesting;
 mod over_limit;
 mod service;
-mod turn;
 mod waiting;
 
 pub use self::body::ResponseBody;

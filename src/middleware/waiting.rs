@@ -15,13 +15,13 @@ use tokio::time::{Instant, Sleep};
 
 use super::crowd::{Crowd, LineOf, PATIENCE, Place, Stand};
 use super::foresight::{OwnLimits, one_after_the_other, own_limits};
-use super::turn::NO_TIMER;
 use crate::algorithm::Algorithm;
 use crate::clock::{Micros, timer};
 use crate::decision::Outcomes;
-use crate::diagnostics::diagnose;
+use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
 use crate::limiter::{Charges, Limiter};
+use crate::line::Leaving;
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Ledger, answered};
 
@@ -33,6 +33,8 @@ pub(super) struct Waits {
     /// How many may wait under all of them.
     places: u32,
     crowd: Arc<Crowd>,
+    /// By the policies' places.
+    leaving: Vec<Leaving>,
 }
 
 /// Who has sent a request.
@@ -71,6 +73,15 @@ pub(super) struct Waiter {
     place: Option<Place>,
     timer: Pin<Box<Sleep>>,
     step: Step,
+    has_ended: bool,
+}
+
+/// How the wait of a request ends.
+pub(super) enum Ended {
+    /// It was charged, and goes on.
+    Charged(Outcomes),
+    /// It is charged nothing, and is refused.
+    Denied(Outcomes),
 }
 
 enum Step {
@@ -88,6 +99,13 @@ type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>
 
 /// By policy, what is to be added to the wait that the store tells.
 type Extras = SmallVec<[(usize, Micros); 2]>;
+
+pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
+    "TRL009",
+    "waiting",
+    "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies that let nobody wait",
+);
 
 /// Timers are late by a millisecond or so, and those of all who went before add up. Nobody is refused
 /// because of that.
@@ -113,6 +131,7 @@ impl Waits {
             of,
             places: u32::MAX,
             crowd: Arc::default(),
+            leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
         })
     }
 
@@ -129,6 +148,11 @@ impl Waits {
 
     fn terms(&self, policy: usize) -> Option<&(Patience, Algorithm)> {
         self.of.get(policy)?.as_ref()
+    }
+
+    /// How many may stand in this line.
+    fn places_in(&self, (policy, _): LineOf) -> u32 {
+        self.terms(policy).map_or(0, |(it, _)| it.places())
     }
 
     /// A request that finds others waiting does not overtake them, whatever the store would say.
@@ -268,15 +292,21 @@ impl Waiter {
                 due: now,
                 give_up: now,
             },
+            has_ended: false,
         });
-        let places = waits.terms(line.0).map_or(0, |(it, _)| it.places());
-        let bounds = (places, waits.places);
-        let cost = waiter.cost();
+        let bounds = (waits.places_in(line), waits.places);
+        let cost = waiter.cost_in(line);
         waiter.place = waits.crowd.stand(line, cost, caller.arrived, bounds);
         Some(waiter)
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcomes, StoreError>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
+        let ended = ready!(self.wait(cx));
+        self.has_ended = true;
+        Poll::Ready(ended)
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
         loop {
             match &mut self.step {
                 Step::Stands { due, give_up } => {
@@ -286,7 +316,10 @@ impl Waiter {
                 Step::Asks(answer) => {
                     let outcomes = ready!(answer.as_mut().poll(cx))?;
                     if outcomes.is_allowed() {
-                        return Poll::Ready(Ok(outcomes));
+                        return Poll::Ready(Ok(Ended::Charged(outcomes)));
+                    }
+                    if self.place.is_none() {
+                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
                     }
                     if !self.goes_on(&outcomes) {
                         self.give_up();
@@ -300,15 +333,25 @@ impl Waiter {
                         self.foresee();
                         continue;
                     }
-                    for (policy, longer) in mem::take(extras) {
-                        outcomes.put_behind(policy, longer);
+                    let extras = mem::take(extras);
+                    for (policy, longer) in &extras {
+                        outcomes.put_behind(*policy, *longer);
                     }
                     if outcomes.is_allowed() {
-                        // The one at the front is about to ask.
-                        outcomes.put_behind(self.line.0, SHORTEST.into());
+                        // Those before it are about to ask.
+                        let lines = extras.iter().map(|(policy, _)| *policy);
+                        for policy in lines.chain([self.line.0]) {
+                            outcomes.put_behind(policy, SHORTEST.into());
+                        }
+                    }
+                    if outcomes.is_allowed() {
+                        // The store is away, and the policies that let it wait let everything go on. It
+                        // need not wait, but what it has foreseen was not charged.
+                        self.ask();
+                        continue;
                     }
                     if !self.goes_on(&outcomes) {
-                        return Poll::Ready(Ok(outcomes));
+                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
                     }
                     if let Step::Stands { due, .. } = &mut self.step {
                         // It may come to the front earlier, if others go away.
@@ -326,7 +369,8 @@ impl Waiter {
         let again = match stand {
             Some(Stand::Front) if (due..=give_up).contains(&now) => {
                 match self.who_goes_first(now) {
-                    Some(line) => self.move_to(line),
+                    Some(line) if self.move_to(line) => {}
+                    Some(_) => self.give_up(),
                     None => self.ask(),
                 }
                 return Poll::Ready(());
@@ -379,25 +423,41 @@ impl Waiter {
         let (Some((line, step)), true) = (hope, self.place.is_some()) else {
             return false;
         };
+        if !self.move_to(line) {
+            return false;
+        }
         self.told.get_or_insert(now);
         self.step = step;
-        self.move_to(line);
         true
     }
 
-    fn move_to(&mut self, line: LineOf) {
-        self.line = line;
-        let cost = self.cost();
-        if let Some(place) = &mut self.place {
-            place.move_to(line, cost);
+    /// Goes to another line, if there is a place in it.
+    fn move_to(&mut self, line: LineOf) -> bool {
+        let (cost, places) = (self.cost_in(line), self.waits.places_in(line));
+        let Some(place) = &mut self.place else {
+            return false;
+        };
+        let has_moved = place.move_to(line, cost, places);
+        if has_moved {
+            self.line = line;
         }
+        has_moved
     }
 
-    /// What it is charged under the policy in whose line it stands.
-    fn cost(&self) -> u32 {
-        let charges = self.charges.iter();
-        let mut charges = charges.filter(|charge| charge.policy == self.line.0);
-        charges.next().map_or(0, |charge| charge.cost)
+    /// What it is charged under the policy of this line.
+    fn cost_in(&self, (policy, _): LineOf) -> u32 {
+        let mut charges = self.charges.iter();
+        let charge = charges.find(|charge| charge.policy == policy);
+        charge.map_or(0, |charge| charge.cost)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let has_waited = self.told.is_some();
+        if has_waited && let Some(leaving) = self.waits.leaving.get(self.line.0) {
+            leaving.ended(self.has_ended);
+        }
     }
 }
 

@@ -169,6 +169,7 @@
 mod answers;
 mod binding;
 mod body;
+mod call;
 mod dialect;
 mod draft11;
 mod fields;
@@ -192,4 +193,5 @@ pub use self::names::EXPOSED_GRPC_FIELDS;
 pub use self::refusal::Refusal;
 
 pub(crate) use self::answers::{AnswerOptions, Answers};
+pub(crate) use self::call::is_call;
 pub(crate) use self::fields::Fields;

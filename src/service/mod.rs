@@ -108,15 +108,16 @@
 //! # }
 //! ```
 //!
-//! - Who waits takes nothing of the inner service; a caller that goes away gives its place back if it
-//!   is the last, and otherwise its turn passes unused.
-//! - None goes on before its turn. The timer is tokio's: it fires a millisecond or so late, and turns
-//!   that are closer than that may change places.
+//! - A request that waits takes nothing of the inner service. When its caller goes away, those behind it move
+//!   up, and the last place of the queue is free again: no turn passes unused.
+//! - Requests of a key go on in order, none before its turn. The timer is tokio's, and fires a millisecond
+//!   or so late. A request that is due and is not polled, or whose inner service is not ready, holds up those
+//!   behind it for a second at most.
 //!
 //! # Several services, one budget
 //!
-//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state: give one to
-//! several layers, or take that of a layer of HTTP.
+//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state and the lines of its queue:
+//! give one to several layers, or take that of a layer of HTTP.
 //!
 //! A refusal still waits until the inner service is ready, and the inner service has to be `Clone`: a
 //! request that waits keeps a clone of it.
@@ -125,7 +126,6 @@ mod future;
 mod layer;
 mod limit;
 mod refused;
-mod turn;
 
 pub use self::future::LimitFuture;
 pub use self::layer::LimitLayer;

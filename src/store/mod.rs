@@ -82,6 +82,21 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         }
     }
 
+    /// Takes as much as there is, in one step at one moment: the largest number of units, up to the largest
+    /// cost, that every policy grants. Each policy is charged that number, or the cost of its own charge if
+    /// that is less; a [soft](Charge::is_soft) charge limits nothing, and is left out where it does not fit.
+    ///
+    /// Returns the number of units, and the outcomes of a [`charge`](Self::charge) of that many. Where
+    /// nothing is to be had, that is 0, and the outcomes are those of one unit, which is denied.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide. Unless a store says otherwise, it does not know how to.
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        let _ = charges;
+        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
     /// Tells what [`charge`](Self::charge) would tell of these charges, and changes nothing.
     ///
     /// # Errors
@@ -102,6 +117,18 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Gives back what a request has [taken](Taken) that is refused after all, unless the store's clock
+    /// has reached the end of it: what counts then was charged by others.
+    ///
+    /// Unless a store says otherwise, it is [refunded](Self::refund) at any time.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it was given back.
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.refund(&[taken.charge])
     }
 
     /// Charges each key this much under its policy, whether there is room for it or not: see
@@ -182,18 +209,58 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Gives a place in a [`LeakyQueue`](crate::LeakyQueue) back: that of the request which was
-    /// charged this, was to leave at this moment, and has gone away. Only the last place can be
-    /// given back; if others have come behind it, it passes unused.
+    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which the first
+    /// begins at `departure`, rounded up to a microsecond or to the next. Requests have gone away, and those
+    /// behind them have moved up, so that nothing takes these turns.
     ///
-    /// Unless a store says otherwise, all places pass unused.
+    /// Only the last turns can be given back. The answer is `false` if a request of another process has come
+    /// behind them: then they are kept, and the next request of this process takes them. Unless a store says
+    /// otherwise, it takes nothing back.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell; then it passes unused too.
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+    /// When the store cannot tell; then they pass unused.
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         let _ = (charge, departure);
-        Reply::Now(Ok(()))
+        Reply::Now(Ok(false))
+    }
+}
+
+/// What one policy has charged one request, and until when that can be given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    charge: Charge,
+    until: Micros,
+    is_degraded: bool,
+}
+
+impl Taken {
+    /// This charge, which was made under this algorithm and answered with these outcomes.
+    pub fn of(charge: &Charge, algorithm: &Algorithm, outcomes: &Outcomes) -> Self {
+        let outcome = outcomes.iter().find(|(policy, _)| *policy == charge.policy);
+        let reset = outcome.map_or(Micros::ZERO, |(_, outcome)| outcome.reset_micros());
+        Self {
+            charge: *charge,
+            until: algorithm.refundable_until(outcomes.at(), reset),
+            is_degraded: outcomes.is_degraded(),
+        }
+    }
+
+    /// What was charged.
+    pub fn charge(&self) -> &Charge {
+        &self.charge
+    }
+
+    /// The end of the window in which it was charged, or the moment at which a bucket has drained, by the
+    /// clock of the store that has charged it.
+    pub fn until(&self) -> Micros {
+        self.until
+    }
+
+    /// Whether it was charged without the store, which was away.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.is_degraded
     }
 }
 

@@ -21,7 +21,7 @@ impl<T> Reply<T> {
     }
 
     /// What this makes of the answer, once it is there.
-    pub(super) fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> Reply<U>
+    pub(crate) fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> Reply<U>
     where
         T: 'static,
     {

@@ -109,8 +109,7 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
     Ok(())
 }
 
-pub(super) const VERBS: &str =
-    "a key is refunded, settled, reset, blocked and unblocked as it was asked for";
+pub(super) const VERBS: &str = "what there is is taken, and a key is refunded, settled, reset, blocked and unblocked as it was asked for";
 
 pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     for algorithm in algorithms() {
@@ -144,7 +143,8 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 0 => &both[..1],
                 _ => &both[..],
             };
-            match scene.random.below(11) {
+            let alike = [Charge::new(0, key, cost), Charge::new(1, key, cost)];
+            match scene.random.below(14) {
                 0 | 1 => scene.refund(charges).await?,
                 2 => scene.reset(charges).await?,
                 3 => {
@@ -153,6 +153,9 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 }
                 4 => scene.unblock(charges).await?,
                 5 if settles => scene.settle(&both[..1]).await?,
+                6 => scene.take_up_to(&alike).await?,
+                7 => scene.take_up_to(&[alike[0], alike[1].soft()]).await?,
+                8 => scene.take_up_to(&[alike[0].soft(), alike[1]]).await?,
                 _ => {
                     let _ = scene.charge(charges).await?;
                 }

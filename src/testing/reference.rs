@@ -63,6 +63,30 @@ impl Reference {
         expected
     }
 
+    /// Charges as many units as every hard charge grants; tells how many, and the outcomes of that many, or of
+    /// one if that is none.
+    pub(super) fn take_up_to(&mut self, charges: &[Charge], at: Micros) -> (u32, Vec<Expected>) {
+        let at_most = |units: u32| -> Vec<Charge> {
+            let less = charges.iter().map(|charge| Charge {
+                cost: charge.cost.min(units),
+                ..*charge
+            });
+            less.collect()
+        };
+        let stands = self.peek(&at_most(0), at);
+        let most = charges.iter().map(Charge::cost).max().unwrap_or(0);
+        let granted = charges
+            .iter()
+            .zip(stands)
+            .map(|(charge, stands)| match stands.blocked {
+                Some(_) => 0,
+                None if charge.is_soft || charge.cost == 0 => most,
+                None => stands.told.remaining(),
+            });
+        let units = granted.min().unwrap_or(most).min(most);
+        (units, self.charge(&at_most(units.max(1)), at))
+    }
+
     /// The answer that a charge would get.
     pub(super) fn peek(&self, charges: &[Charge], at: Micros) -> Vec<Expected> {
         self.clone().charge(charges, at)

@@ -69,7 +69,24 @@ impl<L: Ledger> Scene<L> {
         Ok(told)
     }
 
-    /// Charges without the reference, which does not see it.
+    pub(super) async fn take_up_to(&mut self, charges: &[Charge]) -> Result<(), Broken> {
+        let (units, answer) = match self.ledger.take_up_to(charges).wait().await {
+            Ok((units, outcomes)) => (units, Ok(outcomes)),
+            Err(error) => (0, Err(error)),
+        };
+        let told = self.told("take up to", charges, answer)?;
+        let (right, expected) = self.reference.take_up_to(charges, told.at());
+        self.compare(&expected, &told)?;
+        if units != right {
+            let seen = format!("{units} units were taken of {right} that there were");
+            return Err(self.broken(&seen));
+        }
+        self.last = Some(told.clone());
+        self.let_end(charges, told.at());
+        Ok(())
+    }
+
+    /// Charges without the reference.
     pub(super) async fn attempt(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
         let answer = self.ledger.charge(charges).wait().await;
         self.told("charge", charges, answer)

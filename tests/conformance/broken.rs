@@ -186,6 +186,8 @@ enum What {
     PeekCharges,
     UnblocksNothing,
     SettlesNothing,
+    TakesHalf,
+    TakesAtOnceOrNot,
     OverridesNothing,
     OverridesForever,
     EndsNoOverride,
@@ -232,6 +234,26 @@ impl Ledger for OtherwiseLedger {
             _ => self.ledger.charge_now(charges),
         };
         Reply::Now(Ok(outcomes))
+    }
+
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        let half = |charge: &Charge| {
+            let half = Charge::new(charge.policy(), charge.key(), charge.cost().div_ceil(2));
+            if charge.is_soft() { half.soft() } else { half }
+        };
+        match self.what {
+            What::TakesHalf => {
+                let halves: Vec<_> = charges.iter().map(half).collect();
+                self.ledger.take_up_to(&halves)
+            }
+            What::TakesAtOnceOrNot => {
+                let outcomes = self.ledger.charge_now(charges);
+                let most = charges.iter().map(Charge::cost).max().unwrap_or(0);
+                let units = if outcomes.is_allowed() { most } else { 0 };
+                Reply::Now(Ok((units, outcomes)))
+            }
+            _ => self.ledger.take_up_to(charges),
+        }
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
@@ -315,6 +337,8 @@ async fn each_mistake_of_a_ledger_is_found() {
         (What::PeekCharges, "decides as its step does"),
         (What::UnblocksNothing, "unblocked"),
         (What::SettlesNothing, "settled"),
+        (What::TakesHalf, "taken"),
+        (What::TakesAtOnceOrNot, "taken"),
         (What::OverridesNothing, "limit of its own"),
         (What::OverridesForever, "limit of its own"),
         (What::EndsNoOverride, "limit of its own"),

@@ -16,7 +16,7 @@ use tower_ratelimit::{MemoryStore, Micros, RateLimitLayer};
 use crate::exchange::{Answer, answer, get_with};
 
 /// Tokio's clock, so that the store and the timers agree while it is paused.
-struct TokioClock(Instant);
+pub(crate) struct TokioClock(pub(crate) Instant);
 
 impl Clock for TokioClock {
     fn now(&self) -> Micros {
@@ -88,9 +88,11 @@ pub(crate) fn behind(
     Response = Response<tower_ratelimit::middleware::ResponseBody<Full<bytes::Bytes>>>,
     Error = Infallible,
     Future: Send,
-> + Clone
+>
++ Clone
 + Send
-+ 'static {
++ 'static
++ use<> {
     layer.layer(Limited::new(arrivals.service()))
 }
 

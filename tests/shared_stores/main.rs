@@ -18,6 +18,7 @@ use tower_ratelimit::{
 };
 
 use support::items::Map;
+use support::taken::{START, nothing_is_given_back_of_a_window_that_has_ended};
 
 fn limiter(map: &Map, policies: impl IntoIterator<Item = Policy>) -> Limiter<SharedLedger<Map>> {
     let store = SharedStore::new(map.clone());
@@ -306,10 +307,11 @@ async fn a_turn_in_a_queue_is_given_back() {
     let second = Duration::from_secs(1);
     assert_eq!([delay().await, delay().await], [Duration::ZERO, second]);
     let departure = Micros::new(map.clock.now().get() + 1_000_000);
-    ledger.give_back(&charge, departure).wait().await.unwrap();
+    let give_back = async || ledger.give_back(&charge, departure).wait().await.unwrap();
+    assert!(give_back().await);
     assert_eq!([delay().await, delay().await], [second, 2 * second]);
-    // Somebody is behind it.
-    ledger.give_back(&charge, departure).wait().await.unwrap();
+    // Another request is behind it.
+    assert!(!give_back().await);
     assert!(!ledger.charge(&[charge]).wait().await.unwrap().is_allowed());
 }
 
@@ -326,4 +328,11 @@ async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_noth
         .open(&[daily(1), daily(2)])
         .unwrap_err();
     assert_eq!(error.field(), "name");
+}
+
+#[tokio::test]
+async fn what_a_request_took_is_given_back_until_its_window_ends() {
+    let clock = ManualClock::at(START);
+    let open = |policies: &[Policy]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
+    nothing_is_given_back_of_a_window_that_has_ended(&clock, open).await;
 }

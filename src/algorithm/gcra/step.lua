@@ -100,13 +100,16 @@ function gcra.refund(kept, now, units, capacity, drain, parts, limit)
   gcra.keep(kept, now, requests - units, rest, capacity, limit)
 end
 
--- All who have come later have added to the debt: it is the last turn if the debt before it drains when
--- its request was to leave.
-function gcra.give_back(kept, now, cost, departure, capacity, drain, parts, limit)
+-- All requests that have come later have added to the debt: these are the last turns if the debt before
+-- them drains when the first of them begins, which can be told a microsecond late.
+function gcra.give_back(kept, now, turns, begins, capacity, drain, parts, limit)
   local requests, rest = gcra.owed(kept, now, drain, parts)
-  if requests >= cost
-    and now + gcra.time_to_drain(requests - cost, rest, drain, parts) == departure then
-    gcra.refund(kept, now, cost, capacity, drain, parts, limit)
+  if requests >= turns then
+    local last = now + gcra.time_to_drain(requests - turns, rest, drain, parts)
+    if last == begins or last + 1 == begins then
+      gcra.refund(kept, now, turns, capacity, drain, parts, limit)
+      return true
+    end
   end
 end
 

@@ -140,6 +140,7 @@ impl Store for RedisStore {
             watch: Arc::clone(&self.watch),
             charge: SharedCalls::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
             amend: Script::of(&rules, include_str!("amend.lua")),
+            take: Script::of(&rules, include_str!("take.lua")),
             denials: remembers
                 .then(|| Denials::new(self.remember_denials_for, Arc::clone(&self.changes))),
             changes: Arc::clone(&self.changes),
