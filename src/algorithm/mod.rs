@@ -43,6 +43,7 @@ mod step;
 mod text;
 mod token_bucket;
 mod unlimited;
+mod unparsed;
 mod window;
 
 use std::time::Duration;
@@ -57,6 +58,8 @@ pub use self::sliding_slots::SlidingSlots;
 pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
+#[doc(hidden)]
+pub use self::unparsed::{Parsed, Unparsed};
 
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes};
+use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Charge, Reply, answered, look_through};
 
@@ -14,7 +14,7 @@ use crate::store::{Charge, Reply, answered, look_through};
 /// looked through where it stands, and moved no more often than it has to be.
 pub(super) struct Deciding {
     /// Until it has been told.
-    names: Option<Arc<[String]>>,
+    names: Option<Arc<Names>>,
     reply: Reply<Result<Outcomes, StoreError>>,
     /// What was asked, if that is to be looked at later.
     charges: Box<[Charge]>,
@@ -23,7 +23,7 @@ pub(super) struct Deciding {
 impl Deciding {
     #[inline]
     pub(super) fn new(
-        names: Arc<[String]>,
+        names: Arc<Names>,
         mut reply: Reply<Result<Outcomes, StoreError>>,
         charges: &[Charge],
     ) -> Self {

@@ -16,7 +16,8 @@ pub use self::inspection::Inspection;
 
 use self::deciding::Deciding;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, Outcomes};
+use crate::clock::Timers;
+use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
@@ -49,7 +50,9 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
 }
 
 struct Policies {
-    names: Arc<[String]>,
+    names: Arc<Names>,
+    /// By which requests wait that were told to.
+    timers: Timers,
     algorithms: Box<[Algorithm]>,
     /// The policies that have a limit, and whether they are soft; the others are never asked.
     limited: Vec<(usize, bool)>,
@@ -159,6 +162,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let mut named: SmallVec<[usize; 8]> = SmallVec::new();
         for (name, key, cost) in asked {
             let Some(policy) = names.iter().position(|known| known == name) else {
+                let names: Vec<&str> = names.iter().collect();
                 let remedy = format!("name one of {}", names.join(", "));
                 return Err(ConfigError::quoting("policy", name, remedy));
             };
@@ -194,6 +198,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.peek(charges)
     }
 
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.policies.timers
+    }
+
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -211,14 +219,15 @@ impl<L: Ledger> Limiter<L> {
             [(policy, false)] => Some(policy),
             _ => None,
         };
-        let names = policies.iter().map(|policy| policy.name().to_owned());
+        let timers = Timers::of(ledger.clock());
         Self {
             policies: Arc::new(Policies {
-                names: names.collect(),
+                queue: queueing::queue(policies, &timers),
+                timers,
+                names: Arc::new(Names::new(policies.iter().map(Policy::rule))),
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
-                queue: queueing::queue(policies),
             }),
             ledger: Arc::new(ledger),
         }
@@ -262,7 +271,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
 impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("policies", &self.policies.names)
+            .field("policies", &self.policies.names.iter().collect::<Vec<_>>())
             .field("ledger", &&*self.ledger)
             .finish()
     }

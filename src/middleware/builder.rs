@@ -8,7 +8,7 @@ use super::lists::Lists;
 use crate::error::ConfigError;
 use crate::key::{Head, Secret};
 use crate::limiter::{check_policies, split};
-use crate::policy::{Http, Policy, warn_of_those_that_never_bind};
+use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
 use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
@@ -44,14 +44,14 @@ impl RateLimitLayerBuilder {
 impl<S> RateLimitLayerBuilder<S> {
     /// Adds a policy. All policies that apply are asked about a request, and it is charged to
     /// all of them or to none.
-    pub fn policy(mut self, policy: Policy<Http>) -> Self {
-        self.policies.push(policy);
+    pub fn policy<R: Keyed>(mut self, policy: Policy<R>) -> Self {
+        self.policies.push(R::keyed(policy));
         self
     }
 
     /// Adds policies, as [`policy`](Self::policy) does.
-    pub fn policies(mut self, policies: impl IntoIterator<Item = Policy<Http>>) -> Self {
-        self.policies.extend(policies);
+    pub fn policies<R: Keyed>(mut self, policies: impl IntoIterator<Item = Policy<R>>) -> Self {
+        self.policies.extend(policies.into_iter().map(R::keyed));
         self
     }
 

@@ -4,6 +4,7 @@ use http::{Extensions, HeaderMap};
 use tokio::time;
 
 use super::grpc_timeout::grpc_timeout;
+use crate::clock::Timers;
 use crate::response::is_call;
 
 /// Until when the caller waits for an answer; read from a request's extensions.
@@ -65,11 +66,11 @@ impl Deadline {
 pub(super) fn deadline(
     headers: &HeaderMap,
     extensions: &Extensions,
-    now: time::Instant,
+    timers: &Timers,
 ) -> Option<time::Instant> {
     let said = extensions.get().and_then(Deadline::moment);
     let timeout = grpc_timeout(headers).filter(|_| is_call(headers));
-    let called = timeout.and_then(|timeout| now.checked_add(timeout));
-    let said = said.map(time::Instant::from_std);
+    let called = timeout.and_then(|timeout| timers.now().checked_add(timeout));
+    let said = said.map(|moment| timers.moment(moment));
     said.into_iter().chain(called).min()
 }

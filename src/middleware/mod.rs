@@ -141,7 +141,9 @@
 //! - Who waits takes nothing of the inner service, not even a permit of a `ConcurrencyLimit`; the
 //!   request is held in memory, and the places bound how many of a key. Its time counts towards a
 //!   timeout outside this layer.
-//! - The timer is tokio's, and fires a millisecond or so late, never early: one that was late and the
+//! - In a test, a request waits by the [`ManualClock`](crate::ManualClock) of its store, if it has one, and
+//!   goes on when that is moved.
+//! - The timer is tokio's otherwise, and fires a millisecond or so late, never early: one that was late and the
 //!   next one may be so much closer than the interval. A request that is due and that nobody polls
 //!   holds up those behind it for a second at most.
 //! - A request that would leave after its caller's [`Deadline`], or after the `grpc-timeout` of a call of
@@ -259,6 +261,7 @@ mod lists;
 mod nesting;
 mod over_limit;
 mod service;
+mod unbuilt;
 mod waiting;
 
 pub use self::body::ResponseBody;
@@ -270,3 +273,5 @@ pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;
+#[doc(hidden)]
+pub use self::unbuilt::{Built, Unbuilt};

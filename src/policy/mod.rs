@@ -3,6 +3,8 @@
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
+mod keyed;
+#[cfg(feature = "http")]
 mod no_key;
 #[cfg(feature = "http")]
 mod patience;
@@ -11,6 +13,7 @@ mod never_binds;
 mod on_store_failure;
 
 use crate::algorithm::Algorithm;
+use crate::decision::Rule;
 use crate::error::ConfigError;
 
 pub use self::on_store_failure::OnStoreFailure;
@@ -19,6 +22,8 @@ pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind
 
 #[cfg(feature = "http")]
 pub use self::http::Http;
+#[cfg(feature = "http")]
+pub use self::keyed::Keyed;
 #[cfg(feature = "http")]
 pub use self::no_key::NoKey;
 #[cfg(feature = "http")]
@@ -159,6 +164,12 @@ impl<R> Policy<R> {
     /// Whether it holds requests until it is their turn.
     pub(crate) fn shapes(&self) -> bool {
         matches!(self.algorithm, Algorithm::LeakyQueue(_))
+    }
+
+    /// What decisions and responses tell of it.
+    pub(crate) fn rule(&self) -> Rule {
+        let (limit, period) = (self.algorithm.limit(), self.algorithm.period());
+        Rule::new(&self.name, limit, period)
     }
 
     /// How it is enforced.

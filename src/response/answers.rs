@@ -9,13 +9,11 @@ use super::fields::{Fields, Writers};
 #[cfg(feature = "tonic")]
 use super::grpc::{Grpc, GrpcRefusals};
 use super::jitter;
-use super::refusal::Refusals;
+use super::refusal::{LONGEST_RETRY, Refusal, Refusals, with_reason};
 use crate::decision::{Decision, Outcomes};
 use crate::diagnostics::Diagnostic;
 use crate::error::{ConfigError, StoreErrorKind};
-#[cfg(feature = "tonic")]
-use crate::key::Head;
-use crate::key::{Missing, Secret};
+use crate::key::{Head, Missing, Secret};
 use crate::policy::{Policy, check_status};
 use crate::store::Charge;
 
@@ -70,11 +68,12 @@ pub(crate) struct Answers {
 impl Answers {
     /// These policies, whose names are known to be good, and options that were checked.
     pub(crate) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
+        let rules: Vec<_> = policies.iter().map(Policy::rule).collect();
         Self {
-            writers: Writers::new(&options, policies),
+            writers: Writers::new(&options, &rules),
             #[cfg(feature = "tonic")]
-            grpc: GrpcRefusals::new(&options, policies),
-            refusals: Refusals::new(options, policies),
+            grpc: GrpcRefusals::new(&options, &rules),
+            refusals: Refusals::new(options, &rules),
         }
     }
 
@@ -95,18 +94,22 @@ impl Answers {
         &self,
         charges: &[Charge],
         outcomes: &Outcomes,
-        decision: impl Fn() -> Decision,
+        decision: Decision,
         request: &mut Request<B>,
     ) -> Response<Bytes> {
-        let fields = |most| self.writers.denied(charges, outcomes, most);
+        let fields = self.writers.denied(charges, outcomes, LONGEST_RETRY);
+        let head = Head::of(request);
         #[cfg(feature = "tonic")]
         if let Some(content_type) = self.grpc.content_type(request.headers()) {
-            let head = Head::of(request);
             let grpc = &self.grpc;
-            return grpc.denied(content_type, fields, outcomes, decision(), &head);
+            return grpc.denied(content_type, fields, outcomes, decision, &head);
         }
-        let request = request.extensions_mut();
-        self.refusals.denied(fields, outcomes, decision, request)
+        let response = self.refusals.denied(fields, &decision, Some(head));
+        with_reason(
+            response,
+            Refusal::Denied(decision),
+            request.extensions_mut(),
+        )
     }
 
     pub(crate) fn no_key<B>(

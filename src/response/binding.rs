@@ -8,8 +8,7 @@ use super::dialect::{Dialect, Reset, whole_seconds};
 use super::names::{RATELIMIT, SEPARATE, X_RATE_LIMIT, X_RATELIMIT};
 use super::set::Set;
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes};
-use crate::policy::Policy;
+use crate::decision::{Outcome, Outcomes, Rule};
 
 /// Writes a dialect that tells of one policy, the one that binds.
 #[derive(Debug)]
@@ -27,10 +26,10 @@ struct Told {
 }
 
 impl Binding {
-    pub(super) fn new(dialect: Dialect, policies: &[Policy]) -> Self {
+    pub(super) fn new(dialect: Dialect, rules: &[Rule]) -> Self {
         Self {
             dialect,
-            policies: policies.iter().map(Told::new).collect(),
+            policies: rules.iter().map(Told::new).collect(),
         }
     }
 
@@ -135,16 +134,13 @@ impl Told {
         }
     }
 
-    fn new(policy: &Policy) -> Self {
-        let algorithm = policy.algorithm();
-        let limit = algorithm.limit().unwrap_or(0);
-        let window = algorithm
-            .period()
-            .map(|window| whole_seconds(window.into()));
+    fn new(rule: &Rule) -> Self {
+        let limit = rule.limit().unwrap_or(0);
+        let window = rule.period().map(|window| whole_seconds(window.into()));
         Self {
             item: window.map(|window| format!("{limit};w={window}")),
             // Names are checked to be printable.
-            name: HeaderValue::from_str(policy.name())
+            name: HeaderValue::from_str(rule.name())
                 .unwrap_or_else(|_| HeaderValue::from_static("")),
         }
     }

@@ -6,8 +6,7 @@ use smallvec::SmallVec;
 use super::dialect::whole_seconds;
 use super::fields::Lists;
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes};
-use crate::policy::Policy;
+use crate::decision::{Outcome, Outcomes, Rule};
 
 /// Writes the fields of draft-ietf-httpapi-ratelimit-headers-11.
 #[derive(Debug)]
@@ -30,11 +29,11 @@ struct Item {
 type Buffer = SmallVec<[u8; 256]>;
 
 impl Draft11 {
-    pub(super) fn new(policies: &[Policy]) -> Self {
-        let limited = policies.iter().filter(|policy| policy.is_limited());
-        let all: Vec<String> = limited.map(|policy| Item::new(policy).policy).collect();
+    pub(super) fn new(rules: &[Rule]) -> Self {
+        let limited = rules.iter().filter(|rule| rule.limit().is_some());
+        let all: Vec<String> = limited.map(|rule| Item::new(rule).policy).collect();
         Self {
-            items: policies.iter().map(Item::new).collect(),
+            items: rules.iter().map(Item::new).collect(),
             all: (all.len(), HeaderValue::try_from(all.join(", ")).ok()),
         }
     }
@@ -162,11 +161,10 @@ impl Draft11 {
 }
 
 impl Item {
-    fn new(policy: &Policy) -> Self {
-        let name = quoted(policy.name());
-        let algorithm = policy.algorithm();
-        let limit = algorithm.limit().unwrap_or(0);
-        let window = algorithm.period();
+    fn new(rule: &Rule) -> Self {
+        let name = quoted(rule.name());
+        let limit = rule.limit().unwrap_or(0);
+        let window = rule.period();
         let window = window.map(|window| whole_seconds(window.into()));
         Self {
             remaining: format!("{name};r="),

@@ -12,9 +12,8 @@ use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use super::set::Set;
 use super::{Refusal, partition};
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Rule};
 use crate::key::Secret;
-use crate::policy::Policy;
 use crate::store::Charge;
 
 /// Both fields of draft 11, for a response that has no others.
@@ -61,21 +60,21 @@ pub(crate) struct Lists {
 }
 
 impl Writers {
-    pub(super) fn new(options: &AnswerOptions, policies: &[Policy]) -> Self {
+    pub(super) fn new(options: &AnswerOptions, rules: &[Rule]) -> Self {
         let (dialects, unless_public) = (&options.dialects, options.fields_unless_public);
         let secret = options.partition_secret.clone();
         match **dialects {
             [] => Self::None,
             [Dialect::Draft11] if secret.is_none() && !unless_public => {
-                Self::Draft11(Draft11::new(policies))
+                Self::Draft11(Draft11::new(rules))
             }
             _ => {
                 let draft11 = dialects.contains(&Dialect::Draft11);
                 let others = dialects.iter().filter(|other| **other != Dialect::Draft11);
                 Self::Several(Box::new(SeveralWriters {
-                    draft11: draft11.then(|| Draft11::new(policies)),
+                    draft11: draft11.then(|| Draft11::new(rules)),
                     secret,
-                    others: others.map(|other| Binding::new(*other, policies)).collect(),
+                    others: others.map(|other| Binding::new(*other, rules)).collect(),
                     unless_public,
                 }))
             }
@@ -170,10 +169,11 @@ impl Fields {
         if let Some(Refusal::Denied(_)) = response.extensions().get() {
             return;
         }
-        self.add_to_fields(response.headers_mut());
+        self.add_to_headers(response.headers_mut());
     }
 
-    fn add_to_fields(self, headers: &mut HeaderMap) {
+    /// Adds the fields to those of a response that goes to the client as it is.
+    pub(super) fn add_to_headers(self, headers: &mut HeaderMap) {
         match self {
             Self::Draft11(lists) if headers.capacity() == 0 => {
                 *headers = ALONE.filled([lists.policies, lists.limits]);

@@ -97,6 +97,85 @@
 //! # }
 //! ```
 //!
+//! # In a handler
+//!
+//! A handler that asks a [`Limiter`](crate::Limiter) itself, since it learns the key or the cost from
+//! the body of the request, answers as a layer does. [`Decision::or_refuse`](crate::Decision::or_refuse)
+//! makes an error of a denied request, and with feature `axum` that error is the response:
+//!
+//! ```
+//! use axum::extract::State;
+//! use axum::{Router, body::Body, http::Request, routing::post};
+//! use tower::ServiceExt;
+//! use tower_ratelimit::response::Refused;
+//! use tower_ratelimit::{Decision, FixedWindow, Limiter, Policy};
+//!
+//! async fn send(
+//!     State(mails): State<Limiter>,
+//!     recipient: String,
+//! ) -> Result<(Decision, &'static str), Refused> {
+//!     let decision = mails.check(&recipient, 1).await?.or_refuse()?;
+//!     // The decision adds the fields that tell what is left.
+//!     Ok((decision, "sent"))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mails = Limiter::builder()
+//!     .policy(Policy::new("mails", FixedWindow::per_day(1)))
+//!     .build()?;
+//! let app = Router::new().route("/", post(send)).with_state(mails);
+//! let send = |to: &'static str| app.clone().oneshot(Request::post("/").body(Body::from(to)).unwrap());
+//!
+//! let sent = send("ann@example.org").await?;
+//! assert_eq!(sent.status(), 200);
+//! assert_eq!(sent.headers()["ratelimit-policy"], "\"mails\";q=1;w=86400");
+//!
+//! let refused = send("ann@example.org").await?;
+//! assert_eq!(refused.status(), 429);
+//! assert!(refused.headers().contains_key("retry-after"));
+//! assert_eq!(refused.headers()["content-type"], "application/problem+json");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Responder`] chooses the fields, the status and the body, and needs no axum:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use http::Response;
+//! use http_body_util::Full;
+//! use tower_ratelimit::response::{Dialect, Refusal, RefusalBody, Responder};
+//! use tower_ratelimit::{FixedWindow, Limiter, Policy};
+//!
+//! let mails = Limiter::builder()
+//!     .policy(Policy::new("mails", FixedWindow::per_day(1)))
+//!     .build()?;
+//! let responder = Responder::builder()
+//!     .dialects([Dialect::GitHub])
+//!     .refusal_body(RefusalBody::Json)
+//!     .build()?;
+//!
+//! let answer = |key: &str| {
+//!     let decision = mails.check_now(key, 1);
+//!     if !decision.is_allowed() {
+//!         return responder.refuse(Refusal::Denied(decision));
+//!     }
+//!     let mut response = Response::new(Full::<Bytes>::from("sent"));
+//!     responder.add_fields(&decision, &mut response);
+//!     response
+//! };
+//! assert_eq!(answer("ann@example.org").headers()["x-ratelimit-remaining"], "0");
+//! let refused = answer("ann@example.org");
+//! assert_eq!(refused.status(), 429);
+//! assert_eq!(refused.headers()["x-ratelimit-resource"], "mails");
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! Behind a layer that refuses others, such a response leaves as it is: the layer adds no fields of its
+//! own to a refusal. To one that goes on it adds its fields as it does to
+//! [any other](#fields-that-are-there-already).
+//!
 //! # Fields that are there already
 //!
 //! What the inner service has sent stays where it can. The lists of draft 11 get a second line. In
@@ -176,21 +255,25 @@ mod fields;
 mod form;
 #[cfg(feature = "tonic")]
 mod grpc;
+mod handler;
 mod jitter;
 mod names;
 mod partition;
 mod problem;
 mod refusal;
+mod responder;
 mod set;
 
-pub use self::body::{CustomBody, RefusalBody};
+pub use self::body::{CustomBody, Denied, RefusalBody};
 pub use self::dialect::{Dialect, Reset};
 #[cfg(feature = "tonic")]
 pub use self::grpc::Grpc;
+pub use self::handler::Refused;
 pub use self::names::EXPOSED_FIELDS;
 #[cfg(feature = "tonic")]
 pub use self::names::EXPOSED_GRPC_FIELDS;
 pub use self::refusal::Refusal;
+pub use self::responder::{Responder, ResponderBuilder};
 
 pub(crate) use self::answers::{AnswerOptions, Answers};
 pub(crate) use self::call::is_call;

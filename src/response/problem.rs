@@ -5,8 +5,7 @@ use http::StatusCode;
 
 use super::body::{SECONDS, sentence};
 use super::draft11::quoted;
-use crate::decision::Outcomes;
-use crate::policy::Policy;
+use crate::decision::{Outcomes, Rule};
 
 pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
     br#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The rate limiter is unavailable."}"#,
@@ -35,7 +34,7 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    pub(super) fn new(status: StatusCode, policies: &[Policy], has_detail: bool) -> Self {
+    pub(super) fn new(status: StatusCode, rules: &[Rule], has_detail: bool) -> Self {
         let start = |retry_after| {
             let start = format!(
                 r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":{}"#,
@@ -48,7 +47,7 @@ impl Problems {
                 start
             }
         };
-        let names = policies.iter().map(|policy| quoted(policy.name()));
+        let names = rules.iter().map(|rule| quoted(rule.name()));
         let names: Vec<_> = names.collect();
         Self {
             longer: start(Some("2")),

@@ -6,18 +6,17 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::answers::AnswerOptions;
-use super::body::Bodies;
+use super::body::{Bodies, Denied};
 use super::fields::Fields;
 use super::form::Form;
 use super::jitter::Jitter;
 use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use super::problem;
 use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes};
+use crate::decision::{Decision, Rule};
 use crate::diagnostics::Diagnostic;
 use crate::error::StoreErrorKind;
-use crate::key::Missing;
-use crate::policy::Policy;
+use crate::key::{Head, Missing};
 
 /// Why a request was refused; found in the extensions of the response.
 ///
@@ -74,35 +73,36 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    pub(super) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
+    pub(super) fn new(options: AnswerOptions, rules: &[Rule]) -> Self {
         let status = options.refusal_status;
         let most = options.retry_jitter.as_secs();
         Self {
             status,
-            bodies: Bodies::new(options.refusal_body, status, policies),
+            bodies: Bodies::new(options.refusal_body, status, rules),
             jitter: (most > 0).then(|| Jitter::up_to(most)),
         }
     }
 
-    /// `fields` are those that tell no time above the one they are given; `request` are the
-    /// extensions of the request, which is done with.
+    /// The response to a request that policies denied, without its reason. `fields` tell no time above
+    /// [`LONGEST_RETRY`].
     pub(super) fn denied(
         &self,
-        fields: impl FnOnce(Micros) -> Option<Fields>,
-        outcomes: &Outcomes,
-        decision: impl Fn() -> Decision,
-        request: &mut Extensions,
+        fields: Option<Fields>,
+        decision: &Decision,
+        head: Option<Head<'_>>,
     ) -> Response<Bytes> {
-        let wait = outcomes.retry_after().map(|wait| self.seconds(wait));
+        let (_, outcomes) = decision.told();
+        let seconds = outcomes.retry_after().map(|wait| self.seconds(wait));
         let mut digits = itoa::Buffer::new();
-        let wait = wait.map(|seconds| (seconds, digits.format(seconds)));
+        let wait = seconds.map(|seconds| (seconds, digits.format(seconds)));
         let text = wait.map(|(_, text)| text);
-        let body = self.bodies.write(outcomes, text, &decision);
+        let denied = Denied::new(decision, seconds, head);
+        let body = self.bodies.write(outcomes, text, &denied);
         let wait = wait.and_then(|(seconds, text)| retry_after(seconds, text));
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        *headers = match (wait, fields(LONGEST_RETRY)) {
+        *headers = match (wait, fields) {
             (Some(wait), Some(Fields::Draft11(fields))) => {
                 COUNTED_TO_RETRY.filled([wait, fields.policies, fields.limits])
             }
@@ -123,9 +123,6 @@ impl Refusals {
         if let Some(content_type) = self.bodies.content_type() {
             headers.insert(CONTENT_TYPE, content_type);
         }
-        let mut extensions = emptied(request);
-        extensions.insert(Refusal::Denied(decision()));
-        *response.extensions_mut() = extensions;
         response
     }
 
@@ -218,16 +215,21 @@ fn refuse(
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
-    *response.extensions_mut() = emptied(request);
-    response.extensions_mut().insert(reason);
-    response
+    with_reason(response, reason, request)
 }
 
-/// The request's map of extensions, to be that of the response: that saves two allocations.
-fn emptied(request: &mut Extensions) -> Extensions {
+/// Puts the reason into the response. Its map of extensions is that of the request, which is done with:
+/// that saves two allocations.
+pub(super) fn with_reason(
+    mut response: Response<Bytes>,
+    reason: Refusal,
+    request: &mut Extensions,
+) -> Response<Bytes> {
     let mut extensions = mem::take(request);
     extensions.clear();
-    extensions
+    extensions.insert(reason);
+    *response.extensions_mut() = extensions;
+    response
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod standby;
 mod verdict;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 #[cfg(feature = "redis")]
@@ -29,7 +30,7 @@ pub use self::verdict::Verdict;
 pub(crate) use self::verdict::{answered, look_through};
 
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::Key;
@@ -224,6 +225,12 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         let _ = (charge, departure);
         Reply::Now(Ok(false))
     }
+
+    /// The clock by which requests wait for their turn, if a test moves it: see
+    /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        None
+    }
 }
 
 /// What one policy has charged one request, and until when that can be given back.
@@ -257,9 +264,8 @@ impl Taken {
         self.until
     }
 
-    /// Whether it was charged without the store, which was away.
-    #[cfg(feature = "redis")]
-    pub(crate) fn is_degraded(&self) -> bool {
+    /// Whether it was charged in this process, because the store was away.
+    pub fn is_degraded(&self) -> bool {
         self.is_degraded
     }
 }

@@ -74,6 +74,13 @@ impl Standby {
         policy.map_or(OnStoreFailure::Refuse, Policy::when_store_fails)
     }
 
+    /// What each policy does while its store is away, by name.
+    #[cfg(any(feature = "tracing", test))]
+    pub(super) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
+        let policies = self.policies.iter().filter(|policy| policy.is_limited());
+        policies.map(|policy| (policy.name(), policy.when_store_fails()))
+    }
+
     /// Whether any policy would be kept here.
     pub(super) fn keeps_any(&self) -> bool {
         let mut policies = self.policies.iter().filter(|policy| policy.is_limited());

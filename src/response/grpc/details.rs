@@ -2,11 +2,9 @@ use std::sync::Arc;
 
 use tonic_types::ErrorDetails;
 
-use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Rule};
 use crate::key::Head;
-use crate::policy::Policy;
 
 /// Who is over a policy's limit, as the user wants it told.
 pub(super) type Subject = dyn Fn(&Head<'_>, &str) -> Option<String> + Send + Sync;
@@ -34,13 +32,13 @@ const LONGEST_SUBJECT: usize = 256;
 
 impl Details {
     /// `tells` says whether limits are told.
-    pub(super) fn new(subject: Option<Arc<Subject>>, policies: &[Policy], tells: bool) -> Self {
-        let told = policies.iter().map(|policy| Told {
-            name: policy.name().to_owned(),
+    pub(super) fn new(subject: Option<Arc<Subject>>, rules: &[Rule], tells: bool) -> Self {
+        let told = rules.iter().map(|rule| Told {
+            name: rule.name().to_owned(),
             description: if tells {
-                format!("{}: {}", policy.name(), limit(policy.algorithm()))
+                format!("{}: {}", rule.name(), limit(rule))
             } else {
-                policy.name().to_owned()
+                rule.name().to_owned()
             },
         });
         Self {
@@ -89,9 +87,9 @@ impl Details {
 }
 
 /// `10 requests per 1 s`.
-fn limit(algorithm: &Algorithm) -> String {
-    let limit = algorithm.limit().unwrap_or(0);
-    let Some(period) = algorithm.period() else {
+fn limit(rule: &Rule) -> String {
+    let limit = rule.limit().unwrap_or(0);
+    let Some(period) = rule.period() else {
         return format!("{limit} requests");
     };
     if period.subsec_nanos() == 0 {

@@ -12,9 +12,8 @@ use super::details::Details;
 use super::options::Calls;
 use super::{Grpc, code, content_type};
 use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes};
+use crate::decision::{Decision, Outcomes, Rule};
 use crate::key::Head;
-use crate::policy::Policy;
 use crate::response::answers::AnswerOptions;
 use crate::response::fields::Fields;
 use crate::response::jitter::Jitter;
@@ -42,7 +41,7 @@ const LONGEST_PUSHBACK: u64 = 2_147_483_647;
 
 impl GrpcRefusals {
     /// Options that were checked.
-    pub(in crate::response) fn new(options: &AnswerOptions, policies: &[Policy]) -> Self {
+    pub(in crate::response) fn new(options: &AnswerOptions, rules: &[Rule]) -> Self {
         let Grpc {
             calls,
             message,
@@ -52,11 +51,11 @@ impl GrpcRefusals {
         } = options.grpc.clone();
         let most = options.retry_jitter.as_secs();
         let tells = !options.dialects.is_empty();
-        let policies = if names_policies { policies } else { &[] };
+        let rules = if names_policies { rules } else { &[] };
         Self {
             calls,
             message,
-            details: Details::new(subject, policies, tells),
+            details: Details::new(subject, rules, tells),
             jitter: (most > 0).then(|| Jitter::up_to(most)),
             pushback: pushback.map(|most| Jitter::up_to(millis(most))),
         }
@@ -71,12 +70,11 @@ impl GrpcRefusals {
         }
     }
 
-    /// The answer to a call that policies denied. `fields` are those that tell no time above the one
-    /// they are given.
+    /// The answer to a call that policies denied. `fields` tell no time above [`LONGEST_RETRY`].
     pub(in crate::response) fn denied(
         &self,
         content_type: HeaderValue,
-        fields: impl FnOnce(Micros) -> Option<Fields>,
+        fields: Option<Fields>,
         outcomes: &Outcomes,
         decision: Decision,
         head: &Head<'_>,
@@ -84,7 +82,7 @@ impl GrpcRefusals {
         let wait = outcomes.retry_after().map(|wait| self.later(wait));
         let details = self.details.write(wait, outcomes, head);
         let mut metadata = HeaderMap::new();
-        if let Some(fields) = fields(LONGEST_RETRY) {
+        if let Some(fields) = fields {
             fields.add_to_refusal(&mut metadata);
             if length(&metadata) > LONGEST_FIELDS {
                 metadata.clear();

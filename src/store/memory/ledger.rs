@@ -703,6 +703,10 @@ impl Ledger for MemoryLedger {
         // There is no other process.
         Reply::Now(Ok(true))
     }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.clock.other()
+    }
 }
 
 impl fmt::Debug for MemoryLedger {

@@ -24,7 +24,7 @@ use crate::store::standby::Standby;
 pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
-    pub(super) standby: Standby,
+    pub(super) standby: Arc<Standby>,
     pub(super) policies: Box<[Counted]>,
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<Denials>,

@@ -7,6 +7,8 @@ use super::calls::{Amendment, Calls, Charges, Purpose};
 use super::denials::Question;
 use super::failure::away;
 use crate::algorithm::{Algorithm, Lua};
+#[cfg(feature = "testing")]
+use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
@@ -47,10 +49,10 @@ impl RedisLedger {
             }
             return Reply::Now(Ok(denied));
         }
-        if is_away && calls.watch.is_overdue() {
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
             return Reply::later(async move {
-                calls.watch.ask_in_passing().await;
+                calls.watch.ask_in_passing(part).await;
                 calls.decide_here(&charges, purpose, away)
             });
         }
@@ -93,10 +95,10 @@ impl RedisLedger {
             denied.degrade();
             return Reply::Now(Ok((0, denied)));
         }
-        if is_away && calls.watch.is_overdue() {
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
             return Reply::later(async move {
-                calls.watch.ask_in_passing().await;
+                calls.watch.ask_in_passing(part).await;
                 calls.take_here(&charges, away())
             });
         }
@@ -280,6 +282,11 @@ impl Ledger for RedisLedger {
 
     fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         self.change_and_tell(&[*charge], Amendment::GiveBack(departure))
+    }
+
+    #[cfg(feature = "testing")]
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.0.clock.clone()
     }
 }
 
