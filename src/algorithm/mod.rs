@@ -271,14 +271,10 @@ impl Algorithm {
     /// charged. `reset_after` is that of the outcome of the charge.
     pub(crate) fn refundable_until(&self, charged: Micros, reset_after: Micros) -> Micros {
         let reset = charged.saturating_add(reset_after);
-        // Their refunds take from the newest window or slot first.
-        let (period, parts) = match (self, self.period()) {
-            (Self::SlidingWindow(_), Some(period)) => (period, 1),
-            (Self::SlidingSlots(slots), Some(period)) => (period, slots.count()),
-            _ => return reset,
-        };
-        let length = (Micros::from(period).get() / u64::from(parts)).max(1);
-        Micros::new(charged.get() - charged.get() % length + length).min(reset)
+        match_kind!(self, kind => kind.refunds_newest(), None).map_or(reset, |length| {
+            let since = charged.get() % length.get();
+            Micros::new(charged.get() - since + length.get()).min(reset)
+        })
     }
 
     /// Charges units after the fact, even if that exceeds the limit, and returns the state to keep: for a
