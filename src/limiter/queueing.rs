@@ -32,6 +32,12 @@ impl Queued {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Whether the requests of a policy wait for their turn.
+    #[cfg(feature = "http")]
+    pub(crate) fn has_queue(&self) -> bool {
+        self.policies.queue.is_some()
+    }
+
     /// The place of a request that was charged this and allowed, if there is a queue for it.
     pub(crate) fn queued(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Queued> {
         let (queue, _) = self.policies.queue.as_ref()?;

@@ -99,9 +99,7 @@ impl Lines {
     /// Takes a request out of its line, and wakes the next; returns the turns that nobody takes.
     pub(super) fn leave(&self, (key, number): (&Key, u64), has_gone_on: bool) -> Option<Free> {
         let mut orders = self.lock();
-        let Some(order) = orders.get_mut(key) else {
-            return None;
-        };
+        let order = orders.get_mut(key)?;
         let (free, next) = order.leave(number, self.timers.now());
         if order.is_empty() {
             orders.remove(key);

@@ -117,18 +117,14 @@ impl Order {
             return (None, None);
         };
         let behind = self.members.iter().position(|it| it.goes_after(first));
-        match behind {
-            Some(index) => {
-                let free = self.close_up(index, free.0);
-                let front = self.members.front_mut().filter(|_| index == 0);
-                (free, front.and_then(|front| front.waker.take()))
-            }
-            None => {
-                self.spare.extend(free.0);
-                self.spare.sort_by_key(Stretch::begins);
-                (None, None)
-            }
-        }
+        let Some(index) = behind else {
+            self.spare.extend(free.0);
+            self.spare.sort_by_key(Stretch::begins);
+            return (None, None);
+        };
+        let free = self.close_up(index, free.0);
+        let front = self.members.front_mut().filter(|_| index == 0);
+        (free, front.and_then(|front| front.waker.take()))
     }
 
     /// When a request in this place would go on.

@@ -40,8 +40,6 @@ pub(super) struct Gate {
     is_soft: bool,
     /// Whether anybody is told the numbers of a request that goes on.
     wants_numbers: bool,
-    /// Whether the requests of a policy wait for their turn in a queue.
-    has_queue: bool,
     waits: Option<Arc<Waits>>,
     exposes_decision: bool,
     life: Life,
@@ -80,7 +78,7 @@ enum Coming {
     /// It was denied, and waits for its turn.
     Turn(Box<Waiter>),
     /// It was not to leave its queue in time.
-    Late(Late),
+    Late(Box<Late>),
 }
 
 /// A request that would leave its queue too late. It has been decided, whatever the store says now.
@@ -97,7 +95,7 @@ struct Late {
 /// Why a request that was allowed cannot be held until its turn.
 enum CannotHold {
     NoTimer,
-    Late(Late),
+    Late(Box<Late>),
 }
 
 impl<'a> Asked<'a> {
@@ -160,7 +158,6 @@ impl Gate {
             store: StoreHealth::default(),
             lists: None,
             is_soft,
-            has_queue,
             waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
             life: Life::new(),
@@ -229,7 +226,7 @@ impl Gate {
 
     /// Who has sent this request, where somebody may have to wait.
     fn caller<B>(&self, request: &Request<B>) -> Option<Caller> {
-        if self.waits.is_none() && !self.has_queue {
+        if self.waits.is_none() && !self.limiter.has_queue() {
             return None;
         }
         let timers = self.limiter.timers();
@@ -394,12 +391,12 @@ impl Gate {
                 caller.misses(self.limiter.wait_of(&queued), self.limiter.timers().now())
         {
             let numbers = self.limiter.take_back(asked.charges, outcomes, &queued);
-            return Err(CannotHold::Late(Late {
+            return Err(CannotHold::Late(Box::new(Late {
                 numbers: Box::pin(numbers.wait()),
                 before: outcomes.clone(),
                 queue: queued.policy(),
                 wait,
-            }));
+            })));
         }
         let turn = self.limiter.stand(&queued);
         turn.map_err(|NoTimer| CannotHold::NoTimer)

@@ -203,11 +203,11 @@ impl<I: Items> Ledger for SharedLedger<I> {
     }
 
     fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
-        let change = match self.change(&[*charge], Verb::GiveBack(departure)) {
-            Ok(change) => change,
+        let asked = match self.change(&[*charge], Verb::GiveBack(departure)) {
+            Ok(asked) => asked,
             Err(error) => return Reply::Now(Err(error)),
         };
-        self.items.update(change).map(|changed| {
+        self.items.update(asked).map(|changed| {
             let changed = changed?;
             let is_given_back = !changed.writes().is_empty();
             changed.answer.map(|_| is_given_back)
