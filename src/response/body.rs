@@ -54,6 +54,8 @@ impl RefusalBody {
     /// use tower_ratelimit::response::RefusalBody;
     /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
     ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let page = RefusalBody::custom(HeaderValue::from_static("text/plain"), |denied| {
     ///     let language = denied.head().and_then(|head| head.header("accept-language"));
     ///     match (language, denied.retry_after()) {
@@ -63,8 +65,6 @@ impl RefusalBody {
     ///     }
     /// });
     ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let nothing = Policy::new("closed", FixedWindow::per_day(0)).key(key::global());
     /// let limit = RateLimitLayer::builder().policy(nothing).refusal_body(page).build()?;
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
