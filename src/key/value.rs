@@ -245,7 +245,7 @@ fn head(kind: Kind, len: usize) -> u64 {
 }
 
 impl Hash for Key {
-    /// All bytes after the length are zero, so equal keys hash alike without a length prefix.
+    /// Hashes only the words in use. All bytes behind the value are zero, so equal keys hash alike.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let words = (HEAD + self.len()).div_ceil(WORD);
