@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use super::{Clock, Micros};
 
-/// A clock that stands still until it is told to move, for tests.
+/// A clock for tests, which stands still until it is moved.
 ///
-/// Clones are the same clock. It starts on 2024-01-01 at midnight, UTC, where every window
-/// of a second, a minute, an hour or a day begins.
+/// Clones are the same clock. It starts on 2024-01-01 at midnight, UTC, where every window of a
+/// second, a minute, an hour or a day begins.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,23 +33,23 @@ pub struct ManualClock {
 const START: Micros = Micros::from_secs(1_704_067_200);
 
 impl ManualClock {
-    /// A clock that shows 2024-01-01, midnight, UTC.
+    /// Makes a clock that shows 2024-01-01, midnight, UTC.
     pub fn new() -> Self {
         Self::at(START)
     }
 
-    /// A clock that shows this moment.
+    /// Makes a clock that shows this moment.
     pub fn at(now: Micros) -> Self {
         Self {
             now: Arc::new(AtomicU64::new(now.get())),
         }
     }
 
-    /// Moves the clock forward; less than a microsecond moves nothing.
+    /// Moves the clock forward. Less than a microsecond moves nothing.
     pub fn advance(&self, by: Duration) {
         let by = Micros::from(by).get();
         let step = |now: u64| Some(now.saturating_add(by));
-        // The closure never declines, so there is nothing to do with the result.
+        // The closure never declines, so the result is always `Ok`.
         let _ = self
             .now
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, step);

@@ -1,8 +1,7 @@
-//! What time it is, in whole microseconds since the Unix epoch.
+//! The time, in whole microseconds since the Unix epoch.
 //!
-//! A store reads its clock once per decision. [`SystemClock`] is the default; [`ManualClock`]
-//! is for tests, yours as well as ours. With feature `quanta` there is a faster one,
-//! `QuantaClock`, with a warning.
+//! A store reads its clock once per decision. [`SystemClock`] is the default, and [`ManualClock`]
+//! is for tests. With feature `quanta`, `QuantaClock` is faster, but not right for every machine.
 
 mod anchor;
 mod any;
@@ -25,11 +24,11 @@ pub(crate) use self::timer::timer;
 
 /// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now, since the Unix epoch.
+    /// Returns the time now, since the Unix epoch.
     ///
-    /// It is read for each decision, and once more when another thread was quicker: it must not
-    /// block. Time that stands still is fine. Time that steps back is survived: state from the future
-    /// moves back to now, which lets through at most one limit more for each step.
+    /// It is called for each decision, and again if another thread was quicker, so it must not
+    /// block. The time may stand still. If it steps back, state from the future moves back to now,
+    /// which admits at most one limit more for each step.
     fn now(&self) -> Micros;
 }
 

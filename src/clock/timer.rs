@@ -5,15 +5,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A time that the platform cannot hold is as good as this.
+/// Replaces a time that the platform cannot hold.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// A timer of tokio's that fires after this time; `None` where there is no runtime, or one without
-/// timers.
+/// Returns a tokio timer that fires after this time; `None` without a runtime, or without timers in
+/// it.
 pub(crate) fn timer(time: Duration) -> Option<Pin<Box<Sleep>>> {
     Handle::try_current().ok()?;
     let due = Instant::now() + time.min(FOR_EVER);
-    // A runtime does not tell whether its timers are enabled: it panics if they are not.
+    // tokio panics if the timers of a runtime are not enabled, and has no way to ask.
     panic::catch_unwind(|| Box::pin(sleep_until(due))).ok()
 }
 

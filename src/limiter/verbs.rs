@@ -1,4 +1,7 @@
-//! What else a limiter can be asked.
+//! The other verbs of a limiter, apart from `check`: refund, settle, reset, block and the rest.
+//!
+//! Each verb is there twice: `…_now` for the store in this process, and a future with the same
+//! meaning for any store. The documentation of a verb is at `…_now`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +13,16 @@ use crate::key::IntoKey;
 use crate::store::{Ledger, answered};
 
 impl Limiter {
-    /// Asks these policies, each about a key of its own at a cost of its own, and charges them if
-    /// all allow it. Policies that are not named are not asked; who names none is allowed.
+    /// Decides under the named policies, each with its own key and cost, and charges them if all
+    /// allow it.
     ///
-    /// Where the keys are of different types, make each a [`Key`](crate::key::Key) by
+    /// Policies that are not named are not asked. Without a name, the request is allowed. If the
+    /// keys have different types, convert each to a [`Key`](crate::key::Key) with
     /// [`into_key`](IntoKey::into_key).
     ///
     /// # Errors
     ///
-    /// When the limiter has no policy of a name, or one is named twice.
+    /// When the limiter has no policy of a name, or a policy is named twice.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -54,8 +58,10 @@ impl Limiter {
         Ok(Decision::new(names, self.ledger.charge_now(&charges)))
     }
 
-    /// How this key stands under every policy, in sentences for a person who asks why it was
-    /// refused. It charges nothing.
+    /// Describes this key under every policy, in sentences for a person who asks why it was
+    /// refused.
+    ///
+    /// It charges nothing.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
@@ -78,7 +84,7 @@ impl Limiter {
         Inspection::new(self.peek_now(key, 0))
     }
 
-    /// What [`check_now`](Self::check_now) would decide, charging nothing.
+    /// Returns what [`check_now`](Self::check_now) would decide, and charges nothing.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -99,9 +105,11 @@ impl Limiter {
         Decision::new(names, self.ledger.peek_now(&charges))
     }
 
-    /// Gives back so much of what this key was charged last, under every policy, and at most what
-    /// is used: of a window, the counts that still count; of a bucket, the debt. For work that was
-    /// charged and then not done.
+    /// Gives back units that were charged to this key, under every policy, for work that was not
+    /// done.
+    ///
+    /// At most the units in use are given back: of a window, the counts that still count, the
+    /// latest first; of a bucket, the debt.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -120,15 +128,19 @@ impl Limiter {
         self.ledger.refund_now(&self.charges(key.into_key(), units));
     }
 
-    /// Charges this key so much more under every policy, after the fact: for work that was let in
-    /// at an estimate and took more. All of it counts, whether there is room for it or not: nothing
-    /// is denied now, and what comes next is, until there is room again.
+    /// Charges this key more units under every policy, for work that took more than its estimate.
     ///
-    /// A window counts what is above its limit too (up to 2^32 − 1 in all), until it ends. A bucket
-    /// owes up to twice its capacity, and what would be more is forgiven. A
-    /// [`LeakyQueue`](crate::LeakyQueue) lets those who come later leave later. A key that is blocked
-    /// is charged, and so is one under a [soft](crate::Policy::soft) policy; 0 units change nothing.
-    /// Where it took less than the estimate, [`refund_now`](Self::refund_now) the rest.
+    /// All units count, even if there is no room for them. Nothing is denied now; later requests
+    /// are denied until there is room again.
+    ///
+    /// - A window counts units above its limit too (up to 2^32 − 1 in all), until it ends.
+    /// - A bucket owes up to twice its capacity. A debt above that is forgiven.
+    /// - A [`LeakyQueue`](crate::LeakyQueue) delays the requests that come later.
+    /// - A blocked key is charged, and so is a key under a [soft](crate::Policy::soft) policy.
+    /// - 0 units change nothing.
+    ///
+    /// If the work took less than its estimate, give back the rest with
+    /// [`refund_now`](Self::refund_now).
     ///
     /// ```
     /// use std::time::Duration;
@@ -139,7 +151,7 @@ impl Limiter {
     ///     .store(MemoryStore::new().clock(ManualClock::new()))
     ///     .build()?;
     ///
-    /// // A prompt of 300, and an answer of 900 that nobody could know of.
+    /// // A prompt of 300 tokens, and an answer of 900, whose length was unknown.
     /// assert!(limiter.check_now("ann", 300).is_allowed());
     /// limiter.settle_now("ann", 900);
     ///
@@ -156,17 +168,19 @@ impl Limiter {
         self.ledger.reset_now(&self.charges(key.into_key(), 0));
     }
 
-    /// Blocks this key under every policy, from now on and for this long: 285 years at most.
+    /// Blocks this key under every policy, from now on, for at most 285 years.
     ///
-    /// Until then all that it asks for is denied, under a [soft](crate::Policy::soft) policy and at
-    /// cost 0 too, and charges nothing; nothing remains, and the wait is told to the block's end
-    /// whatever the cost. If the key has to wait for longer under a policy, that is told, since
-    /// what is told is true. [`Outcome::is_blocked`](crate::Outcome::is_blocked) tells a block from a
-    /// limit that is used up. After the block the key is as it would have been without it.
-    ///
-    /// No block ends earlier because of another one: of two, the later end counts. To shorten a block,
-    /// [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) ends none.
-    /// An unlimited policy is never asked, and denies nobody.
+    /// - Until the block ends, every request of the key is denied and charges nothing, under a
+    ///   [soft](crate::Policy::soft) policy and at cost 0 too.
+    /// - Nothing remains, and the wait lasts to the end of the block, whatever the cost. If a
+    ///   policy requires a longer wait, the decision tells that wait.
+    /// - [`Outcome::is_blocked`](crate::Outcome::is_blocked) distinguishes a block from a used up
+    ///   limit.
+    /// - After the block, the key is as it would have been without it.
+    /// - Of two blocks, the one that ends later counts. To shorten a block, call
+    ///   [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) does not end a
+    ///   block.
+    /// - An unlimited policy is never asked, and blocks no key.
     ///
     /// ```
     /// use std::time::Duration;
@@ -199,8 +213,10 @@ impl Limiter {
         self.ledger.unblock_now(&self.charges(key.into_key(), 0));
     }
 
-    /// Takes as much as there is, up to this much: the units that every policy grants, and the
-    /// decision about them. With nothing to be had that is 0, and the decision is about one unit.
+    /// Takes as many units as every policy grants, up to `most`, and returns them with the
+    /// decision.
+    ///
+    /// If none are available it returns 0, and the decision about one unit.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -239,22 +255,23 @@ impl Limiter {
     }
 }
 
-/// How many to ask for after so many were denied: somebody may take some of them before that, and
-/// then it is fewer next time.
+/// How many units to ask for after so many were denied. If another request takes some of them
+/// first, the next number is smaller.
 fn fewer(denied: &Decision, units: u32) -> u32 {
     denied.grants().min(units.saturating_sub(1))
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Asks these policies, each about a key of its own at a cost of its own, and charges them if
-    /// all allow it; as [`check_with_now`](Limiter::check_with_now), in any store.
+    /// Decides under the named policies, each with its own key and cost, in any store; see
+    /// [`check_with_now`](Limiter::check_with_now).
     ///
-    /// The question is put at once, not when the future is first polled.
+    /// The store in this process decides during this call. Any other store may begin only when the
+    /// future is first polled.
     ///
     /// # Errors
     ///
-    /// At once, when the limiter has no policy of a name, or one is named twice. From the future,
-    /// when the store cannot decide.
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. From the
+    /// future, when the store cannot decide.
     ///
     /// ```
     /// # use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -280,8 +297,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// How this key stands under every policy, in sentences for a person; as
-    /// [`inspect_now`](Limiter::inspect_now), in any store.
+    /// Describes this key under every policy, in any store; see
+    /// [`inspect_now`](Limiter::inspect_now).
     ///
     /// # Errors
     ///
@@ -294,12 +311,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         async move { Ok(Inspection::new(peeked.await?)) }
     }
 
-    /// Takes as much as there is, up to this much; as [`take_up_to_now`](Limiter::take_up_to_now), in
-    /// any store: one question, and one more for each time that there is less than was asked for.
+    /// Takes as many units as every policy grants, up to `most`, in any store; see
+    /// [`take_up_to_now`](Limiter::take_up_to_now).
+    ///
+    /// It asks the store once, and once more each time that fewer units are available than it asked
+    /// for.
     ///
     /// # Errors
     ///
-    /// When the store cannot decide. What it was asked last it may have charged all the same.
+    /// When the store cannot decide. The store may have charged the last request all the same.
     pub fn take_up_to(
         &self,
         key: impl IntoKey,
@@ -328,7 +348,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// What [`check`](Self::check) would decide, charging nothing.
+    /// Returns what [`check`](Self::check) would decide, and charges nothing.
     ///
     /// # Errors
     ///
@@ -347,8 +367,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// Gives back so much of what this key was charged last, under every policy, and at most what
-    /// is used; as [`refund_now`](Limiter::refund_now), in any store.
+    /// Gives back units that were charged to this key, in any store; see
+    /// [`refund_now`](Limiter::refund_now).
     ///
     /// # Errors
     ///
@@ -362,8 +382,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reply.wait()
     }
 
-    /// Charges this key so much more under every policy, after the fact; as
-    /// [`settle_now`](Limiter::settle_now), in any store.
+    /// Charges this key more units under every policy, in any store; see
+    /// [`settle_now`](Limiter::settle_now).
     ///
     /// # Errors
     ///
@@ -377,11 +397,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reply.wait()
     }
 
-    /// Makes this key as good as new under every policy.
+    /// Makes this key as good as new under every policy, in any store.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it is.
+    /// When the store cannot tell whether the key was reset.
     pub fn reset(
         &self,
         key: impl IntoKey,
@@ -390,8 +410,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reply.wait()
     }
 
-    /// Blocks this key under every policy, from now on and for this long; as
-    /// [`block_now`](Limiter::block_now), in any store.
+    /// Blocks this key under every policy, in any store; see [`block_now`](Limiter::block_now).
     ///
     /// # Errors
     ///
@@ -406,7 +425,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reply.wait()
     }
 
-    /// Ends the block of this key under every policy, if there is one.
+    /// Ends the block of this key under every policy, in any store.
     ///
     /// # Errors
     ///

@@ -1,7 +1,6 @@
 //! The builder of the layer.
 //!
-//! It only collects options: everything is checked in `build`, in one place, so that the order of
-//! the calls does not matter and an error names the option.
+//! It only collects options. `build` checks all of them in one place, and an error names the option.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Detects a layer that is applied to a route twice, and a layer that is built for each request.
 //!
 //! Both are common mistakes that compile and mostly work: the first halves every limit, the second
-//! limits nothing. The checks cost two writes to a thread local for each request.
+//! limits nothing. The checks cost two writes to a thread local for each call and each poll.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
