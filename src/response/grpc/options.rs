@@ -1,3 +1,8 @@
+//! The options for refused gRPC calls.
+//!
+//! Message, subject and details share the 8 KiB that clients may accept of a refusal, so each has a
+//! maximum length.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
