@@ -65,7 +65,7 @@ impl Micros {
 }
 
 impl From<Duration> for Micros {
-    /// Rounds down to whole microseconds. The longest length is about 584,000 years.
+    /// Rounds down to whole microseconds; at most about 584,000 years.
     fn from(duration: Duration) -> Self {
         let seconds = duration.as_secs().checked_mul(1_000_000);
         let below = u64::from(duration.subsec_micros());

@@ -51,7 +51,7 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| {
     }
 });
 
-/// The rate is measured over 2^40 ticks, which is exact to less than a second in a century.
+/// The rate is computed from 2^40 ticks, which errs by less than a second in a century.
 const TICKS: u32 = 40;
 
 impl Shared {

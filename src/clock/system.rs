@@ -8,8 +8,8 @@ use super::{Clock, Micros};
 ///
 /// It never runs backwards and never follows a step back of the wall clock. On some systems a
 /// monotonic clock stands still while the machine sleeps or is paused. So a background thread
-/// compares it with the wall clock once a second, and moves it **forward** when it is more than 10
-/// ms behind. Requests never pay for that. If no thread can be started, the clock works without
+/// compares it with the wall clock once a second, and moves it **forward** when it is more than
+/// 10 ms behind. Requests never pay for that. If no thread can be started, the clock works without
 /// catching up.
 ///
 /// Windows that are aligned to the epoch therefore agree between machines as well as the clocks of

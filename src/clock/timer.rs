@@ -13,7 +13,7 @@ const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 pub(crate) fn timer(time: Duration) -> Option<Pin<Box<Sleep>>> {
     Handle::try_current().ok()?;
     let due = Instant::now() + time.min(FOR_EVER);
-    // tokio panics if the timers of a runtime are not enabled, and has no way to ask.
+    // Without timers in the runtime, tokio panics; it offers no way to ask.
     panic::catch_unwind(|| Box::pin(sleep_until(due))).ok()
 }
 
