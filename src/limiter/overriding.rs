@@ -13,8 +13,9 @@ use crate::key::IntoKey;
 use crate::store::{Charge, Ledger};
 
 impl Limiter {
-    /// Gives this key another limit under this policy for a time: more for a customer who bought
-    /// more, or less for a client to slow down.
+    /// Gives this key another limit under this policy for this long from now on.
+    ///
+    /// It is more for a customer who bought more, or less for a client that has to slow down.
     ///
     /// All decisions about the key use the new limit and tell its numbers.
     ///

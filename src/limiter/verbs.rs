@@ -168,7 +168,7 @@ impl Limiter {
         self.ledger.reset_now(&self.charges(key.into_key(), 0));
     }
 
-    /// Blocks this key under every policy, from now on, for at most 285 years.
+    /// Blocks this key under every policy for this long from now on, at most 285 years.
     ///
     /// - Until the block ends, every request of the key is denied and charges nothing, under a
     ///   [soft](crate::Policy::soft) policy and at cost 0 too.

@@ -100,8 +100,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Gives back these units to each key under its policy, at most the units in use: see
-    /// [`Algorithm::refund`](crate::Algorithm::refund).
+    /// Gives back these units to each key under its policy, the latest first, and at most the units
+    /// in use: see [`Algorithm::refund`](crate::Algorithm::refund).
     ///
     /// # Errors
     ///
