@@ -7,6 +7,9 @@ FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 run: ## a rate limited service on 127.0.0.1:3000
 	cargo run --example quickstart
 
+# As many cases of each property as CI tries, and chaos in its short form. Either variable changes that.
+test: export PROPTEST_CASES ?= 1000
+test: export CHAOS_SECONDS ?= 20
 test: servers ## all tests, those of the documentation too
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features
 
@@ -16,11 +19,11 @@ servers: ## redis-server and memcached, which tests start; installs what is miss
 faults: servers ## Redis in trouble, one fault after the other, in a minute and a half; ends with a table
 	tests/faults/table
 
-chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it too
-	cargo test --all-features --test chaos
+chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it for 20 seconds
+	cargo test --package tower-ratelimit-tests --all-features --test chaos
 
 model: ## every order in which threads can meet in the store, by loom
-	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --lib --no-default-features loom_
+	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --package tower-ratelimit --lib --no-default-features loom_
 
 interop: ## curl, urllib3, grpcio, ky and Chromium against the examples; installs what is missing
 	tests/interop/run
@@ -30,9 +33,9 @@ lint: ## format and clippy, warnings denied
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 docs: ## the documentation, warnings denied
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --no-default-features
+	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps --all-features
+	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features
 
 # What a run measures goes into a folder of its own: the table shows nothing older. What is compared is measured
 # again in each round, within seconds of each other: see `Rounds` in benches/src/figures.rs.

@@ -17,15 +17,17 @@ pub mod responses {}
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 
+// The example is a test in `tests/docs.rs`, since it needs more of tonic than the crate does.
 #[cfg(feature = "tonic")]
-#[doc = include_str!("../docs/grpc.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/grpc.md"))]
 pub mod grpc {}
 
 #[doc = include_str!("../docs/without-http.md")]
 pub mod without_http {}
 
+// The example is a test in `tests/docs.rs`, since it needs a client.
 #[cfg(feature = "client")]
-#[doc = include_str!("../docs/outgoing.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/outgoing.md"))]
 pub mod outgoing {}
 
 #[doc = include_str!("../docs/stores.md")]

@@ -119,13 +119,3 @@ pub use self::service::LimitLayer;
 #[cfg(feature = "redis")]
 pub use self::store::RedisStore;
 pub use self::store::{MemoryStore, SharedStore};
-
-#[cfg(all(
-    doctest,
-    feature = "axum",
-    feature = "client",
-    feature = "redis",
-    feature = "tonic"
-))]
-#[doc = include_str!("../README.md")]
-mod readme {}

@@ -73,7 +73,7 @@ fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/proptest-regressions/hostile_states.txt"
+            "/proptest-regressions/hostile_states.txt"
         )))),
         ..ProptestConfig::default()
     };

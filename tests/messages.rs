@@ -36,7 +36,7 @@ const MAP_THE_EXTENSION: &str = "`key::extension::<User>().map(|user: &User| use
 
 /// What the compiler says of this statement in a program that is right otherwise.
 fn said_of(statement: &str) -> (bool, String) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages");
     fs::create_dir_all(folder.join("src")).unwrap();
     let manifest = MANIFEST.replace("{root}", &root.display().to_string());

@@ -93,7 +93,7 @@ fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/proptest-regressions/packing.txt"
+            "/proptest-regressions/packing.txt"
         )))),
         ..ProptestConfig::default()
     };

@@ -305,7 +305,7 @@ fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/proptest-regressions/snapshots.txt"
+            "/proptest-regressions/snapshots.txt"
         )))),
         ..ProptestConfig::default()
     };

@@ -42,32 +42,7 @@
 //! # }
 //! ```
 //!
-//! Around hyper's client, where each token has a limit of its own and no call waits for more than five
-//! seconds; and around a channel of tonic's:
-//!
-//! ```
-//! use std::time::Duration;
-//!
-//! use bytes::Bytes;
-//! use http_body_util::Full;
-//! use hyper_util::client::legacy::{Client, connect::HttpConnector};
-//! use hyper_util::rt::TokioExecutor;
-//! use tonic::transport::Channel;
-//! use tower::Layer;
-//! use tower_ratelimit::client::{Heed, HeedLayer};
-//! use tower_ratelimit::key;
-//!
-//! fn http() -> Heed<Client<HttpConnector, Full<Bytes>>> {
-//!     let client = Client::builder(TokioExecutor::new()).build_http();
-//!     let heed = HeedLayer::new().key(key::bearer_token()).wait_up_to(Duration::from_secs(5));
-//!     heed.layer(client)
-//! }
-//!
-//! /// For `GreeterClient::new(grpc(channel))`.
-//! fn grpc(channel: Channel) -> Heed<Channel> {
-//!     HeedLayer::new().layer(channel)
-//! }
-//! ```
+#![cfg_attr(not(doctest), doc = include_str!("clients.md"))]
 //!
 //! reqwest's client has types of its own, which are made of those of `http` and back:
 //!

@@ -1,7 +1,7 @@
 //! Three nodes of a service, each a process, over a cluster of Redis, while for two minutes anything is killed or
 //! stopped at random, drawn from a seed: what docs/reliability.md promises holds throughout.
 //!
-//! `CHAOS_SEED=7 CHAOS_SECONDS=20 cargo test --all-features --test chaos` draws again what was drawn, and is shorter.
+//! `CHAOS_SEED=7 CHAOS_SECONDS=20 make chaos` draws again what was drawn, and is shorter.
 
 #[path = "../support/mod.rs"]
 mod support;

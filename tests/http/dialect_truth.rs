@@ -14,7 +14,7 @@ use crate::structured::{dictionary, integer, list, quotas};
 fn config() -> ProptestConfig {
     scene::config(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/http/proptest-regressions/dialect_truth.txt"
+        "/http/proptest-regressions/dialect_truth.txt"
     ))
 }
 

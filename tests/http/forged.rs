@@ -107,7 +107,7 @@ fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/http/proptest-regressions/forged.txt"
+            "/http/proptest-regressions/forged.txt"
         )))),
         ..ProptestConfig::default()
     };

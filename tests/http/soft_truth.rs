@@ -33,7 +33,7 @@ fn service(rules: &[Rule], soft: [bool; 3], jitter: u64, start: u64) -> (ManualC
 }
 
 proptest! {
-    #![proptest_config(config("tests/http/attack_numbers.proptest-regressions"))]
+    #![proptest_config(config("http/attack_numbers.proptest-regressions"))]
 
     #[test]
     fn whoever_waits_as_any_dialect_tells_passes_beside_soft_policies_and_jitter(

@@ -10,7 +10,7 @@ use crate::scene::{self, NAMES, Rule, Scene, arrivals, rules, shaped};
 fn config() -> ProptestConfig {
     scene::config(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/http/proptest-regressions/truth.txt"
+        "/http/proptest-regressions/truth.txt"
     ))
 }
 

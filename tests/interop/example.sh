@@ -5,8 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 target=${CARGO_TARGET_DIR:-target}
 work=$(mktemp -d)
 server=
-# Features that an example is built with, and other processes that end with the part.
-features=
+# Other processes that end with the part.
 others=
 # A process that a part has stopped ends only once it goes on.
 trap 'for process in $server $others; do kill "$process" && kill -CONT "$process" || true; done 2>/dev/null
@@ -21,12 +20,16 @@ stop() {
     server=
 }
 
-# The port is chosen by the system and told by the example; `url` is set to its address. `features` are
-# those that it needs.
+# As `make test` builds it, so that nothing is built twice.
+build() { # example
+    cargo build --quiet --workspace --exclude tower-ratelimit-benches --all-features --example "$1"
+}
+
+# The port is chosen by the system and told by the example; `url` is set to its address.
 start() { # example, NAME=value…
     local example=$1
     shift
-    cargo build --quiet --example "$example" ${features:+--features "$features"}
+    build "$example"
     # Before the example is there to write it, since it is read at once.
     : >"$log"
     env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >>"$log" 2>&1 &

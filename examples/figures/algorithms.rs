@@ -27,7 +27,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use axum::http::HeaderName;
-use axum::{Extension, Json, Router, routing::get};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::{Extension, Router, routing::get};
 use serde_json::{Value, json};
 use tower_http::cors::{Any, CorsLayer};
 use tower_ratelimit::key::{self, Extract, Head, IntoKey};
@@ -140,11 +142,19 @@ fn layer(algorithm: Algorithm, state: &State) -> Result<RateLimitLayer, Box<dyn 
     })
 }
 
-async fn decision(Extension(decision): Extension<Decision>) -> Json<Value> {
+/// As `axum::Json` answers, whose feature all examples would be built with.
+async fn decision(Extension(decision): Extension<Decision>) -> impl IntoResponse {
+    (
+        [(CONTENT_TYPE, "application/json")],
+        told(&decision).to_string(),
+    )
+}
+
+fn told(decision: &Decision) -> Value {
     let Some((policy, outcome)) = decision.binding() else {
-        return Json(Value::Null);
+        return Value::Null;
     };
-    Json(json!({
+    json!({
         "policy": policy,
         "limit": outcome.limit(),
         "used": outcome.used(),
@@ -153,7 +163,7 @@ async fn decision(Extension(decision): Extension<Decision>) -> Json<Value> {
         "retry_after_us": outcome.retry_after().map(micros),
         "delay_us": micros(decision.delay()),
         "degraded": decision.is_degraded(),
-    }))
+    })
 }
 
 fn micros(time: Duration) -> u64 {

@@ -109,7 +109,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn default_path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/compare.svg")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/compare.svg")
 }
 
 /// Two bursts on either side of a window's edge, one after a rest, and a steady trickle.
