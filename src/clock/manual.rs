@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use super::{Clock, Micros, Sleep};
 
-/// A clock that stands still until it is told to move, for tests.
+/// A clock for tests, which stands still until it is moved.
 ///
-/// Clones are the same clock. It starts on 2024-01-01 at midnight, UTC, where every window
-/// of a second, a minute, an hour or a day begins.
+/// Clones are the same clock. It starts on 2024-01-01 at midnight, UTC, where every window of a
+/// second, a minute, an hour or a day begins.
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,12 +87,12 @@ type Place = (Micros, u64);
 const START: Micros = Micros::from_secs(1_704_067_200);
 
 impl ManualClock {
-    /// A clock that shows 2024-01-01, midnight, UTC.
+    /// Makes a clock that shows 2024-01-01, midnight, UTC.
     pub fn new() -> Self {
         Self::at(START)
     }
 
-    /// A clock that shows this moment.
+    /// Makes a clock that shows this moment.
     pub fn at(now: Micros) -> Self {
         let shared = Shared {
             now: AtomicU64::new(now.get()),

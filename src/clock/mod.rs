@@ -1,4 +1,4 @@
-//! What time it is, in whole microseconds since the Unix epoch.
+//! The time, in whole microseconds since the Unix epoch.
 //!
 //! A store reads its clock once per decision. [`SystemClock`] is the default; [`ManualClock`]
 //! is for tests, yours as well as ours: requests that wait go on when it is moved. With feature `quanta` there is a faster one,
@@ -26,11 +26,11 @@ pub(crate) use self::timer::{Timer, Timers};
 
 /// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now, since the Unix epoch.
+    /// Returns the time now, since the Unix epoch.
     ///
-    /// It is read for each decision, and once more when another thread was quicker: it must not
-    /// block. Time that stands still is fine. Time that steps back is survived: state from the future
-    /// moves back to now, which lets through at most one limit more for each step.
+    /// It is called for each decision, and again if another thread was quicker, so it must not
+    /// block. The time may stand still. If it steps back, state from the future moves back to now,
+    /// which admits at most one limit more for each step.
     fn now(&self) -> Micros;
 
     /// Waits until the clock shows this moment or a later one: at once, if it does already.

@@ -16,7 +16,7 @@ use tokio::time::{self, Instant, sleep_until};
 
 use super::{Clock, Micros, Sleep};
 
-/// A time that the platform cannot hold is as good as this.
+/// Replaces a time that the platform cannot hold.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Tells requests that wait what time it is, and wakes them.

@@ -3,10 +3,10 @@ use super::grpc_method::call;
 use super::take::Take;
 use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
-/// The service of gRPC that is called: `package.Service`.
+/// The called gRPC service: `package.Service`.
 ///
-/// A client chooses it, and may invent one. What holds for [`grpc_method`](super::grpc_method())
-/// holds for it.
+/// A client chooses it, and may invent one: all that is said of
+/// [`grpc_method`](super::grpc_method()) holds here too.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};

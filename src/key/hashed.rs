@@ -1,7 +1,7 @@
 use super::combinators::combinators;
 use super::{Extract, Head, Key, KeyOf, Missing, Secret};
 
-/// A key of which only 128 bits of a keyed hash are kept: what `hashed` returns.
+/// 128 bits of a keyed hash in place of a key: what `hashed` returns.
 #[derive(Clone, Debug)]
 pub struct Hashed<E> {
     secret: Secret,

@@ -6,10 +6,10 @@ use super::take::Take;
 use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::error::{ConfigError, or_panic};
 
-/// The value of a header field, compared byte by byte; the first one if there are several.
+/// The value of a header, compared byte by byte. If there are several values, the first counts.
 ///
-/// A client chooses what it sends: a policy on an unverified header alone is a bypass, because
-/// each fresh value has a fresh quota. Declare a policy on the address beside it, or use an
+/// A client chooses its headers: a policy on an unverified header alone is a bypass, because each
+/// fresh value has a fresh quota. Declare a policy on the address beside it, or use an
 /// [`extension`](super::extension()) that authentication has put there.
 ///
 /// Clients that do not send the field share one quota. (For [`map`](Header::map) a value that is not
@@ -19,7 +19,7 @@ use crate::error::{ConfigError, or_panic};
 ///
 /// # Panics
 ///
-/// When `name` is not a valid name of a header field. This is meant for a literal, at start-up;
+/// When `name` is not a valid header name. This is meant for a literal, at start-up;
 /// [`Header::try_new`] returns an error.
 ///
 /// ```
@@ -39,11 +39,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// The value of a header field; see [`header`].
+    /// Returns the extractor; see [`header`].
     ///
     /// # Errors
     ///
-    /// When `name` is not a valid name of a header field.
+    /// When `name` is not a valid header name.
     pub fn try_new(name: &str) -> Result<Self, ConfigError> {
         let name = name.parse().map_err(|_: InvalidHeaderName| {
             ConfigError::quoting("header", name, "give a name such as x-api-key")

@@ -4,9 +4,9 @@ use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// The method of the request.
 ///
-/// The nine of HTTP (RFC 9110 and PATCH) are told apart; all others are one, `"other"`, so that
-/// nobody has a fresh quota by inventing one. A client chooses the method, so as a key this
-/// belongs beside another, or into a policy for the whole site.
+/// The nine standard methods (RFC 9110 and PATCH) are told apart. All other methods are one key,
+/// `"other"`, so that an invented method has no fresh quota. A client chooses the method: use this
+/// key beside another, or in a policy for the whole site.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};

@@ -3,9 +3,9 @@ use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// A key with a constant part before it: what `prefix` returns.
 ///
-/// It keeps values apart that come from one source and mean different things, such as in the
-/// branches of an [`Or`](super::Or) of yours or for one [`Limiter`](crate::Limiter) that serves
-/// several applications. As in [`And`](super::And), the parts cannot run together.
+/// It separates values of one source that mean different things, for example in the branches of an
+/// [`Or`](super::Or), or for one [`Limiter`](crate::Limiter) that serves several applications. As
+/// in [`And`](super::And), the parts cannot run together.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<E> {
     prefix: Key,

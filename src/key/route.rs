@@ -2,7 +2,7 @@ use super::And;
 use super::combinators::{combinators, hashed};
 use super::{Extract, Head, Key, KeyOf, MatchedPath, Method, Missing, matched_path, method};
 
-/// The route: the [`method`] and the [`matched_path`].
+/// The route: the [`method`] and the [`matched_path`] as one key.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};

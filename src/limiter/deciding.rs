@@ -9,10 +9,10 @@ use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Charge, Reply, look_through};
 
-/// A decision that is there, or that will be.
+/// The future of a decision.
 ///
-/// An answer that is there has room for several policies, and to move it costs as much as to make it. So it is
-/// looked through where it stands, and moved no more often than it has to be.
+/// A decision that is ready has room for several policies, and a move costs as much as the decision
+/// itself. So it is checked in place, and moved as rarely as possible.
 pub(super) struct Deciding {
     /// Until it has been told.
     names: Option<Arc<Names>>,
@@ -77,7 +77,7 @@ impl Future for Deciding {
         };
         match names.take() {
             Some(names) => Poll::Ready(answer.map(|outcomes| Decision::new(names, outcomes))),
-            // It has been told before.
+            // The decision has been returned before.
             None => Poll::Pending,
         }
     }

@@ -1,3 +1,8 @@
+//! Answers: everything that a layer tells a client, for allowed and denied requests.
+//!
+//! The options are checked once and become [`Answers`], whose parts have their fixed text ready
+//! before the first request. HTTP and gRPC differ only in refusals.
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +22,7 @@ use crate::key::{Head, Missing, Secret};
 use crate::policy::{Policy, check_status};
 use crate::store::Charge;
 
-/// How clients are to be answered.
+/// The options for answers.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerOptions {
     pub(crate) dialects: Vec<Dialect>,
@@ -46,7 +51,7 @@ impl Default for AnswerOptions {
 }
 
 impl AnswerOptions {
-    /// Refuses what no client could read.
+    /// Refuses options whose answers a client could not read.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         dialect::check(&self.dialects)?;
         jitter::check(self.retry_jitter)?;
@@ -56,7 +61,7 @@ impl AnswerOptions {
     }
 }
 
-/// Writes what clients are told.
+/// Writes the answers to clients.
 #[derive(Debug)]
 pub(crate) struct Answers {
     writers: Writers,
@@ -66,7 +71,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// These policies, whose names are known to be good, and options that were checked.
+    /// Takes options and policy names that are already checked.
     pub(crate) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
         let rules: Vec<_> = policies.iter().map(Policy::rule).collect();
         Self {
@@ -77,19 +82,20 @@ impl Answers {
         }
     }
 
-    /// Whether the numbers of a request that goes on are told.
+    /// Whether the numbers of an allowed request are told.
     pub(crate) fn tell_numbers(&self) -> bool {
         !matches!(self.writers, Writers::None)
     }
 
-    /// The fields for the response to a request that goes on.
+    /// Returns the headers for the response to an allowed request.
     #[inline]
     pub(crate) fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
         self.writers.allowed(charges, outcomes)
     }
 
-    /// The response to a request that a policy denied. The request is done with: its extensions are
-    /// those of the response, or go with it.
+    /// Returns the response to a request that a policy denied.
+    ///
+    /// The request ends here: its extensions move to the response or are dropped.
     pub(crate) fn denied<B>(
         &self,
         charges: &[Charge],
@@ -145,7 +151,7 @@ impl Answers {
         self.translated(response, request)
     }
 
-    /// The response in the language of the request.
+    /// Turns the response into one for the protocol of the request.
     #[cfg(feature = "tonic")]
     fn translated<B>(&self, response: Response<Bytes>, request: &Request<B>) -> Response<Bytes> {
         match self.grpc.content_type(request.headers()) {

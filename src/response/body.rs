@@ -9,28 +9,28 @@ use super::problem::Problems;
 use crate::decision::{Decision, Outcomes, Rule};
 use crate::key::Head;
 
-/// What stands in the body of a refusal by a policy.
+/// The body of a refusal by a policy.
 ///
-/// What is refused for other reasons (no key, no store) is always a problem of RFC 9457.
+/// Other refusals (no key, no store) always have a problem body of RFC 9457.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum RefusalBody {
-    /// A problem of RFC 9457 with the type of draft-ietf-httpapi-ratelimit-headers-11, section
-    /// 6.1, that tells the wait and names the policies which denied the request.
+    /// A problem of RFC 9457 with the type of draft-ietf-httpapi-ratelimit-headers-11, section 6.1.
+    /// It tells the wait and names the policies that denied the request.
     #[default]
     Problem,
-    /// The same problem without its `detail`, which is the sentence that tells the wait.
+    /// The same problem without `detail`, the sentence with the wait.
     BareProblem,
-    /// `{"error":"rate_limit_exceeded","message":"…","retry_after":50}`. Where no wait can help
-    /// there is no `retry_after`.
+    /// `{"error":"rate_limit_exceeded","message":"…","retry_after":50}`. If no wait helps, there is
+    /// no `retry_after`.
     Json,
     /// The message alone, as `text/plain`.
     Text,
-    /// What [`custom`](Self::custom) was given.
+    /// A body from [`custom`](Self::custom).
     Custom(CustomBody),
 }
 
-/// A body that [`RefusalBody::custom`] made.
+/// A body that [`RefusalBody::custom`] makes.
 #[derive(Clone)]
 pub struct CustomBody {
     content_type: HeaderValue,
@@ -155,7 +155,7 @@ impl Bodies {
         }
     }
 
-    /// `None` of a problem, which is what a refusal has unless this says otherwise.
+    /// Returns `None` for a problem, whose content type every refusal has by default.
     pub(super) fn content_type(&self) -> Option<HeaderValue> {
         match self {
             Self::Problem(_) => None,
@@ -188,8 +188,8 @@ impl Bodies {
     }
 }
 
-/// What a refusal tells humans; of a wait of several seconds in three parts, the second of which is
-/// the number.
+/// Returns the sentence of a refusal for humans. If the wait is several seconds it has three parts,
+/// the second of which is the number.
 pub(super) fn sentence(retry_after: Option<&str>) -> [&str; 3] {
     match retry_after {
         None => ["Too many requests. No wait will let this one pass.", "", ""],

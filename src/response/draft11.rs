@@ -1,3 +1,9 @@
+//! The headers of draft-ietf-httpapi-ratelimit-headers-11.
+//!
+//! Draft 11 is the default, so its cost is on the path of nearly every request. `RateLimit-Policy`
+//! is made once, and a request copies a reference to it; `RateLimit` is written into memory of its
+//! exact length.
+
 use std::borrow::Cow;
 
 use http::HeaderValue;
@@ -8,16 +14,16 @@ use super::fields::Lists;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes, Rule};
 
-/// Writes the fields of draft-ietf-httpapi-ratelimit-headers-11.
+/// Writes the headers of draft-ietf-httpapi-ratelimit-headers-11.
 #[derive(Debug)]
 pub(super) struct Draft11 {
     items: Vec<Item>,
-    /// How many policies have a limit, and `RateLimit-Policy` when all of them are asked, as a
-    /// rule on every request.
+    /// The number of limited policies, and the value of `RateLimit-Policy` for requests to which
+    /// all of them apply, as usual.
     all: (usize, Option<HeaderValue>),
 }
 
-/// What can be written of a policy before any request has come.
+/// The parts of a policy that are the same for all requests.
 #[derive(Debug)]
 struct Item {
     /// `"name";r=`
@@ -38,13 +44,14 @@ impl Draft11 {
         }
     }
 
-    /// All policies that were asked, with what remains under each.
+    /// Lists all policies that apply, with what remains under each.
     pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Lists> {
         self.fields(outcomes, |_| true, Outcome::effective_micros)
     }
 
-    /// All policies that were asked; of those that denied, how long to wait. No time is told
-    /// where none helps, nor one above `Retry-After`, which is never longer than `most`.
+    /// Lists all policies that apply, and for those that denied, the wait.
+    ///
+    /// Tells no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
     pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Lists> {
         self.fields(outcomes, Outcome::denies, wait(outcomes, most))
     }
@@ -64,7 +71,7 @@ impl Draft11 {
         self.partitioned(outcomes, partitions, Outcome::denies, wait(outcomes, most))
     }
 
-    /// `None` if there is nothing to tell.
+    /// Returns `None` if there is nothing to tell.
     #[inline]
     fn fields(
         &self,
@@ -75,7 +82,7 @@ impl Draft11 {
         let mut digits = [itoa::Buffer::new(); 2];
         let mut all = outcomes.iter();
         if let (Some((policy, outcome)), None) = (all.next(), all.next()) {
-            // As a rule. Its text is written where it stays.
+            // The usual case of one policy: its text is written where it stays.
             if !listed(outcome) {
                 return None;
             }
@@ -117,7 +124,7 @@ impl Draft11 {
         })
     }
 
-    /// What [`fields`](Self::fields) writes, with the text of a partition key behind each item.
+    /// As [`fields`](Self::fields), with a partition key after each item.
     fn partitioned(
         &self,
         outcomes: &Outcomes,
@@ -172,7 +179,7 @@ impl Item {
         }
     }
 
-    /// `"name";r=9;t=2`, in parts.
+    /// Returns the parts of `"name";r=9;t=2`.
     #[inline]
     fn parts<'a>(
         &'a self,
@@ -188,7 +195,7 @@ impl Item {
         [&self.remaining, remaining, t, seconds]
     }
 
-    /// What is written of the policy; for a key that has a limit of its own, with that.
+    /// Returns the text of the policy, with the override of the key if there is one.
     fn policy(&self, outcome: &Outcome) -> Cow<'_, str> {
         match outcome.own_limit() {
             None => Cow::Borrowed(&self.policy),
@@ -208,7 +215,7 @@ fn quota(limit: u32, window: Option<u64>) -> String {
     }
 }
 
-/// How long each policy that denied is to be waited for.
+/// Returns the wait for each policy that denied.
 fn wait(outcomes: &Outcomes, most: Micros) -> impl Fn(&Outcome) -> Option<Micros> {
     let helps = outcomes.retry_after().is_some();
     move |outcome| {
@@ -217,7 +224,7 @@ fn wait(outcomes: &Outcomes, most: Micros) -> impl Fn(&Outcome) -> Option<Micros
     }
 }
 
-/// A string of a structured field; of printable ASCII, it is a string of JSON as well.
+/// Quotes a string of a structured field. For printable ASCII the result is a JSON string as well.
 pub(super) fn quoted(name: &str) -> String {
     let escaped = name.replace('\\', r"\\").replace('"', r#"\""#);
     format!("\"{escaped}\"")

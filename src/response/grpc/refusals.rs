@@ -1,3 +1,7 @@
+//! The response to a refused gRPC call.
+//!
+//! Clients may accept no more than 8 KiB of it, so each part has a maximum length here.
+
 use std::fmt;
 use std::time::Duration;
 
@@ -19,24 +23,25 @@ use crate::response::fields::Fields;
 use crate::response::jitter::Jitter;
 use crate::response::refusal::{LONGEST_RETRY, Refusal};
 
-/// Writes the answers to calls that are refused: all of it stands in the header section, which is
-/// the trailers too, and there is no body.
+/// Writes the answers to refused calls. Everything is in the header section, which is the trailers
+/// too; there is no body.
 pub(in crate::response) struct GrpcRefusals {
     calls: Calls,
     message: String,
     details: Details,
-    /// Of the wait, in seconds.
+    /// The jitter of the wait, in seconds.
     jitter: Option<Jitter>,
-    /// Of the pushback alone, in milliseconds.
+    /// The jitter of the pushback alone, in milliseconds.
     pushback: Option<Jitter>,
 }
 
 static PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Of the 8 KiB that clients may take of a refusal, what the fields may have; the details say more.
+/// The share of the rate limit headers in the 8 KiB that clients may accept of a refusal. The
+/// details say more.
 const LONGEST_FIELDS: usize = 1_024;
 
-/// A larger number would be none, and forbid a retry (gRFC A6).
+/// Clients read a larger number as invalid, which forbids a retry (gRFC A6).
 const LONGEST_PUSHBACK: u64 = 2_147_483_647;
 
 impl GrpcRefusals {
@@ -61,7 +66,7 @@ impl GrpcRefusals {
         }
     }
 
-    /// The content type of the answer, if this request is a call.
+    /// Returns the content type of the answer if the request is a call.
     pub(in crate::response) fn content_type(&self, request: &HeaderMap) -> Option<HeaderValue> {
         match self.calls {
             Calls::None => None,
@@ -95,7 +100,7 @@ impl GrpcRefusals {
         response
     }
 
-    /// The answer to a call that was refused for another reason, made of the one of HTTP.
+    /// Turns an HTTP refusal for another reason into the answer to a call.
     pub(in crate::response) fn translated(
         content_type: HeaderValue,
         response: Response<Bytes>,
@@ -119,7 +124,7 @@ impl GrpcRefusals {
         response
     }
 
-    /// A wait, with its jitter.
+    /// Returns the wait with its jitter.
     fn later(&self, wait: Micros) -> Micros {
         let jitter = self.jitter.as_ref().map_or(0, Jitter::number);
         let longest = LONGEST_RETRY.max(wait);
@@ -165,7 +170,7 @@ fn answer(
     response
 }
 
-/// As HTTP/2 counts a header section (RFC 9113, section 10.5.1).
+/// The length as HTTP/2 counts a header section (RFC 9113, section 10.5.1).
 fn length(headers: &HeaderMap) -> usize {
     let lines = headers.iter();
     let lengths = lines.map(|(name, value)| name.as_str().len() + value.len() + 32);
