@@ -87,10 +87,12 @@ pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
 fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
     static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_new = said.note(diagnostic, &subject);
+    let met = (*diagnostic, subject);
+    let is_new = said.note(&met);
     drop(said);
+    let (diagnostic, subject) = &met;
     if is_new {
-        log(level, diagnostic, &subject);
+        log(level, diagnostic, subject);
     }
 }
 
@@ -98,23 +100,24 @@ fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
 /// its own, so it is bounded by generations: the old one is forgotten when the young one is full.
 #[derive(Default)]
 struct Said {
-    young: HashSet<(Diagnostic, Cow<'static, str>)>,
-    old: HashSet<(Diagnostic, Cow<'static, str>)>,
+    young: HashSet<Met>,
+    old: HashSet<Met>,
 }
+
+type Met = (Diagnostic, Cow<'static, str>);
 
 const MOST_SAID: usize = 1_000;
 
 impl Said {
     /// Notes that this is logged, and tells whether it was not noted yet.
-    fn note(&mut self, diagnostic: &Diagnostic, subject: &Cow<'static, str>) -> bool {
-        let met = (*diagnostic, subject.clone());
-        if self.young.contains(&met) || self.old.contains(&met) {
+    fn note(&mut self, met: &Met) -> bool {
+        if self.young.contains(met) || self.old.contains(met) {
             return false;
         }
         if self.young.len() >= MOST_SAID / 2 {
             self.old = mem::take(&mut self.young);
         }
-        self.young.insert(met)
+        self.young.insert(met.clone())
     }
 }
 
@@ -204,14 +207,14 @@ mod tests {
     fn what_was_said_is_bounded_and_said_once() {
         let mut said = Said::default();
         for number in 0..200_000 {
-            let subject = Cow::from(format!("limiter {number}"));
-            assert!(said.note(&NEVER_BINDS, &subject));
-            assert!(!said.note(&NEVER_BINDS, &subject));
+            let met = (NEVER_BINDS, Cow::from(format!("limiter {number}")));
+            assert!(said.note(&met));
+            assert!(!said.note(&met));
             assert!(said.young.len() + said.old.len() <= MOST_SAID);
         }
         for number in 199_500..200_000 {
-            let subject = Cow::from(format!("limiter {number}"));
-            assert!(!said.note(&NEVER_BINDS, &subject), "{number}");
+            let met = (NEVER_BINDS, Cow::from(format!("limiter {number}")));
+            assert!(!said.note(&met), "{number}");
         }
     }
 }

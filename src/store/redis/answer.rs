@@ -106,11 +106,11 @@ impl Answer {
             Some((units, Value::BulkString(told)))
         };
         let (units, told) = read().ok_or_else(|| nonsense(NOT_READ))?;
-        let charged = charges.iter().map(|charge| Charge {
+        let each = charges.iter().map(|charge| Charge {
             cost: charge.cost.min(units.max(1)),
             ..*charge
         });
-        Ok((units, Self::read(told, &charged.collect())?))
+        Ok((units, Self::read(told, &each.collect())?))
     }
 
     #[cfg(test)]
