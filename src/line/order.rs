@@ -125,6 +125,7 @@ impl Order {
     }
 
     /// When a request in this place would go on.
+    #[cfg(feature = "http")]
     pub(super) fn due(&self, place: Place) -> Instant {
         let (_, place) = self.place(place);
         Stretch::all_of(place).due()

@@ -242,9 +242,8 @@ impl Taken {
         self.until
     }
 
-    /// Whether it was charged without the store, which was away.
-    #[cfg(feature = "redis")]
-    pub(crate) fn is_degraded(&self) -> bool {
+    /// Whether it was charged [without the store](crate::Decision::is_degraded), which was away.
+    pub fn is_degraded(&self) -> bool {
         self.is_degraded
     }
 }
