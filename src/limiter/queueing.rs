@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 #[cfg(feature = "http")]
 use super::Charges;
 use super::Limiter;
-use crate::clock::Micros;
+use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 #[cfg(feature = "http")]
 use crate::error::StoreError;
@@ -50,7 +48,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let begins = outcomes.at().saturating_add(delay);
         let ends = outcomes.at().saturating_add(outcome.reset_micros());
         let moments = (begins, ends.max(begins));
-        let now = Instant::now();
+        let now = self.timers().now();
         let due = now.checked_add(delay.to_duration()).unwrap_or(now);
         let place = Place::new(charge.cost, moments, due);
         Some(Queued {
@@ -139,9 +137,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 /// The queue among policies, by its place in their list, and its lines.
-pub(super) fn queue(policies: &[Policy]) -> Option<(usize, Arc<Lines>)> {
+pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<Lines>)> {
     let index = policies.iter().position(Policy::shapes)?;
-    Some((index, Arc::new(Lines::new(policies[index].name()))))
+    Some((
+        index,
+        Arc::new(Lines::new(policies[index].name(), timers.clone())),
+    ))
 }
 
 /// Lets a store finish what nothing waits for.

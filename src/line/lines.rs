@@ -8,10 +8,10 @@ use ahash::RandomState;
 use tokio::time::Instant;
 
 use super::leaving::Leaving;
-use super::order::{Free, Next, Order};
+use super::order::{Free, Next, Order, PATIENCE};
 use super::stretch::Place;
 use super::turn::{GiveBack, NoTimer, Turn};
-use crate::clock::timer;
+use crate::clock::Timers;
 use crate::key::Key;
 
 /// The requests that wait for their turn under one policy.
@@ -19,28 +19,31 @@ pub(crate) struct Lines {
     /// By key. None is empty.
     of: Mutex<Orders>,
     leaving: Leaving,
+    timers: Timers,
 }
 
 type Orders = HashMap<Key, Order, RandomState>;
 
 impl Lines {
     /// No lines yet, under the policy of this name.
-    pub(crate) fn new(policy: &str) -> Self {
+    pub(crate) fn new(policy: &str, timers: Timers) -> Self {
         Self {
             of: Mutex::default(),
             leaving: Leaving::new(policy),
+            timers,
         }
     }
 
     /// How long a request of this key would wait in this place.
     #[cfg(feature = "http")]
     pub(crate) fn wait(&self, key: &Key, place: Place) -> Duration {
+        let now = self.timers.now();
         let orders = self.lock();
         let due = match orders.get(key) {
             Some(order) => order.due(place),
-            None => Order::new(Instant::now()).due(place),
+            None => self.order(now).due(place),
         };
-        due.saturating_duration_since(Instant::now())
+        due.saturating_duration_since(now)
     }
 
     /// Lets a request of this key wait in this place for `delay`, or for those before it. `None` if it can
@@ -56,8 +59,9 @@ impl Lines {
         if delay.is_zero() && !orders.contains_key(&key) {
             return Ok(None);
         }
-        let (now, timer) = (Instant::now(), timer(delay).ok_or(NoTimer)?);
-        let order = orders.entry(key).or_insert_with(|| Order::new(now));
+        let timer = self.timers.after(delay).ok_or(NoTimer)?;
+        let now = self.timers.now();
+        let order = orders.entry(key).or_insert_with(|| self.order(now));
         let (number, free) = order.join(place, now);
         drop(orders);
         if let Some(free) = free {
@@ -96,7 +100,7 @@ impl Lines {
     pub(super) fn leave(&self, (key, number): (&Key, u64), has_gone_on: bool) -> Option<Free> {
         let mut orders = self.lock();
         let order = orders.get_mut(key)?;
-        let (free, next) = order.leave(number, Instant::now());
+        let (free, next) = order.leave(number, self.timers.now());
         if order.is_empty() {
             orders.remove(key);
         }
@@ -106,6 +110,14 @@ impl Lines {
         }
         self.leaving.ended(has_gone_on);
         free
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.timers.now()
+    }
+
+    fn order(&self, now: Instant) -> Order {
+        Order::new(now, self.timers.patience(PATIENCE))
     }
 
     fn lock(&self) -> MutexGuard<'_, Orders> {

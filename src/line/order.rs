@@ -19,6 +19,9 @@ pub(super) struct Order {
     joined: u64,
     /// Since when the first member is the first.
     front_since: Instant,
+    /// A request that is due and does not go on, since its future is not polled, holds up those behind it
+    /// for so long. They look as often whether they have moved up.
+    patience: Duration,
     /// Turns behind all members, earliest first, which the store could not take back since other processes
     /// have turns behind them: those who come next take them.
     spare: Vec<Stretch>,
@@ -48,13 +51,13 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(crate) struct Free(Turns);
 
-/// A request that is due and does not go on, since its future is not polled, holds up those behind it for
-/// so long. They look as often whether they have moved up.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The patience of a line that waits by tokio's timers.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Order {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, patience: Duration) -> Self {
         Self {
+            patience,
             members: VecDeque::new(),
             joined: 0,
             front_since: now,
@@ -159,7 +162,7 @@ impl Order {
             return Next::GoesOn;
         };
         let due = self.members[index].due().unwrap_or(now);
-        let goes_past = due.max(self.front_since) + PATIENCE;
+        let goes_past = due.max(self.front_since) + self.patience;
         let acts_at = if index == 0 { due } else { goes_past };
         if acts_at <= now {
             self.members.drain(..index);
@@ -172,7 +175,7 @@ impl Order {
             none => *none = Some(waker.clone()),
         }
         // It is not woken when others move up before it.
-        let looks_at = if index == 0 { due } else { now + PATIENCE };
+        let looks_at = if index == 0 { due } else { now + self.patience };
         Next::LooksAgain(acts_at.min(looks_at))
     }
 
@@ -367,7 +370,7 @@ mod tests {
             interval,
             arrival: 1_000_000 * parts,
         };
-        let mut order = Order::new(start);
+        let mut order = Order::new(start, PATIENCE);
         let mut others = Vec::new();
         let mut has_others = false;
         for event in events {
@@ -468,7 +471,7 @@ mod tests {
         const HOUR: u64 = 3_600_000_000;
         for here in [10 * HOUR, 9 * HOUR, 11 * HOUR] {
             let (store, start) = (10 * HOUR, Instant::now());
-            let mut order = Order::new(start);
+            let mut order = Order::new(start, PATIENCE);
             for (clock, numbers) in [(store, 1..4), (here, 0..2), (store, 0..2)] {
                 for number in numbers {
                     let is_degraded = (3..5).contains(&order.joined);
@@ -494,7 +497,7 @@ mod tests {
     #[test]
     fn of_one_clock_the_moments_decide_and_of_a_clock_that_was_set_back_the_arrival() {
         let (clock, start) = (1 << 50, Instant::now());
-        let mut order = Order::new(start);
+        let mut order = Order::new(start, PATIENCE);
         for number in [1, 3, 2] {
             order.join(turn(start, clock, number, false), start);
         }
@@ -517,7 +520,7 @@ mod tests {
                 start + Duration::from_micros(first),
             )
         };
-        let mut order = Order::new(start);
+        let mut order = Order::new(start, PATIENCE);
         // The turns 2 and 3 belong to another process.
         for (turns, first, last) in [(2, 0, 20), (3, 40, 70), (1, 70, 80)] {
             order.join(place(turns, first, last), start);

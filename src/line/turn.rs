@@ -1,12 +1,10 @@
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::time::{Instant, Sleep};
-
 use super::lines::Lines;
 use super::order::{Free, Next};
+use crate::clock::Timer;
 use crate::key::Key;
 
 /// A request's turn: ready when it may go on. To keep the order, drop it after the request has gone on.
@@ -14,7 +12,7 @@ pub(crate) struct Turn {
     lines: Arc<Lines>,
     key: Key,
     number: u64,
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
     /// `None` once the turn has come: it is used then, even if the request goes away before it has gone on.
     give_back: Option<GiveBack>,
 }
@@ -29,7 +27,7 @@ impl Turn {
     pub(super) fn new(
         lines: Arc<Lines>,
         (key, number): (Key, u64),
-        timer: Pin<Box<Sleep>>,
+        timer: Timer,
         give_back: GiveBack,
     ) -> Self {
         Self {
@@ -43,7 +41,7 @@ impl Turn {
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let now = Instant::now();
+            let now = self.lines.now();
             let own = (&self.key, self.number);
             match self.lines.look(own, now, cx.waker()) {
                 Next::GoesOn => {
@@ -51,11 +49,11 @@ impl Turn {
                     return Poll::Ready(());
                 }
                 Next::LooksAgain(at) if at != self.timer.deadline() => {
-                    self.timer.as_mut().reset(at);
+                    self.timer.reset(at);
                 }
                 Next::LooksAgain(_) => {}
             }
-            ready!(self.timer.as_mut().poll(cx));
+            ready!(self.timer.poll(cx));
         }
     }
 }

@@ -12,6 +12,7 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use crate::clock::Timers;
 use crate::key::Key;
 
 /// All who wait before one layer.
@@ -20,6 +21,7 @@ pub(super) struct Crowd {
     lines: Mutex<Lines>,
     /// How many they are, for those who would rather not lock.
     waiting: AtomicUsize,
+    timers: Timers,
 }
 
 #[derive(Default)]
@@ -50,7 +52,7 @@ struct Member {
 
 /// One who is at the front and does nothing holds up those behind it for so long; they look after it
 /// as often.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A request's place in a line, until this is dropped.
 pub(super) struct Place {
@@ -67,6 +69,22 @@ pub(super) enum Stand {
 }
 
 impl Crowd {
+    pub(super) fn new(timers: Timers) -> Self {
+        Self {
+            timers,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn timers(&self) -> &Timers {
+        &self.timers
+    }
+
+    /// How long a request at the front that does nothing holds up those behind it.
+    pub(super) fn patience(&self) -> Duration {
+        self.timers.patience(PATIENCE)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
     }
@@ -136,7 +154,7 @@ impl Lines {
     }
 
     /// Returns the one who is to be woken, since it is at the front now.
-    fn leave(&mut self, line: LineOf, number: Number) -> Option<Waker> {
+    fn leave(&mut self, line: LineOf, number: Number, crowd: &Crowd) -> Option<Waker> {
         let members = self.of.get_mut(&line)?;
         if members.remove(&number).is_some() {
             self.waiting -= 1;
@@ -145,10 +163,10 @@ impl Lines {
             self.of.remove(&line);
             return None;
         }
-        let now = Instant::now();
+        let now = crowd.timers.now();
         let front = members.iter_mut().find(|(_, it)| !it.is_overdue(now));
         let (_, front) = front.filter(|(front, _)| **front > number)?;
-        front.is_to_act(now)
+        front.is_to_act(now + crowd.patience())
     }
 }
 
@@ -158,8 +176,8 @@ impl Member {
     }
 
     /// It is at the front, and may not know it yet.
-    fn is_to_act(&mut self, now: Instant) -> Option<Waker> {
-        self.acts_by.get_or_insert(now + PATIENCE);
+    fn is_to_act(&mut self, acts_by: Instant) -> Option<Waker> {
+        self.acts_by.get_or_insert(acts_by);
         self.waker.take()
     }
 }
@@ -168,6 +186,7 @@ impl Place {
     /// Where it stands; at the front it will have acted a while after `due`. Whoever stands behind
     /// another is woken when it comes to the front.
     pub(super) fn look(&self, cx: &Context<'_>, now: Instant, due: Instant) -> Stand {
+        let patience = self.crowd.patience();
         let mut lines = self.crowd.lock();
         let Some(members) = lines.of.get_mut(&self.line) else {
             return Stand::Front;
@@ -175,14 +194,14 @@ impl Place {
         let mut before = members.range_mut(..self.number);
         let Some((_, front)) = before.find(|(_, it)| !it.is_overdue(now)) else {
             if let Some(member) = members.get_mut(&self.number) {
-                member.acts_by = Some(due.max(now) + PATIENCE);
+                member.acts_by = Some(due.max(now) + patience);
             }
             return Stand::Front;
         };
         // It is there since those before it are overdue.
         let is_new = front.acts_by.is_none();
-        let woken = is_new.then(|| front.is_to_act(now)).flatten();
-        let acts_by = front.acts_by.unwrap_or(now + PATIENCE);
+        let woken = is_new.then(|| front.is_to_act(now + patience)).flatten();
+        let acts_by = front.acts_by.unwrap_or(now + patience);
         if let Some(member) = members.get_mut(&self.number) {
             member.waker = Some(cx.waker().clone());
         }
@@ -215,7 +234,7 @@ impl Place {
         if !lines.has_room(&line, places) {
             return false;
         }
-        let next = lines.leave(self.line, self.number);
+        let next = lines.leave(self.line, self.number, &self.crowd);
         lines.join(line, self.number, cost);
         drop(lines);
         self.line = line;
@@ -228,7 +247,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut lines = self.crowd.lock();
-        let next = lines.leave(self.line, self.number);
+        let next = lines.leave(self.line, self.number, &self.crowd);
         self.crowd.waiting.store(lines.waiting, Ordering::Release);
         drop(lines);
         next.into_iter().for_each(Waker::wake);

@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use tokio::time::Instant;
 
 use super::OverLimit;
 use super::deadline::deadline;
@@ -149,6 +148,7 @@ impl Gate {
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
         let limiter = Limiter::of(policies, ledger);
+        let timers = limiter.timers().clone();
         Self {
             local: limiter.local(),
             limiter: limiter.erased(),
@@ -158,7 +158,7 @@ impl Gate {
             store: StoreHealth::default(),
             lists: None,
             is_soft,
-            waits: Waits::new(policies).map(Arc::new),
+            waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
             life: Life::new(),
         }
@@ -229,10 +229,10 @@ impl Gate {
         if self.waits.is_none() && !self.limiter.has_queue() {
             return None;
         }
-        let arrived = Instant::now();
+        let timers = self.limiter.timers();
         Some(Caller {
-            arrived,
-            deadline: deadline(request.headers(), request.extensions(), arrived),
+            arrived: timers.now(),
+            deadline: deadline(request.headers(), request.extensions(), timers),
         })
     }
 
@@ -387,7 +387,8 @@ impl Gate {
             return Ok(None);
         };
         if let Some(caller) = asked.caller
-            && let Some(wait) = caller.misses(self.limiter.wait_of(&queued))
+            && let Some(wait) =
+                caller.misses(self.limiter.wait_of(&queued), self.limiter.timers().now())
         {
             let numbers = self.limiter.take_back(asked.charges, outcomes, &queued);
             return Err(CannotHold::Late(Box::new(Late {
@@ -403,6 +404,7 @@ impl Gate {
 
     /// Refuses a request that was denied, unless it waits for its turn.
     fn deny<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
+        self.limiter.look_at_costs(asked.charges, outcomes);
         if let Some(waits) = &self.waits
             && let Some(caller) = asked.caller
             && let Some(waiter) = waits.denied(&self.limiter, asked.charges, caller, outcomes)
@@ -434,7 +436,7 @@ impl Gate {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
-        let decision = || self.limiter.decision(outcomes.clone());
+        let decision = self.limiter.decision(outcomes.clone());
         let charges = asked.without_those_not_in(outcomes);
         Ruling::Refuse(self.answers.denied(&charges, outcomes, decision, request))
     }

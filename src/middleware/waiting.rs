@@ -11,12 +11,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
-use super::crowd::{Crowd, LineOf, PATIENCE, Place, Stand};
+use super::crowd::{Crowd, LineOf, Place, Stand};
 use super::foresight::{OwnLimits, one_after_the_other, own_limits};
 use crate::algorithm::Algorithm;
-use crate::clock::{Micros, timer};
+use crate::clock::{Micros, Timer, Timers};
 use crate::decision::Outcomes;
 use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
@@ -48,8 +48,8 @@ pub(super) struct Caller {
 impl Caller {
     /// After which wait the caller of a request that is held so long would not have gone away; `None`
     /// if it will not.
-    pub(super) fn misses(&self, delay: Micros) -> Option<Micros> {
-        let left = self.deadline?.saturating_duration_since(Instant::now());
+    pub(super) fn misses(&self, delay: Micros, now: Instant) -> Option<Micros> {
+        let left = self.deadline?.saturating_duration_since(now);
         let late = delay.saturating_sub(left.into());
         (late > Micros::ZERO).then_some(late)
     }
@@ -71,7 +71,7 @@ pub(super) struct Waiter {
     /// The line in which it stands, or in which there is no place for it.
     line: LineOf,
     place: Option<Place>,
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
     step: Step,
     has_ended: bool,
 }
@@ -119,7 +119,7 @@ const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Waits {
     /// `None` if no policy lets anybody wait.
-    pub(super) fn new(policies: &[Policy]) -> Option<Self> {
+    pub(super) fn new(policies: &[Policy], timers: &Timers) -> Option<Self> {
         let of = policies.iter().map(|policy| {
             let patience = policy.patience();
             let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
@@ -130,13 +130,17 @@ impl Waits {
         is_any.then(|| Self {
             of,
             places: u32::MAX,
-            crowd: Arc::default(),
+            crowd: Arc::new(Crowd::new(timers.clone())),
             leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
         })
     }
 
     pub(super) fn bound(&mut self, places: u32) {
         self.places = places;
+    }
+
+    fn timers(&self) -> &Timers {
+        self.crowd.timers()
     }
 
     /// The lines to which a request that is charged this belongs.
@@ -179,7 +183,7 @@ impl Waits {
         caller: Caller,
         outcomes: &Outcomes,
     ) -> Option<Box<Waiter>> {
-        let now = Instant::now();
+        let now = self.timers().now();
         let (line, step) = self.hope(charges, caller, outcomes, now, None)?;
         let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
         waiter.own = own_limits(outcomes);
@@ -272,11 +276,11 @@ impl Waiter {
         caller: Caller,
         line: LineOf,
     ) -> Option<Box<Self>> {
-        let Some(timer) = timer(Duration::ZERO) else {
+        let Some(timer) = waits.timers().after(Duration::ZERO) else {
             diagnose(&NO_TIMER);
             return None;
         };
-        let now = Instant::now();
+        let now = waits.timers().now();
         let mut waiter = Box::new(Self {
             waits: Arc::clone(waits),
             limiter: limiter.clone(),
@@ -355,7 +359,7 @@ impl Waiter {
                     }
                     if let Step::Stands { due, .. } = &mut self.step {
                         // It may come to the front earlier, if others go away.
-                        *due = Instant::now();
+                        *due = self.waits.timers().now();
                     }
                 }
             }
@@ -364,10 +368,13 @@ impl Waiter {
 
     /// At the front and after its wait it asks; otherwise it stays until something changes.
     fn stand(&mut self, due: Instant, give_up: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Instant::now();
+        let now = self.waits.timers().now();
+        // A step may pass over its turn, and over the end of its wait as well.
+        let steps = self.waits.timers().are_stepped();
+        let patience = self.waits.crowd.patience();
         let stand = self.place.as_ref().map(|place| place.look(cx, now, due));
         let again = match stand {
-            Some(Stand::Front) if (due..=give_up).contains(&now) => {
+            Some(Stand::Front) if due <= now && (now <= give_up || steps) => {
                 match self.who_goes_first(now) {
                     Some(line) if self.move_to(line) => {}
                     Some(_) => self.give_up(),
@@ -376,15 +383,17 @@ impl Waiter {
                 return Poll::Ready(());
             }
             Some(Stand::Front) => due.min(give_up),
-            Some(Stand::Behind(acts_by)) => acts_by.min(now + PATIENCE).min(give_up),
+            // The request before it is about to ask, and wakes this one then.
+            Some(Stand::Behind(acts_by)) if steps && acts_by <= now + patience => acts_by,
+            Some(Stand::Behind(acts_by)) => acts_by.min(now + patience).min(give_up),
             None => now,
         };
-        if now >= give_up {
+        if now >= give_up && again <= now {
             self.give_up();
             return Poll::Ready(());
         }
-        self.timer.as_mut().reset(again);
-        self.timer.as_mut().poll(cx)
+        self.timer.reset(again);
+        self.timer.poll(cx)
     }
 
     fn who_goes_first(&self, now: Instant) -> Option<LineOf> {
@@ -416,7 +425,7 @@ impl Waiter {
 
     /// Whether it waits on after such a denial.
     fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
-        let now = Instant::now();
+        let now = self.waits.timers().now();
         let hope = self
             .waits
             .hope(&self.charges, self.caller, outcomes, now, self.told);

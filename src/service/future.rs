@@ -34,6 +34,7 @@ pub(super) fn rule<Q, T, E>(
     let refused = match answered(charges, answer) {
         Err(error) => Refused::Store(error),
         Ok(outcomes) if !outcomes.is_allowed() => {
+            rules.limiter.look_at_costs(charges, &outcomes);
             Refused::OverLimit(rules.limiter.decision(outcomes))
         }
         Ok(outcomes) => match turn(rules, charges, &outcomes) {

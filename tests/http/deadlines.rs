@@ -103,6 +103,10 @@ async fn whose_turn_comes_in_time_waits_for_it() {
     // Without the content type of gRPC the field means nothing.
     let mut no_call = call(9, "1n");
     no_call.headers_mut().remove("content-type");
+    // One that only began like that of gRPC was once taken for it.
+    let mut no_grpc = call(9, "1n");
+    let content_type = "application/grpcfoo".parse().unwrap();
+    no_grpc.headers_mut().insert("content-type", content_type);
     for in_time in [
         until(9, INTERVAL),
         call(9, "200m"),
@@ -110,6 +114,7 @@ async fn whose_turn_comes_in_time_waits_for_it() {
         call(9, "soon"),
         for_ever,
         no_call,
+        no_grpc,
     ] {
         let arrivals = Arrivals::new();
         let service = behind(&patient(), &arrivals);

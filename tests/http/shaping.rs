@@ -13,8 +13,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key};
 
-use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{ask, everybody, get, limited_hello, poll};
+use crate::arrivals::{Arrivals, TICK, behind, hello_by_tokio, request, send, store};
+use crate::exchange::{ask, everybody, get, poll};
 use crate::slow_store::SlowStore;
 
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -308,7 +308,7 @@ async fn b30_one_that_is_forgotten_holds_up_those_behind_it_for_a_second_and_no_
 
 #[test]
 fn where_nothing_would_wake_it_a_request_is_refused_and_the_log_says_why() {
-    let (_, service) = limited_hello([everybody("queue", LeakyQueue::per_second(5).places(9))]);
+    let service = hello_by_tokio(everybody("queue", LeakyQueue::per_second(5).places(9)));
     assert_eq!(ask(&service, get()).status, StatusCode::OK);
     let refused = ask(&service, get());
     assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -330,7 +330,7 @@ fn a_runtime_without_timers_is_none_that_would_wake_it() {
             429,
         ),
     ] {
-        let (_, service) = limited_hello([policy]);
+        let service = hello_by_tokio(policy);
         assert_eq!(ask(&service, get()).status, StatusCode::OK);
         assert_eq!(ask(&service, get()).status, status);
     }

@@ -16,8 +16,8 @@ use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key,
 };
 
-use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{Answer, ask, cost, everybody, get, limited_hello, now};
+use crate::arrivals::{Arrivals, TICK, behind, hello_by_tokio, request, send, store};
+use crate::exchange::{Answer, ask, cost, everybody, get, now};
 
 pub(crate) const INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -450,7 +450,7 @@ async fn who_waits_holds_no_permit_of_the_inner_service() {
 
 #[test]
 fn where_nothing_would_wake_it_a_request_is_refused_as_if_the_policy_did_not_wait() {
-    let (_, service) = limited_hello([everybody("a", bucket()).wait_up_to(SECOND)]);
+    let service = hello_by_tokio(everybody("a", bucket()).wait_up_to(SECOND));
     assert_eq!(ask(&service, get()).status, StatusCode::OK);
     assert_eq!(told(&ask(&service, get())), Some(INTERVAL));
 }

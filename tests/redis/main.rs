@@ -9,6 +9,7 @@ mod connecting;
 mod damage;
 mod denials;
 mod expiry;
+mod idle;
 mod keys;
 mod nodes;
 mod permissions;

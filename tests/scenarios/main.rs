@@ -10,6 +10,7 @@ mod by_name;
 mod charging;
 mod crowds;
 mod edges;
+mod full_store;
 mod given_back;
 mod overriding;
 mod settling;

@@ -201,6 +201,26 @@ async fn f56_neither_a_name_nor_a_debug_form_shows_a_secret() {
     );
 }
 
+/// Each amount concerns the policy and the key that it names, and nothing else.
+#[tokio::test]
+async fn policies_are_refunded_and_settled_by_name() {
+    let map = map();
+    let limiter = limiter(&map, [daily(9), Policy::new("b", FixedWindow::per_day(9))]);
+    let used = async |key: &str| -> Vec<u32> {
+        let told = limiter.peek(key, 0).await.unwrap();
+        told.policies().map(|(_, told)| told.used()).collect()
+    };
+    for key in ["ann", "bob"] {
+        assert!(limiter.check(key, 5).await.unwrap().is_allowed());
+    }
+    let refunded = limiter.refund_with([("b", "bob", 4), ("daily", "ann", 1)]);
+    refunded.unwrap().await.unwrap();
+    assert_eq!([used("ann").await, used("bob").await], [[4, 5], [5, 1]]);
+    let settled = limiter.settle_with([("daily", "bob", 2), ("b", "bob", 3)]);
+    settled.unwrap().await.unwrap();
+    assert_eq!([used("ann").await, used("bob").await], [[4, 5], [7, 4]]);
+}
+
 /// Changes one item at a time, and says which.
 #[derive(Clone, Debug)]
 struct OneByOne(Map);

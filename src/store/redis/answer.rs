@@ -30,6 +30,8 @@ pub(super) struct Told {
     state: State,
 }
 
+const NOT_READ: &str = "the script's answer is not what this version reads";
+
 #[derive(Clone, Copy, Debug)]
 struct Own {
     lasts: Micros,
@@ -89,7 +91,26 @@ impl Answer {
             }
             parts.next().is_none().then_some(Self { each })
         };
-        read().ok_or_else(|| nonsense("the script's answer is not what this version reads"))
+        read().ok_or_else(|| nonsense(NOT_READ))
+    }
+
+    /// How many units were taken, and what is told of a charge of so many, or of one if there were none.
+    pub(super) fn of_taking(value: Value, charges: &[Charge]) -> Result<(u32, Self), StoreError> {
+        let read = || {
+            let Value::BulkString(mut text) = value else {
+                return None;
+            };
+            let end = text.iter().position(|byte| *byte == b';')?;
+            let told = text.split_off(end + 1);
+            let units: u32 = str::from_utf8(&text[..end]).ok()?.parse().ok()?;
+            Some((units, Value::BulkString(told)))
+        };
+        let (units, told) = read().ok_or_else(|| nonsense(NOT_READ))?;
+        let charged = charges.iter().map(|charge| Charge {
+            cost: charge.cost.min(units.max(1)),
+            ..*charge
+        });
+        Ok((units, Self::read(told, &charged.collect())?))
     }
 
     #[cfg(test)]

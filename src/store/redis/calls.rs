@@ -15,7 +15,7 @@ use crate::algorithm::{Algorithm, Lua};
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
 use crate::store::Charge;
 use crate::store::standby::Standby;
@@ -24,13 +24,14 @@ use crate::store::standby::Standby;
 pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
-    pub(super) standby: Standby,
+    pub(super) standby: Arc<Standby>,
     pub(super) policies: Box<[Counted]>,
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<Denials>,
     pub(super) changes: Arc<Changes>,
     pub(super) charge: SharedCalls,
     pub(super) amend: Script,
+    pub(super) take: Script,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
@@ -215,18 +216,50 @@ impl Calls {
                 call.argument(number);
             }
         }
+        let answer = self.run(&self.amend, &call, charges, until).await;
+        self.watched(answer.map(|told| told == GIVEN_BACK))
+    }
+
+    /// Runs a script about keys of one server.
+    async fn run(
+        &self,
+        script: &Script,
+        call: &Call,
+        charges: &[Charge],
+        until: Instant,
+    ) -> Result<Value, StoreError> {
         let waiting = charges
             .first()
             .map(|charge| self.watch.waiting(&charge.key));
-        let answer = self.amend.run(&self.link, &call, until).await;
+        let answer = script.run(&self.link, call, until).await;
         if let Some(waiting) = waiting {
             waiting.end([&answer]);
         }
-        let answer = answer.map(|told| told == GIVEN_BACK).map_err(failure);
+        answer.map_err(failure)
+    }
+
+    fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &answer {
             self.watch.tell_of_some(error);
         }
         answer
+    }
+
+    /// Takes as many units as there are, in one call: the keys have to be of one server.
+    pub(super) async fn take(&self, charges: &[Charge]) -> Result<(u32, Answer), StoreError> {
+        let until = self.link.deadline();
+        if self.groups(charges).len() > 1 {
+            let cause = "the policies count different keys, which may be on several servers";
+            return Err(StoreError::new(StoreErrorKind::Unsupported).caused_by(cause));
+        }
+        let mut call = self.call("take");
+        let mut names = Names::default();
+        for charge in charges {
+            let (cost, is_soft) = (charge.cost.into(), charge.is_soft.into());
+            self.put(&mut call, &mut names, charge, cost, is_soft);
+        }
+        let answer = self.run(&self.take, &call, charges, until).await;
+        self.watched(answer.and_then(|value| Answer::of_taking(value, charges)))
     }
 
     pub(super) async fn change_each(

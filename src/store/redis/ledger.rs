@@ -7,6 +7,8 @@ use super::calls::{Amendment, Calls, Charges, Purpose};
 use super::denials::Question;
 use super::failure::away;
 use crate::algorithm::{Algorithm, Lua};
+#[cfg(feature = "testing")]
+use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
@@ -47,10 +49,10 @@ impl RedisLedger {
             }
             return Reply::Now(Ok(denied));
         }
-        if is_away && calls.watch.is_overdue() {
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
             return Reply::later(async move {
-                calls.watch.ask_in_passing().await;
+                calls.watch.ask_in_passing(part).await;
                 calls.decide_here(&charges, purpose, away)
             });
         }
@@ -68,6 +70,51 @@ impl RedisLedger {
             match answer {
                 Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, question)),
                 Err(error) => calls.decide_here(&charges, purpose, || error),
+            }
+        })
+    }
+
+    /// Takes what there is. The server is asked whenever it is there, so that what others gave back is seen at
+    /// once; a denial that is remembered holds while it is away.
+    fn take(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        let calls = &self.0;
+        if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
+            return Reply::Now(Ok((0, Outcomes::new(Micros::ZERO))));
+        }
+        let is_away = calls.watch.is_away(charges);
+        // What is denied is one unit.
+        let mut ones = Charges::from_slice(charges);
+        ones.iter_mut()
+            .for_each(|charge| charge.cost = charge.cost.min(1));
+        let mut denied = Outcomes::new(Micros::ZERO);
+        if is_away
+            && calls.standby.is_local(charges)
+            && let Some(denials) = &calls.denials
+            && denials.tell((&ones, &calls.policies), Instant::now(), true, &mut denied)
+        {
+            denied.degrade();
+            return Reply::Now(Ok((0, denied)));
+        }
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
+            let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
+            return Reply::later(async move {
+                calls.watch.ask_in_passing(part).await;
+                calls.take_here(&charges, away())
+            });
+        }
+        if is_away {
+            return Reply::Now(calls.take_here(charges, away()));
+        }
+        let denials = calls.denials.as_ref();
+        let question = denials.map(|denials| denials.put(&ones, Instant::now()));
+        let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
+        Reply::later(async move {
+            match calls.take(&charges).await {
+                Ok((units, answer)) => {
+                    let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, question);
+                    Ok((units, outcomes))
+                }
+                Err(error) => calls.take_here(&charges, error),
             }
         })
     }
@@ -120,6 +167,15 @@ impl Calls {
         }
     }
 
+    /// Takes without the server, which has failed so.
+    fn take_here(
+        &self,
+        charges: &[Charge],
+        error: StoreError,
+    ) -> Result<(u32, Outcomes), StoreError> {
+        self.standby.take_up_to(charges, || error.told())
+    }
+
     /// What the server's answer says, and what is to be remembered of it.
     fn outcomes(
         &self,
@@ -168,6 +224,10 @@ impl Amendment {
 impl Ledger for RedisLedger {
     fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ask(charges, Purpose::Charge)
+    }
+
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        self.take(charges)
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
@@ -222,6 +282,11 @@ impl Ledger for RedisLedger {
 
     fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         self.change_and_tell(&[*charge], Amendment::GiveBack(departure))
+    }
+
+    #[cfg(feature = "testing")]
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.0.clock.clone()
     }
 }
 
