@@ -297,6 +297,7 @@ fn settle(reply: Reply<Result<(), StoreError>>) {
 
 impl<L: Ledger> Limiter<L> {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
+    #[cfg(feature = "http")]
     pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
         Self::with(policies, ledger, Mistakes::of_costs(policies))
     }
