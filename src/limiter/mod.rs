@@ -268,6 +268,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
+    #[cfg(feature = "http")]
     pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
         Self::with(policies, ledger, Mistakes::of_costs(policies))
     }
