@@ -11,7 +11,8 @@ run: ## a rate limited service on 127.0.0.1:3000
 test: export PROPTEST_CASES ?= 1000
 test: export CHAOS_SECONDS ?= 20
 test: servers ## all tests, those of the documentation too
-	cargo test --workspace --exclude tower-ratelimit-benches --all-features
+	cargo test --workspace --exclude tower-ratelimit-benches --all-features --lib --tests
+	cargo test --workspace --exclude tower-ratelimit-benches --all-features --doc
 
 servers: ## redis-server and memcached, which tests start; installs what is missing
 	tests/servers/install

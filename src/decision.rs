@@ -1,4 +1,8 @@
-//! The outcome of asking.
+//! What a store answers about a request: an [`Outcome`] for each policy, and all of them as a [`Decision`].
+//!
+//! An outcome is copied on each decision, so it is small: absent times take no room of their own, and the waits
+//! of allowed and of denied requests share a field. [`Outcomes`] belongs to the stores; a `Decision` adds the
+//! names of the policies for the caller.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -9,14 +13,14 @@ use smallvec::SmallVec;
 
 use crate::clock::Micros;
 
-/// What one policy says about one request, at one moment.
+/// What one policy decides about one request, at one moment.
 ///
-/// The numbers are after the charge if the request was allowed, and as they were if not.
+/// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each answers a question of its own, and in any combination"
+    reason = "they are independent of each other"
 )]
 pub struct Outcome {
     allowed: bool,
@@ -25,19 +29,18 @@ pub struct Outcome {
     blocked: bool,
     limit: u32,
     remaining: u32,
-    /// Of a key with a limit of its own, the time for which that is meant, in seconds rounded up;
-    /// [`NO_WINDOW`] if nothing is ever to be had.
+    /// For a key with a limit of its own, the time to which that limit applies, in seconds rounded up;
+    /// [`NO_WINDOW`] if it denies every request.
     own_window: Option<NonZeroU32>,
     reset_after: Micros,
     effective_window: Option<Wait>,
-    /// Of a request that was denied, until it passes; of one that is allowed, until it goes on.
+    /// How long until a denied request would pass, or until an allowed request goes on.
     wait: Option<Wait>,
 }
 
 const NO_WINDOW: NonZeroU32 = NonZeroU32::MAX;
 
-/// A time that is not zero, so that an `Option` of it is no larger: an [`Outcome`] is copied on
-/// each decision.
+/// A time that is not zero, so that an `Option` of it is no larger.
 type Wait = NonZeroU64;
 
 impl Outcome {
@@ -64,7 +67,7 @@ impl Outcome {
         }
     }
 
-    /// Of a request that is allowed: to go on after this time only.
+    /// The same for an allowed request that is held for this time.
     pub(crate) fn held(self, delay: Micros) -> Self {
         Self {
             wait: Wait::new(delay.get()),
@@ -79,9 +82,9 @@ impl Outcome {
         }
     }
 
-    /// The same under a limit that the key has of its own, and that is meant for this time.
+    /// The same under a limit of the key's own, which applies to this time.
     ///
-    /// A [store](crate::store::Ledger::override_limit) that overrides limits tells it so.
+    /// For a [store](crate::store::Ledger::override_limit) that overrides limits.
     pub fn overridden(self, window: Option<Duration>) -> Self {
         let window = window.map_or(NO_WINDOW, |window| {
             let seconds = Micros::from(window).ceil_secs();
@@ -94,7 +97,7 @@ impl Outcome {
         }
     }
 
-    /// The limit of a key that has one of its own, and for how many seconds it is meant.
+    /// The key's own limit, if it has one, and the number of seconds to which it applies.
     #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
         let window = self.own_window?;
@@ -109,11 +112,10 @@ impl Outcome {
         }
     }
 
-    /// The same for a key that is [blocked](crate::Limiter::block_now) so much longer: denied, with
-    /// nothing remaining. The wait is the longer one of the block and its own.
+    /// The same for a key that is [blocked](crate::Limiter::block_now) for the time `left`: denied, with
+    /// nothing remaining. The wait is the longer of the block and the wait without it.
     ///
-    /// A [store](crate::store::Ledger::block) that blocks keys tells it so. What it is made of is the
-    /// outcome without a charge.
+    /// For a [store](crate::store::Ledger::block) that blocks keys. `self` is the outcome without a charge.
     pub fn blocked_for(self, left: Micros) -> Self {
         let left = left.min(Micros::LONGEST);
         let at_least = |wait: Micros| Wait::new(wait.max(left).get());
@@ -131,8 +133,8 @@ impl Outcome {
         }
     }
 
-    /// The same for a request that has to let others go first: denied, with nothing remaining for it,
-    /// for so much longer than those others wait.
+    /// The same for a request behind requests that wait: denied, with nothing remaining, until `longer`
+    /// after these.
     #[cfg(feature = "http")]
     fn behind(self, longer: Micros) -> Self {
         if !self.allowed && self.wait.is_none() {
@@ -149,7 +151,7 @@ impl Outcome {
         }
     }
 
-    /// The same so much later, if nothing has changed but its times.
+    /// The same after this time, if nothing but the times has changed.
     #[cfg(feature = "redis")]
     pub(crate) fn run_down(self, by: Micros) -> Self {
         let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
@@ -172,20 +174,24 @@ impl Outcome {
         Some(Micros::new(wait.get()))
     }
 
+    /// [`reset_after`](Self::reset_after) in microseconds.
+    pub(crate) fn reset_micros(&self) -> Micros {
+        self.reset_after
+    }
+
     /// [`delay`](Self::delay) in microseconds.
     pub(crate) fn delay_micros(&self) -> Micros {
         let wait = self.wait.filter(|_| self.allowed);
         wait.map_or(Micros::ZERO, |wait| Micros::new(wait.get()))
     }
 
-    /// Whether the request is within this policy's limit, and was charged to it unless another
-    /// policy denied it. One that is not may go on all the same if the policy
-    /// [is soft](Self::is_soft).
+    /// Whether the request is within the limit of this policy. If so, it was charged, unless another policy
+    /// denied it. If not, it goes on all the same under a [soft](Self::is_soft) policy.
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }
 
-    /// Whether the policy is [soft](crate::Policy::soft): it denies nobody but who is blocked.
+    /// Whether the policy is [soft](crate::Policy::soft): it denies only the requests of blocked keys.
     pub fn is_soft(&self) -> bool {
         self.soft
     }
@@ -195,26 +201,26 @@ impl Outcome {
         !self.allowed && (!self.soft || self.blocked)
     }
 
-    /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. Then
-    /// nothing remains, and the request is denied even if the policy is soft.
+    /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
+    /// the request is denied even if the policy is soft.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Whether the store had no room for the key, and found none that could go, and counted it
-    /// together with every other newcomer: the numbers are those of all of them.
+    /// Whether the store had no room for this new key, could evict no other key, and counted it together
+    /// with all such keys. The numbers are those of all of them.
     pub fn is_overflow(&self) -> bool {
         self.counted_together
     }
 
-    /// Whether the limit is another than the policy's: that which the key
-    /// [was given for a while](crate::Limiter::override_limit_now), or this node's share of it while the
-    /// decision [is degraded](Decision::is_degraded).
+    /// Whether the limit differs from the policy's. Either the key has an
+    /// [override](crate::Limiter::override_limit_now), or the decision [is degraded](Decision::is_degraded)
+    /// and this is the node's share of the limit.
     pub fn is_overridden(&self) -> bool {
         self.own_window.is_some()
     }
 
-    /// The most that can be admitted at one instant: a window's limit, a bucket's capacity.
+    /// The most that can be admitted at one instant: the limit of a window, the capacity of a bucket.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -224,53 +230,54 @@ impl Outcome {
         self.limit - self.remaining
     }
 
-    /// How many further requests of cost 1 would be allowed at this same instant.
+    /// How many further requests of cost 1 would be allowed at the same instant.
     pub fn remaining(&self) -> u32 {
         self.remaining
     }
 
-    /// How long until the whole limit is available again if nothing else arrives.
+    /// How long until the whole limit is available again, if no other request arrives.
     pub fn reset_after(&self) -> Duration {
         self.reset_after.to_duration()
     }
 
-    /// For a request that was denied: the shortest wait after which the same request would be
-    /// allowed if nothing else arrives. `None` when it was allowed, and when no wait can help:
-    /// the limit is 0, or the cost is above the limit. Of a key that [is blocked](Self::is_blocked)
-    /// it is the time to the block's end, whatever the cost, or its own wait if that is longer.
+    /// The shortest wait after which the same request would be allowed, if no other request arrives.
+    ///
+    /// `None` if the request was allowed, and if no wait can help, because the limit is 0 or the cost is above
+    /// the limit. For a [blocked](Self::is_blocked) key it is the time to the end of the block, whatever the
+    /// cost, or the wait without the block if that is longer.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_micros().map(Micros::to_duration)
     }
 
-    /// How long a request that was allowed is held before it goes on: its turn in a
+    /// How long an allowed request is held before it goes on: the time to its turn in a
     /// [`LeakyQueue`](crate::LeakyQueue), and zero under any other algorithm.
     pub fn delay(&self) -> Duration {
         self.delay_micros().to_duration()
     }
 
-    /// How long [`remaining`](Self::remaining) has to last for a client that wants no refusal:
-    /// to the end of a window; for a bucket, remaining divided by its rate. With nothing
-    /// remaining, the wait for the next unit. `None` for a limit of 0.
+    /// How long a client has to make do with [`remaining`](Self::remaining) in order not to be refused: to the
+    /// end of a window; for a bucket, `remaining` divided by its rate. If nothing remains, it is the wait for
+    /// the next unit. `None` for a limit of 0.
     pub fn effective_window(&self) -> Option<Duration> {
         self.effective_micros().map(Micros::to_duration)
     }
 }
 
-/// The outcomes of all policies that were asked about one request, in the order in which they
-/// were declared.
+/// The outcomes of all policies that were asked about one request, in the order in which the policies were
+/// declared.
 ///
-/// This is what a [store](crate::store) answers; a [`Decision`] adds the policies' names.
+/// A [store](crate::store) answers with it; a [`Decision`] adds the names of the policies.
 #[derive(Debug)]
 #[must_use = "a request that is denied must not go on"]
 pub struct Outcomes {
     at: Micros,
     is_degraded: bool,
-    /// Room for more would be copied with each decision, mostly for nothing.
+    /// Four in place: more room would be copied with each decision, and few requests need it.
     each: SmallVec<[(usize, Outcome); 4]>,
 }
 
 impl Clone for Outcomes {
-    /// Copies those that are there, and not the room for the others.
+    /// Copies the outcomes, and not the unused room.
     fn clone(&self) -> Self {
         Self {
             at: self.at,
@@ -290,38 +297,38 @@ impl Outcomes {
         }
     }
 
-    /// Decided without the store that was asked for: policies that let everything go on meanwhile have no
-    /// outcome.
+    /// Marks them as decided without the configured store. Policies that allow every request meanwhile have
+    /// no outcome.
     #[cfg(feature = "redis")]
     pub(crate) fn degrade(&mut self) {
         self.is_degraded = true;
     }
 
-    /// Whether they were made without the store that was asked for.
+    /// Whether they were decided without the configured store.
     pub fn is_degraded(&self) -> bool {
         self.is_degraded
     }
 
-    /// Leaves those out for which this does not hold, and may change the others.
+    /// Drops the outcomes for which `keeps` is false. It may change the others.
     #[cfg(feature = "redis")]
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(usize, &mut Outcome) -> bool) {
         self.each
             .retain(|(policy, outcome)| keeps(*policy, outcome));
     }
 
-    /// Adds the outcome of the policy that stands at `policy` in the limiter's list.
+    /// Adds the outcome of the policy at the place `policy` in the limiter's list.
     pub fn push(&mut self, policy: usize, outcome: Outcome) {
         self.each.push((policy, outcome));
     }
 
-    /// The key of this policy is blocked so much longer.
+    /// Changes the outcome of this policy to that of a blocked key, for the time `left`.
     pub(crate) fn block(&mut self, policy: usize, left: Micros) {
         for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
             *outcome = outcome.blocked_for(left);
         }
     }
 
-    /// The request would have to let others go first, and wait for so much longer.
+    /// Puts the request behind requests of this policy that wait, with a wait that is `longer`.
     #[cfg(feature = "http")]
     pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
         for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
@@ -331,7 +338,7 @@ impl Outcomes {
         }
     }
 
-    /// This policy would have let the request go on too late, and in time after this wait.
+    /// Denies a request that this policy would let go on too late, with a wait after which it is in time.
     #[cfg(feature = "http")]
     pub(crate) fn deny(&mut self, policy: usize, retry_after: Micros) {
         for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
@@ -361,12 +368,12 @@ impl Outcomes {
         self.at
     }
 
-    /// The outcomes, each with its policy's place in the limiter's list.
+    /// The outcomes, each with the place of its policy in the limiter's list.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> + Clone {
         self.each.iter().map(|(policy, outcome)| (*policy, outcome))
     }
 
-    /// Marks the outcomes of policies that deny nothing.
+    /// Marks the outcomes of soft policies.
     pub(crate) fn soften(&mut self, is_soft: impl Fn(usize) -> bool) {
         for (policy, outcome) in &mut self.each {
             outcome.soft = is_soft(*policy);
@@ -378,7 +385,7 @@ impl Outcomes {
         !self.each.iter().any(|(_, outcome)| outcome.denies())
     }
 
-    /// The shortest wait after which the same request passes every policy.
+    /// The shortest wait after which the same request would pass every policy.
     pub(crate) fn retry_after(&self) -> Option<Micros> {
         let (_, outcome) = self.binding()?;
         outcome.retry_micros().filter(|_| outcome.denies())
@@ -393,18 +400,18 @@ impl Outcomes {
         delays.max().unwrap_or(Micros::ZERO)
     }
 
-    /// The policy that binds: when allowed, the least remaining; when denied, the longest
-    /// retry, where never is the longest of all. Ties go to the first declared.
+    /// The policy that binds: for an allowed request the one with the least remaining, for a denied request
+    /// the one with the longest wait, where "never" is the longest. Ties go to the policy declared first.
     pub(crate) fn binding(&self) -> Option<&(usize, Outcome)> {
         if self.is_allowed() {
-            // What is over a soft limit goes on: it binds only where nothing else does.
+            // A soft policy denies nothing, and so binds only if all policies are soft.
             return self
                 .each
                 .iter()
                 .min_by_key(|(_, outcome)| (outcome.soft, outcome.remaining));
         }
         let denied = self.each.iter().filter(|(_, outcome)| outcome.denies());
-        // `max_by_key` would return the last of several equals.
+        // Not `max_by_key`, which returns the last of several equals.
         denied.min_by_key(|(_, outcome)| {
             let wait = outcome.wait.map_or(u64::MAX, Wait::get);
             std::cmp::Reverse(wait)
@@ -412,8 +419,8 @@ impl Outcomes {
     }
 }
 
-/// The outcome of asking a [`Limiter`](crate::Limiter): allowed or denied, with the numbers of
-/// every policy that was asked.
+/// The answer of a [`Limiter`](crate::Limiter): allowed or denied, with the numbers of every policy that was
+/// asked.
 ///
 /// ```
 /// use std::time::Duration;
@@ -443,14 +450,90 @@ impl Outcomes {
 #[derive(Clone)]
 #[must_use = "a request that is denied must not go on"]
 pub struct Decision {
-    names: Arc<[String]>,
+    names: Arc<Names>,
     outcomes: Outcomes,
+}
+
+/// What a limiter's policies are called, in the order in which they were declared.
+#[derive(Debug)]
+pub(crate) struct Names(Box<[Rule]>);
+
+/// What decisions and responses tell of a policy, whatever they say of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    name: String,
+    #[cfg(feature = "http")]
+    limit: Option<u32>,
+    #[cfg(feature = "http")]
+    period: Option<Duration>,
+}
+
+impl Rule {
+    /// A policy without a limit has neither a number nor a period, and one whose limit is 0 has no
+    /// period.
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(unused_variables, reason = "responses alone tell a limit")
+    )]
+    pub(crate) fn new(name: &str, limit: Option<u32>, period: Option<Duration>) -> Self {
+        Self {
+            name: name.to_owned(),
+            #[cfg(feature = "http")]
+            limit,
+            #[cfg(feature = "http")]
+            period,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(feature = "http")]
+impl Rule {
+    /// `None` for a policy that is never asked.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        self.limit
+    }
+
+    pub(crate) fn period(&self) -> Option<Duration> {
+        self.period
+    }
+}
+
+impl Names {
+    pub(crate) fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
+        Self(rules.into_iter().collect())
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(Rule::name)
+    }
+
+    fn get(&self, policy: usize) -> &str {
+        self.name(policy).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self, policy: usize) -> Option<&str> {
+        self.0.get(policy).map(Rule::name)
+    }
 }
 
 impl Decision {
     #[inline]
-    pub(crate) fn new(names: Arc<[String]>, outcomes: Outcomes) -> Self {
+    pub(crate) fn new(names: Arc<Names>, outcomes: Outcomes) -> Self {
         Self { names, outcomes }
+    }
+
+    /// What responses tell of the policies, and of what they decided.
+    #[cfg(feature = "http")]
+    pub(crate) fn told(&self) -> (&[Rule], &Outcomes) {
+        (&self.names.0, &self.outcomes)
+    }
+
+    pub(crate) fn outcomes(&self) -> &Outcomes {
+        &self.outcomes
     }
 
     /// Whether the request may go on: every policy that was asked allows it.
@@ -458,22 +541,22 @@ impl Decision {
         self.outcomes.is_allowed()
     }
 
-    /// How long to wait before the same request passes, if nothing else arrives.
+    /// The shortest wait after which the same request would be allowed, if no other request arrives.
     ///
-    /// `None` when it was allowed, and when no wait can help.
+    /// `None` if it was allowed, and if no wait can help.
     pub fn retry_after(&self) -> Option<Duration> {
         self.outcomes.retry_after().map(Micros::to_duration)
     }
 
-    /// How long a request that was allowed is held before it goes on; zero unless a policy is a
-    /// [`LeakyQueue`](crate::LeakyQueue). One that was denied is not held.
+    /// How long an allowed request is held before it goes on; zero for a denied request, and zero unless a
+    /// policy is a [`LeakyQueue`](crate::LeakyQueue).
     pub fn delay(&self) -> Duration {
         self.outcomes.delay().to_duration()
     }
 
-    /// Whether it was made without the store that was asked for, as while Redis is away: each policy
-    /// then goes by its [`OnStoreFailure`](crate::OnStoreFailure), and those that let everything go on are not
-    /// among [`policies`](Self::policies).
+    /// Whether it was decided without the configured store, as while Redis is away. Each policy then follows
+    /// its [`OnStoreFailure`](crate::OnStoreFailure); policies that allow every request are not among
+    /// [`policies`](Self::policies).
     pub fn is_degraded(&self) -> bool {
         self.outcomes.is_degraded
     }
@@ -484,7 +567,7 @@ impl Decision {
         let was_asked = |policy| self.outcomes.iter().any(|(asked, _)| asked == policy);
         names
             .filter(move |(policy, _)| !was_asked(*policy))
-            .map(|(_, name)| name.as_str())
+            .map(|(_, name)| name)
     }
 
     /// Each policy that was asked, by name, in the order of declaration.
@@ -494,39 +577,30 @@ impl Decision {
             .map(|(policy, outcome)| (self.name(policy), outcome))
     }
 
-    /// The soft policies whose limit the request is over, in the order of declaration: none if the
-    /// service need not serve less.
+    /// The soft policies whose limit the request exceeds, in the order of declaration. If there are any, the
+    /// service may do less for this request.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
             .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.blocked)
     }
 
-    /// The policy that binds: when allowed, the one with the least remaining, and a soft one only
-    /// where all are soft; when denied, the one with the longest wait, where "never" is the longest of all. Ties go to the first
-    /// declared. `None` when no policy was asked, as when all of them are unlimited.
+    /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
+    ///
+    /// For an allowed request this is the policy with the least remaining, and a soft policy only if all are
+    /// soft. For a denied request it is the policy with the longest wait, where "never" is the longest. Ties
+    /// go to the policy declared first.
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;
         Some((self.name(*policy), outcome))
     }
 
-    /// How much every policy that can deny would grant.
-    pub(crate) fn grants(&self) -> u32 {
-        let hard = self
-            .policies()
-            .filter(|(_, outcome)| !outcome.is_soft() || outcome.is_blocked());
-        hard.map(|(_, outcome)| outcome.remaining())
-            .min()
-            .unwrap_or(0)
-    }
-
-    /// When it was decided, by the store's clock; `None` where the platform cannot hold the
-    /// moment.
+    /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.
     pub fn at(&self) -> Option<SystemTime> {
         self.outcomes.at().to_system_time()
     }
 
-    /// When the whole limit of this outcome is available again if nothing else arrives, by the
-    /// store's clock; `None` where the platform cannot hold the moment.
+    /// When the whole limit of this outcome is available again, if no other request arrives, by the store's
+    /// clock; `None` if the platform cannot represent the moment.
     pub fn reset_at(&self, outcome: &Outcome) -> Option<SystemTime> {
         self.outcomes
             .at()
@@ -535,7 +609,7 @@ impl Decision {
     }
 
     fn name(&self, policy: usize) -> &str {
-        self.names.get(policy).map_or("", String::as_str)
+        self.names.get(policy)
     }
 }
 

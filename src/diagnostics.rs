@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A mistake in how a server is set up, found while it runs.
 ///
-/// It is logged once per process, with its code and the line of code that mends it. A request that
-/// it leaves without a key is answered with `500 Internal Server Error`, which says nothing of the
-/// cause, unless the policy's [`NoKey`](crate::policy::NoKey) says otherwise.
+/// It is logged once per process, with its code and the line of code that mends it; of many subjects, once
+/// for each of the last 500. A request that it leaves without a key is answered with `500 Internal Server Error`,
+/// which says nothing of the cause, unless the policy's [`NoKey`](crate::policy::NoKey) says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
     code: &'static str,
@@ -84,17 +85,37 @@ pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
 }
 
 fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
-    type Said = HashSet<(Diagnostic, Cow<'static, str>)>;
     static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let met = (*diagnostic, subject);
-    if said.contains(&met) {
-        return;
-    }
-    said.insert(met.clone());
+    let is_new = said.note(diagnostic, &subject);
     drop(said);
-    let (diagnostic, subject) = &met;
-    log(level, diagnostic, subject);
+    if is_new {
+        log(level, diagnostic, &subject);
+    }
+}
+
+/// What was logged, by diagnostic and subject. A program may make limiters without end, each with a subject of
+/// its own, so it is bounded by generations: the old one is forgotten when the young one is full.
+#[derive(Default)]
+struct Said {
+    young: HashSet<(Diagnostic, Cow<'static, str>)>,
+    old: HashSet<(Diagnostic, Cow<'static, str>)>,
+}
+
+const MOST_SAID: usize = 1_000;
+
+impl Said {
+    /// Notes that this is logged, and tells whether it was not noted yet.
+    fn note(&mut self, diagnostic: &Diagnostic, subject: &Cow<'static, str>) -> bool {
+        let met = (*diagnostic, subject.clone());
+        if self.young.contains(&met) || self.old.contains(&met) {
+            return false;
+        }
+        if self.young.len() >= MOST_SAID / 2 {
+            self.old = mem::take(&mut self.young);
+        }
+        self.young.insert(met)
+    }
 }
 
 /// A diagnostic of something that refuses nobody: logged as a warning, the first time only.
@@ -170,3 +191,27 @@ fn log(level: Level, diagnostic: &Diagnostic, subject: &str) {
 
 #[cfg(not(feature = "tracing"))]
 fn log(_: Level, _: &Diagnostic, _: &str) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER_BINDS: Diagnostic =
+        Diagnostic::new("TEST", "policies", "one never binds", "mend it");
+
+    /// 200,000 limiters, each with a warning of its own, once left 348 MB behind.
+    #[test]
+    fn what_was_said_is_bounded_and_said_once() {
+        let mut said = Said::default();
+        for number in 0..200_000 {
+            let subject = Cow::from(format!("limiter {number}"));
+            assert!(said.note(&NEVER_BINDS, &subject));
+            assert!(!said.note(&NEVER_BINDS, &subject));
+            assert!(said.young.len() + said.old.len() <= MOST_SAID);
+        }
+        for number in 199_500..200_000 {
+            let subject = Cow::from(format!("limiter {number}"));
+            assert!(!said.note(&NEVER_BINDS, &subject), "{number}");
+        }
+    }
+}

@@ -1,11 +1,14 @@
-//! What can be wrong: with a configuration, with a store.
+//! Errors: of a configuration, of a store, of a snapshot.
+//!
+//! An error of the configuration names the field, the value and the remedy, since a person has to mend it. An
+//! error of a store is opaque but for its kind and its reason, since programs handle it and count it.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A number or a name that was refused when something was built.
+/// A value that a constructor or a builder refused.
 ///
-/// It names the field, shows the value that was given and says what would be right.
+/// It names the field, shows the value and says which values are right.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,7 +42,7 @@ impl ConfigError {
         }
     }
 
-    /// For text, of which an error shows the beginning only.
+    /// For text, of which the error shows only the beginning.
     pub(crate) fn quoting(
         field: &'static str,
         text: &str,
@@ -53,17 +56,17 @@ impl ConfigError {
         Self::new(field, format_args!("{shown:?}"), remedy)
     }
 
-    /// The name of the field that was refused: that of the setting in code, such as `max_keys`.
+    /// The name of the field, as code calls the setting: `max_keys`.
     pub fn field(&self) -> &str {
         self.field
     }
 
-    /// The value that was given, as text.
+    /// The refused value, as text.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// What would be right.
+    /// Which values are right.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }
@@ -79,7 +82,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// The same sentence, since `unwrap` and a `main` that returns an error show this form.
+/// The same text as `Display`, since `unwrap` and a `main` that returns an error show this form.
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -88,7 +91,7 @@ impl fmt::Debug for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What was made; for conveniences that are meant for literals, at start-up.
+/// The value, or a panic at the caller: for conveniences that take literals at start-up.
 #[cfg(feature = "http")]
 #[track_caller]
 pub(crate) fn or_panic<T>(made: Result<T, ConfigError>) -> T {
@@ -105,7 +108,7 @@ pub(crate) fn or_panic<T>(made: Result<T, ConfigError>) -> T {
 pub struct StoreError {
     kind: StoreErrorKind,
     reason: Option<&'static str>,
-    /// Whether the store has told those who run the service by itself.
+    /// Whether the store logs by itself that it fails.
     #[cfg(feature = "http")]
     is_told: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -115,14 +118,13 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// The store could not be reached, or did not answer in time. Asking again later can help.
+    /// The store could not be reached, or did not answer in time. A later attempt can succeed.
     Unavailable,
-    /// The store answered with something that no store of this version writes.
-    /// Asking again does not help.
+    /// The store answered with something that no store of this version writes. A later attempt fails too.
     Misconfigured,
-    /// The store does not know how to do what it was asked. Asking again does not help.
+    /// The store does not support the operation. A later attempt fails too.
     Unsupported,
-    /// There is no room for what should be kept. Asking again later can help.
+    /// The store has no room for the state. A later attempt can succeed.
     Full,
 }
 
@@ -138,7 +140,7 @@ impl StoreError {
         }
     }
 
-    /// Names the reason in a word or two that stay the same, so that errors can be counted by it.
+    /// Names the reason in one or two constant words, by which metrics can count errors.
     pub fn because(self, reason: &'static str) -> Self {
         Self {
             reason: Some(reason),
@@ -146,7 +148,7 @@ impl StoreError {
         }
     }
 
-    /// The same of a store that logs by itself whether it works.
+    /// The same, of a store that logs by itself that it fails.
     #[cfg(feature = "redis")]
     pub(crate) fn told(self) -> Self {
         Self {
@@ -161,7 +163,7 @@ impl StoreError {
         self.is_told
     }
 
-    /// Adds what caused it. It is logged: leave secrets out of it, such as the password in an
+    /// Adds the cause. The cause is logged, so it must not contain secrets such as the password in an
     /// address.
     pub fn caused_by(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
@@ -170,20 +172,20 @@ impl StoreError {
         }
     }
 
-    /// What kind of error this is.
+    /// The kind of the error.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Why, in a word or two that stay the same: a label for metrics and alarms, which holds nothing
-    /// of the request. `None` if the store does not say.
+    /// The reason in one or two constant words: a label for metrics and alarms, which contains nothing of the
+    /// request. `None` if the store gives none.
     ///
-    /// Those of Redis are listed in the page on reliability, beside `RedisStore`.
+    /// The page on reliability lists the reasons of `RedisStore`.
     pub fn reason(&self) -> Option<&'static str> {
         self.reason
     }
 
-    /// Whether the same question can succeed later.
+    /// Whether a later attempt can succeed.
     pub fn is_transient(&self) -> bool {
         matches!(
             self.kind,
@@ -198,9 +200,9 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Unavailable => "the rate limiter's store is unavailable",
             StoreErrorKind::Misconfigured => "the rate limiter's store is misconfigured",
             StoreErrorKind::Unsupported => {
-                "the rate limiter's store does not know how to do what it was asked"
+                "the rate limiter's store does not support the operation"
             }
-            StoreErrorKind::Full => "the rate limiter's store has no room for it",
+            StoreErrorKind::Full => "the rate limiter's store is full",
         };
         f.write_str(said)?;
         match self.reason {
@@ -216,7 +218,7 @@ impl std::error::Error for StoreError {
     }
 }
 
-/// Why a snapshot of a [`MemoryStore`](crate::MemoryStore) could not be restored; nothing of it was.
+/// Why a [`MemoryStore`](crate::MemoryStore) could not restore a snapshot. It has restored no part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreError {
     kind: RestoreErrorKind,
@@ -226,14 +228,14 @@ pub struct RestoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RestoreErrorKind {
-    /// The bytes are something else.
+    /// The bytes are not a snapshot.
     NotASnapshot,
-    /// The format is of this version, which this version of the crate does not read.
+    /// The format has this version, which this version of the crate does not read.
     AnotherVersion(u32),
-    /// It was cut short, or changed since it was taken.
+    /// The snapshot was cut short, or changed after it was taken.
     Damaged,
-    /// The program that took it makes other fingerprints of the same keys: it was built for
-    /// another processor, or with another version of this crate or of the hash that it uses.
+    /// The program that took the snapshot makes other fingerprints of the same keys. It was built for another
+    /// processor, or with another version of this crate or of the hash that it uses.
     AnotherBuild,
 }
 
@@ -242,7 +244,7 @@ impl RestoreError {
         Self { kind }
     }
 
-    /// What kind of error this is.
+    /// The kind of the error.
     pub fn kind(&self) -> RestoreErrorKind {
         self.kind
     }
@@ -250,20 +252,23 @@ impl RestoreError {
 
 impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nothing was restored, since the snapshot ")?;
+        f.write_str("nothing was restored: ")?;
         match self.kind {
-            RestoreErrorKind::NotASnapshot => f.write_str("is none: give what a store has taken"),
+            RestoreErrorKind::NotASnapshot => {
+                f.write_str("the bytes are not a snapshot; pass what `snapshot` returned")
+            }
             RestoreErrorKind::AnotherVersion(version) => {
                 write!(
                     f,
-                    "is of version {version}, which this program does not read"
+                    "the snapshot has version {version}, which this program does not read"
                 )
             }
             RestoreErrorKind::Damaged => {
-                f.write_str("is damaged: it was cut short, or changed since it was taken")
+                f.write_str("the snapshot is damaged: it was cut short, or changed after it was taken")
             }
             RestoreErrorKind::AnotherBuild => f.write_str(
-                "was taken by a program that makes other fingerprints of keys: build both alike",
+                "the snapshot comes from a program that makes other fingerprints of keys: build both for \
+                 the same processor and with the same versions",
             ),
         }
     }

@@ -7,7 +7,7 @@ use proptest::test_runner::FileFailurePersistence;
 use sha2::{Digest, Sha256};
 use tower_ratelimit::error::RestoreErrorKind;
 use tower_ratelimit::store::Fate;
-use tower_ratelimit::{Algorithm, Limiter, ManualClock, MemoryStore, Policy};
+use tower_ratelimit::{Algorithm, FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
 
 const KINDS: [&str; 10] = [
     "fixed-window",
@@ -160,6 +160,36 @@ fn keys_that_are_as_good_as_new_are_left_out() {
     assert_eq!(store.snapshot().len(), empty);
 }
 
+/// Blocks and limits that had ended were in each later snapshot again, as long as the policy was not open.
+#[test]
+fn what_has_ended_is_left_out() {
+    let (store, clock) = store();
+    let before = limiter(&store, "a", "fixed-window 5/hour");
+    let empty = store.snapshot().len();
+    let minute = Duration::from_secs(60);
+    before.block_now("ann", minute);
+    let more = FixedWindow::per_hour(9);
+    for key in ["bob", "cyd"] {
+        before.override_limit_now("a", key, more, minute).unwrap();
+    }
+    assert!(before.admit_now("bob", 7));
+    let waiting = restart(&store);
+    for store in [&store, &waiting] {
+        assert!(store.snapshot().len() > empty + 3 * 24);
+    }
+    clock.advance(minute);
+    for store in [&store, &waiting] {
+        // What was used of the limit that has ended still counts.
+        assert_eq!(store.snapshot().len(), empty + 8 + 4 + 16);
+    }
+    let after = limiter(&restart(&waiting), "a", "fixed-window 10/hour");
+    assert_eq!(remaining(&after, "bob"), 3);
+    clock.advance(Duration::from_secs(3_600));
+    for store in [&store, &waiting] {
+        assert_eq!(store.snapshot().len(), empty);
+    }
+}
+
 #[test]
 fn of_more_keys_than_there_is_room_for_those_that_used_the_most_stay() {
     for kind in KINDS {
@@ -245,7 +275,7 @@ fn each_kind_of_error_says_what_is_wrong() {
     let (store, _) = store();
     assert_eq!(
         store.restore(&later).unwrap_err().to_string(),
-        "nothing was restored, since the snapshot is of version 7, which this program does not read",
+        "nothing was restored: the snapshot has version 7, which this program does not read",
     );
 
     // The first of the words that fingerprints are made with.

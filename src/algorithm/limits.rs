@@ -1,74 +1,62 @@
-use std::num::NonZeroU32;
+//! The limits of an algorithm, and the frame in which its states are read.
 
-use super::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
-    SlidingSlots, SlidingWindow, TokenBucket,
-};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::Algorithm;
+use super::kind::{Kind, match_kind};
+#[cfg(feature = "redis")]
+use crate::clock::Micros;
 use crate::quota::Quota;
+#[cfg(feature = "redis")]
+use crate::quota::show_period;
 
 impl Algorithm {
-    /// What algorithms of one [frame](Self::frame) differ in: the quota's limit, and the most at one
-    /// instant. `None` if unlimited.
-    pub(crate) fn limits(&self) -> Option<[u32; 2]> {
-        Some(match self {
-            Self::FixedWindow(window) => [window.quota().limit(); 2],
-            Self::AnchoredWindow(window) => [window.quota().limit(); 2],
-            Self::SlidingWindow(window) => [window.quota().limit(); 2],
-            Self::SlidingLog(log) => [log.quota().limit(); 2],
-            Self::SlidingSlots(slots) => [slots.quota().limit(); 2],
-            Self::TokenBucket(bucket) => [bucket.quota().limit(), bucket.size()],
-            Self::LeakyBucket(bucket) => [bucket.quota().limit(), bucket.size()],
-            Self::Gcra(gcra) => [gcra.quota().limit(), gcra.size()],
-            Self::LeakyQueue(queue) => [queue.quota().limit(), queue.as_gcra().size()],
-            Self::Unlimited => return None,
-        })
+    /// What a state depends on besides the limits: name, period and slots.
+    pub(crate) fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
+        let (period, slots) = match_kind!(
+            self,
+            kind => (Some(kind.quota().period()), Kind::slots(kind)),
+            (None, None)
+        );
+        (self.name(), period, slots)
     }
 
-    /// What each of so many nodes takes of it: its limits divided among them, rounded up.
+    /// The frame as text without spaces.
+    #[cfg(feature = "redis")]
+    pub(crate) fn frame_text(&self) -> String {
+        let (name, period, slots) = self.frame();
+        let period = period.map(|period| show_period(Micros::from(period)));
+        let slots = slots.map(|slots| slots.to_string());
+        let parts = [Some(name.to_owned()), period, slots];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("/")
+    }
+
+    /// Whether both read the same in a state: their frames are equal, and their limits may differ.
+    pub(crate) fn differs_in_its_limit_alone(&self, other: &Self) -> bool {
+        self.frame() == other.frame()
+    }
+
+    /// In what algorithms of one [frame](Self::frame) differ: the quota's limit, and the most at one
+    /// instant. `None` if unlimited.
+    pub(crate) fn limits(&self) -> Option<[u32; 2]> {
+        match_kind!(self, kind => Some([kind.quota().limit(), Kind::size(kind)]), None)
+    }
+
+    /// The share of each of so many nodes: the limits divided among them, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
         let share = |limits: [u32; 2]| limits.map(|limit| limit.div_ceil(nodes.get()));
-        let shared = self.limits().map(share);
-        shared
+        let limits = self.limits().map(share);
+        limits
             .and_then(|limits| self.with_limits(limits))
             .unwrap_or(*self)
     }
 
-    /// The same with these limits; `None` where they cannot be its.
-    pub(crate) fn with_limits(&self, [limit, most]: [u32; 2]) -> Option<Self> {
-        let of = |quota: Quota| Quota::new(limit, quota.period()).ok();
-        Some(match self {
-            Self::FixedWindow(window) => FixedWindow::of(of(window.quota())?).into(),
-            Self::AnchoredWindow(window) => AnchoredWindow::of(of(window.quota())?).into(),
-            Self::SlidingWindow(window) => SlidingWindow::of(of(window.quota())?).into(),
-            Self::SlidingLog(log) => {
-                let quota = of(log.quota())?;
-                SlidingLog::up_to(u32::MAX, quota).ok()?.into()
-            }
-            Self::SlidingSlots(slots) => {
-                let quota = of(slots.quota())?;
-                SlidingSlots::cut(quota, slots.count()).ok()?.into()
-            }
-            Self::TokenBucket(bucket) => {
-                let same = TokenBucket::of(of(bucket.quota())?).burst(most);
-                let is_by_interval = bucket.is_by_interval();
-                if is_by_interval {
-                    same.by_interval()
-                } else {
-                    same
-                }
-                .into()
-            }
-            Self::LeakyBucket(bucket) => {
-                let quota = of(bucket.quota())?;
-                LeakyBucket::of(quota).capacity(most).into()
-            }
-            Self::Gcra(gcra) => Gcra::of(of(gcra.quota())?).burst(most).into(),
-            Self::LeakyQueue(queue) => {
-                let quota = of(queue.quota())?;
-                LeakyQueue::of(quota).places(most.saturating_sub(1)).into()
-            }
-            Self::Unlimited => return None,
-        })
+    /// The same with these limits; `None` if it cannot have them.
+    pub(crate) fn with_limits(&self, [limit, size]: [u32; 2]) -> Option<Self> {
+        let (_, period, _) = self.frame();
+        let quota = Quota::new(limit, period?).ok()?;
+        match_kind!(self, kind => kind.resized(quota, size).ok().map(Self::from), None)
     }
 }
 

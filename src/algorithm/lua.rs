@@ -1,70 +1,41 @@
+//! The rule of an algorithm in Lua, for stores that run it where the state is.
+
 use super::Algorithm;
-use crate::clock::Micros;
+use super::kind::{Kind, match_kind};
 use crate::quota::Quota;
 
-/// An algorithm's rule in Lua, for stores that run it where the state is.
+/// A rule in Lua.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lua {
     /// The name of the rule, and of the table that the text declares.
     pub(crate) name: &'static str,
     /// The text, which stands beside the same rule in Rust.
     pub(crate) text: &'static str,
-    /// What its functions are given: the limit, and three numbers more.
+    /// The arguments of its functions: the most at one instant, two numbers that differ between the
+    /// rules, and the quota's limit.
     pub(crate) numbers: [u64; 4],
+}
+
+impl Lua {
+    /// The rule of a window, whose functions take the limit and the period.
+    pub(super) fn of_window(name: &'static str, text: &'static str, quota: Quota) -> Self {
+        let limit = quota.limit().into();
+        Self {
+            name,
+            text,
+            numbers: [limit, quota.period_micros().get(), 0, limit],
+        }
+    }
 }
 
 impl Algorithm {
     /// The rule in Lua; `None` if unlimited.
     pub(crate) fn lua(&self) -> Option<Lua> {
-        Some(match self {
-            Self::FixedWindow(window) => Lua {
-                name: "fixed_window",
-                text: include_str!("fixed_window/step.lua"),
-                numbers: numbers(window.quota()),
-            },
-            Self::AnchoredWindow(window) => Lua {
-                name: "anchored_window",
-                text: include_str!("anchored_window/step.lua"),
-                numbers: numbers(window.quota()),
-            },
-            Self::SlidingWindow(window) => Lua {
-                name: "sliding_window",
-                text: include_str!("sliding_window/step.lua"),
-                numbers: numbers(window.quota()),
-            },
-            Self::SlidingLog(log) => Lua {
-                name: "sliding_log",
-                text: include_str!("sliding_log/step.lua"),
-                numbers: numbers(log.quota()),
-            },
-            Self::SlidingSlots(slots) => slots.lua(),
-            Self::TokenBucket(bucket) => bucket.lua(),
-            Self::LeakyBucket(bucket) => bucket.as_gcra().lua(),
-            Self::Gcra(gcra) => gcra.lua(),
-            Self::LeakyQueue(queue) => queue.as_gcra().lua(),
-            Self::Unlimited => return None,
-        })
+        match_kind!(self, kind => Some(kind.lua()), None)
     }
-}
 
-impl Algorithm {
-    /// The same with other numbers, as [`lua`](Self::lua) tells them; `None` where they cannot be its.
-    pub(crate) fn with_numbers(&self, [most, a, _, c]: [u64; 4]) -> Option<Self> {
-        let limit = match self {
-            Self::TokenBucket(bucket) if bucket.is_by_interval() => a,
-            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Gcra(_) | Self::LeakyQueue(_) => c,
-            _ => most,
-        };
-        self.with_limits([u32::try_from(limit).ok()?, u32::try_from(most).ok()?])
+    /// The same with other [numbers](Lua::numbers); `None` if it cannot have them.
+    pub(crate) fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
+        self.with_limits([limit.try_into().ok()?, size.try_into().ok()?])
     }
-}
-
-/// A window's limit and period.
-fn numbers(quota: Quota) -> [u64; 4] {
-    [
-        quota.limit().into(),
-        Micros::from(quota.period()).get(),
-        0,
-        0,
-    ]
 }

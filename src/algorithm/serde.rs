@@ -1,7 +1,7 @@
 //! Algorithms in a file.
 //!
-//! What a table says goes through the same constructors as code does, so that both are refused
-//! for the same reasons.
+//! A table goes through the same constructors as code does, so that both are refused for the same
+//! reasons.
 
 use std::fmt;
 
@@ -9,274 +9,111 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
-    SlidingSlots, SlidingWindow, TokenBucket,
-};
-use crate::error::ConfigError;
-use crate::quota::{Period, Quota, RawQuota};
+use super::kind::each_kind;
+use super::{Algorithm, Gcra, TokenBucket};
 
-/// Reads and writes a shape by way of a table.
-macro_rules! by_table {
-    ($shape:ident, $table:ty) => {
-        impl<'de> Deserialize<'de> for $shape {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let table = <$table>::deserialize(deserializer)?;
-                table.shape().map_err(Error::custom)
+/// Reads and writes a kind of algorithm as a table: `limit`, `per` and optional fields of its own.
+///
+/// `table!(FixedWindow)` has no field, and `table!(Gcra { burst })` has one for the number of the kind. A
+/// kind with more fields gives their types, and two functions that read and write them.
+macro_rules! table {
+    ($kind:ident) => {
+        impl<'de> ::serde::Deserialize<'de> for $kind {
+            fn deserialize<D: ::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                $crate::quota::Quota::deserialize(deserializer).map(Self::of)
             }
         }
 
-        impl Serialize for $shape {
+        impl ::serde::Serialize for $kind {
+            fn serialize<S: ::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> Result<S::Ok, S::Error> {
+                self.quota().serialize(serializer)
+            }
+        }
+    };
+    ($kind:ident { $number:ident }) => {
+        $crate::algorithm::serde::table!(
+            $kind { $number: u32 },
+            $crate::algorithm::kind::Kind::of_number,
+            |kind| ($crate::algorithm::kind::Kind::number(kind),)
+        );
+    };
+    ($kind:ident { $($field:ident: $type:ty),+ }, $read:expr, $write:expr) => {
+        const _: () = {
+            use ::serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+            #[derive(Deserialize, Serialize)]
+            #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+            struct Table {
+                limit: u32,
+                per: $crate::quota::Period,
+                $(
+                    #[serde(default, skip_serializing_if = "Option::is_none")]
+                    $field: Option<$type>,
+                )+
+            }
+
+            impl<'de> Deserialize<'de> for $kind {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    let Table { limit, per, $($field),+ } = Table::deserialize(deserializer)?;
+                    per.quota(limit)
+                        .and_then(|quota| $read(quota, $($field),+))
+                        .map_err(::serde::de::Error::custom)
+                }
+            }
+
+            impl Serialize for $kind {
+                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    let write: fn(&Self) -> ($(Option<$type>,)+) = $write;
+                    let ($($field,)+) = write(self);
+                    let $crate::quota::RawQuota { limit, per } = self.quota().into();
+                    Table { limit, per, $($field),+ }.serialize(serializer)
+                }
+            }
+        };
+    };
+}
+pub(super) use table;
+
+/// An algorithm as a table under its name.
+macro_rules! named {
+    ([$($kind:ident)+]) => {
+        #[derive(Deserialize, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        enum Named {
+            $($kind(super::$kind),)+
+            /// The name says how it is refilled, and so it has no field `refill`.
+            TokenBucketInterval(Gcra),
+        }
+
+        impl From<Named> for Algorithm {
+            fn from(named: Named) -> Self {
+                match named {
+                    $(Named::$kind(kind) => kind.into(),)+
+                    Named::TokenBucketInterval(bucket) => TokenBucket::of(bucket.quota())
+                        .burst(bucket.size())
+                        .by_interval()
+                        .into(),
+                }
+            }
+        }
+
+        impl Serialize for Algorithm {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                <$table>::of(self).serialize(serializer)
+                let named = match *self {
+                    $(Self::$kind(kind) => Named::$kind(kind),)+
+                    Self::Unlimited => return serializer.serialize_str(self.name()),
+                };
+                named.serialize(serializer)
             }
         }
     };
 }
-
-/// A shape that is a quota and nothing more.
-macro_rules! by_quota {
-    ($($shape:ident)+) => {$(
-        impl<'de> Deserialize<'de> for $shape {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Quota::deserialize(deserializer).map(Self::of)
-            }
-        }
-
-        impl Serialize for $shape {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                self.quota().serialize(serializer)
-            }
-        }
-    )+};
-}
-by_quota!(FixedWindow AnchoredWindow SlidingWindow);
-
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct LogTable {
-    limit: u32,
-    per: Period,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    up_to: Option<u32>,
-}
-
-impl LogTable {
-    fn shape(self) -> Result<SlidingLog, ConfigError> {
-        SlidingLog::up_to(
-            self.up_to.unwrap_or(SlidingLog::MOST),
-            self.per.quota(self.limit)?,
-        )
-    }
-
-    fn of(log: &SlidingLog) -> Self {
-        let RawQuota { limit, per } = log.quota().into();
-        Self {
-            limit,
-            per,
-            up_to: (limit > SlidingLog::MOST).then_some(limit),
-        }
-    }
-}
-by_table!(SlidingLog, LogTable);
-
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct SlotsTable {
-    limit: u32,
-    per: Period,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    slots: Option<u32>,
-}
-
-impl SlotsTable {
-    fn shape(self) -> Result<SlidingSlots, ConfigError> {
-        let quota = self.per.quota(self.limit)?;
-        match self.slots {
-            Some(slots) => SlidingSlots::cut(quota, slots),
-            None => SlidingSlots::of(quota),
-        }
-    }
-
-    fn of(slots: &SlidingSlots) -> Self {
-        let RawQuota { limit, per } = slots.quota().into();
-        Self {
-            limit,
-            per,
-            slots: Some(slots.count()),
-        }
-    }
-}
-by_table!(SlidingSlots, SlotsTable);
-
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct TokenTable {
-    limit: u32,
-    per: Period,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    burst: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    refill: Option<Refill>,
-}
-
-#[derive(Clone, Copy, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Refill {
-    Continuous,
-    Interval,
-}
-
-impl TokenTable {
-    fn shape(self) -> Result<TokenBucket, ConfigError> {
-        let bucket = TokenBucket::of(self.per.quota(self.limit)?);
-        let bucket = bucket.burst(self.burst.unwrap_or(self.limit));
-        Ok(match self.refill {
-            None | Some(Refill::Continuous) => bucket,
-            Some(Refill::Interval) => bucket.by_interval(),
-        })
-    }
-
-    fn of(bucket: &TokenBucket) -> Self {
-        let RawQuota { limit, per } = bucket.quota().into();
-        Self {
-            limit,
-            per,
-            burst: Some(bucket.size()),
-            refill: bucket.is_by_interval().then_some(Refill::Interval),
-        }
-    }
-}
-by_table!(TokenBucket, TokenTable);
-
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct LeakyTable {
-    limit: u32,
-    per: Period,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    capacity: Option<u32>,
-}
-
-impl LeakyTable {
-    fn shape(self) -> Result<LeakyBucket, ConfigError> {
-        let bucket = LeakyBucket::of(self.per.quota(self.limit)?);
-        Ok(bucket.capacity(self.capacity.unwrap_or(self.limit)))
-    }
-
-    fn of(bucket: &LeakyBucket) -> Self {
-        let RawQuota { limit, per } = bucket.quota().into();
-        Self {
-            limit,
-            per,
-            capacity: Some(bucket.size()),
-        }
-    }
-}
-by_table!(LeakyBucket, LeakyTable);
-
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct BurstTable {
-    limit: u32,
-    per: Period,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    burst: Option<u32>,
-}
-
-impl BurstTable {
-    fn shape(self) -> Result<Gcra, ConfigError> {
-        let gcra = Gcra::of(self.per.quota(self.limit)?);
-        Ok(gcra.burst(self.burst.unwrap_or(self.limit)))
-    }
-
-    fn of(gcra: &Gcra) -> Self {
-        let RawQuota { limit, per } = gcra.quota().into();
-        Self {
-            limit,
-            per,
-            burst: Some(gcra.size()),
-        }
-    }
-}
-by_table!(Gcra, BurstTable);
-
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct QueueTable {
-    limit: u32,
-    per: Period,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    places: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    longest_wait: Option<Period>,
-}
-
-impl QueueTable {
-    fn shape(self) -> Result<LeakyQueue, ConfigError> {
-        let outflow = LeakyQueue::of(self.per.quota(self.limit)?);
-        match (self.places, self.longest_wait) {
-            (Some(places), None) => Ok(outflow.places(places)),
-            (None, Some(wait)) => outflow.longest_wait(wait.length()),
-            (None, None) => {
-                let remedy = "say how many may wait as `places`, or how long as `longest-wait`";
-                Err(ConfigError::new("places", "left out", remedy))
-            }
-            (Some(places), Some(_)) => {
-                let remedy = "leave it out, or leave `longest-wait` out";
-                Err(ConfigError::new("places", places, remedy))
-            }
-        }
-    }
-
-    fn of(queue: &LeakyQueue) -> Self {
-        let RawQuota { limit, per } = queue.quota().into();
-        Self {
-            limit,
-            per,
-            places: Some(queue.waiting()),
-            longest_wait: None,
-        }
-    }
-}
-by_table!(LeakyQueue, QueueTable);
-
-/// An algorithm as a table under its name.
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Named {
-    FixedWindow(FixedWindow),
-    AnchoredWindow(AnchoredWindow),
-    SlidingLog(SlidingLog),
-    SlidingWindow(SlidingWindow),
-    SlidingSlots(SlidingSlots),
-    TokenBucket(TokenBucket),
-    /// By its name already: it has no `refill` of its own.
-    TokenBucketInterval(Gcra),
-    LeakyBucket(LeakyBucket),
-    Gcra(Gcra),
-    LeakyQueue(LeakyQueue),
-}
-
-impl From<Named> for Algorithm {
-    fn from(named: Named) -> Self {
-        match named {
-            Named::FixedWindow(window) => window.into(),
-            Named::AnchoredWindow(window) => window.into(),
-            Named::SlidingLog(log) => log.into(),
-            Named::SlidingWindow(window) => window.into(),
-            Named::SlidingSlots(slots) => slots.into(),
-            Named::TokenBucket(bucket) => bucket.into(),
-            Named::TokenBucketInterval(bucket) => TokenBucket::of(bucket.quota())
-                .burst(bucket.size())
-                .by_interval()
-                .into(),
-            Named::LeakyBucket(bucket) => bucket.into(),
-            Named::Gcra(gcra) => gcra.into(),
-            Named::LeakyQueue(queue) => queue.into(),
-        }
-    }
-}
+each_kind!(named);
 
 impl<'de> Deserialize<'de> for Algorithm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -305,27 +142,11 @@ impl<'de> Visitor<'de> for TextOrTable {
     }
 }
 
-impl Serialize for Algorithm {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let named = match *self {
-            Self::FixedWindow(window) => Named::FixedWindow(window),
-            Self::AnchoredWindow(window) => Named::AnchoredWindow(window),
-            Self::SlidingLog(log) => Named::SlidingLog(log),
-            Self::SlidingWindow(window) => Named::SlidingWindow(window),
-            Self::SlidingSlots(slots) => Named::SlidingSlots(slots),
-            Self::TokenBucket(bucket) => Named::TokenBucket(bucket),
-            Self::LeakyBucket(bucket) => Named::LeakyBucket(bucket),
-            Self::Gcra(gcra) => Named::Gcra(gcra),
-            Self::LeakyQueue(queue) => Named::LeakyQueue(queue),
-            Self::Unlimited => return serializer.serialize_str(self.name()),
-        };
-        named.serialize(serializer)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::SlidingLog;
+    use crate::quota::Quota;
 
     #[derive(Debug, Deserialize, PartialEq, Serialize)]
     struct File {

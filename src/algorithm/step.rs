@@ -1,37 +1,44 @@
+//! What a rule is, and what [`Algorithm`](super::Algorithm) does with a rule of any type.
+//!
+//! A rule reads a [`State`] into a form of its own, asks and changes that, and writes it back. A store that
+//! knows the type of the rule keeps this form, and so reads and writes no states: in one word if it
+//! [packs](Fixed::pack), in three words, or as a list of any length.
+
 use super::State;
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
 /// The rule of one algorithm, as pure functions on integers.
 ///
-/// Asking, charging and telling are apart: a refusal only reads, and of several policies none
-/// is charged before all have been asked. A room sees costs from 1 to its limit only, and only
-/// states that [`moved_back`](Self::moved_back) has nothing to say about.
-pub(crate) trait Step: Copy + Send + Sync + 'static {
-    /// What is kept of one key; by default, of a key that was never seen.
+/// To ask, to charge and to tell are separate functions, for two reasons: a denied request only reads, and
+/// all of several policies are asked before any of them is charged.
+///
+/// The functions see costs from 1 to the limit, and no state that [`moved_back`](Self::moved_back) would
+/// change.
+pub(crate) trait Step: Send + Sync + 'static {
+    /// What is kept of one key. The default is that of a new key.
     type Kept: Clone + Default;
 
-    /// What a state says, as far as it says anything here: a debt above the capacity, which only a
-    /// charge after the fact under this very rule can leave, is cut to it as of `now` if another has
-    /// left it.
+    /// Reads a state. A debt above the capacity is cut to the capacity as of `now`, unless a charge after
+    /// the fact under this very rule has left it.
     fn read(&self, state: State, now: Micros) -> Self::Kept;
 
-    /// The state that says this.
+    /// Writes a state.
     fn write(&self, kept: Self::Kept) -> State;
 
-    /// The most that can be admitted at one instant; 0 if nothing ever can.
+    /// The most that can be admitted at one instant; 0 if every request is denied.
     fn limit(&self) -> u32;
 
-    /// The time for which the limit is meant: a window's period; the time in which an empty
-    /// bucket fills.
+    /// The time to which the limit applies: the period of a window, or the time in which an empty bucket
+    /// fills.
     fn window(&self) -> Micros;
 
-    /// How long a key that has used up its limit waits for the whole of it, at most.
+    /// How long a key that has used up its limit waits for the whole limit, at most.
     fn longest_wait(&self) -> Micros;
 
-    /// If no request at or before `now` could have left this, the nearest that one could:
-    /// times are no later than `now`, and a debt is no more than the capacity, which a charge after
-    /// the fact may double.
+    /// If no request at or before `now` could have left this, the nearest that is possible: times are no
+    /// later than `now`, and a debt is no more than twice the capacity, which a charge after the fact can
+    /// leave.
     fn moved_back(&self, kept: &Self::Kept, now: Micros) -> Option<Self::Kept>;
 
     /// Whether a request of this cost is allowed.
@@ -40,47 +47,47 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// Charges a request that is allowed.
     fn charge(&self, kept: &mut Self::Kept, now: Micros, cost: u32);
 
-    /// Charges so much whether there is room for it or not: all of it as far as a window can count,
-    /// which is to [`MOST_COUNTED`]; and to a bucket until it owes twice its capacity.
+    /// Charges units even if that exceeds the limit: to a window up to [`MOST_COUNTED`], to a bucket up to
+    /// twice its capacity.
     fn settle(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
-    /// Gives back so much of what was charged last, as far as it still counts.
+    /// Gives back units of the latest charges, as far as these still count.
     fn refund(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
-    /// Gives back the turn of a request of this cost that was to leave at `departure`, if nobody
-    /// has a turn behind it.
+    /// Gives back turns of a queue, the first of which begins at `begins`, if no request has a turn behind
+    /// them.
     fn give_back(&self, _: &mut Self::Kept, _: Micros, _: u32, _: Micros) {}
 
     /// How many further requests of cost 1 would be allowed at this instant.
     fn remaining(&self, kept: &Self::Kept, now: Micros) -> u32;
 
-    /// How far from new it is: 0 if it is as good as new, else the more the further.
+    /// A measure of how much is used: 0 for a key that is as good as new.
     fn distance(&self, kept: &Self::Kept, now: Micros) -> u64;
 
     /// How long until the key is as good as new.
     fn reset_after(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
-    /// How long a request of this cost, which is denied now, has to wait.
+    /// How long a request of this cost has to wait if it is denied now.
     fn retry_after(&self, kept: &Self::Kept, now: Micros, cost: u32) -> Micros;
 
-    /// How long what remains has to last for a client that wants no refusal.
+    /// How long a client has to make do with what remains in order not to be refused.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
-    /// How long a request of this cost, whose charge is in what is kept, is held before it goes on.
+    /// How long a request of this cost, which is charged already, is held before it goes on.
     #[inline]
     fn delay(&self, _: &Self::Kept, _: Micros, _: u32) -> Micros {
         Micros::ZERO
     }
 
-    /// How much of a store's room is taken: a key, or its entries if there are more of them.
+    /// How much room this takes in a store: 1 for a key, or the number of its entries.
     fn size(&self, _: &Self::Kept) -> usize {
         1
     }
 
-    /// Takes less room if that is possible, by holding back longer; never by admitting more.
+    /// Takes less room if possible. The rule may then hold requests back for longer, but admits no more.
     fn squeeze(&self, _: &mut Self::Kept) {}
 
-    /// How long until one more unit remains than now; the window, if the limit is whole.
+    /// How long until one unit more remains than now; the window, if the whole limit remains.
     fn next_unit(&self, kept: &Self::Kept, now: Micros) -> Micros {
         match self.remaining(kept, now) {
             remaining if remaining < self.limit() => self.retry_after(kept, now, remaining + 1),
@@ -96,7 +103,7 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
         }
     }
 
-    /// What is told of a request, once its charge is in what is kept, or has been dropped.
+    /// The outcome of a request whose charge is in what is kept, or was dropped.
     fn outcome(&self, kept: &Self::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.limit();
         let outcome = match limit {
@@ -125,55 +132,101 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
 
     fn of_words(&self, words: [u64; 3]) -> Self::Kept;
 
-    /// The last moment at which one word holds whatever this rule keeps.
+    /// The last moment at which one word holds all that this rule keeps.
     fn packs_until(&self) -> Micros;
 
-    /// All of it in one word.
+    /// Packs all of it into one word.
     fn pack(&self, kept: Self::Kept) -> u64;
 
-    /// What was packed. `latest` is a moment at or after that of the charge which left it, and
-    /// no later than now: to a debt that drains it makes no difference at which of these it is
-    /// told.
+    /// Unpacks a word. `latest` is any moment between the charge that left the word and now: a debt says
+    /// the same as of each of these moments.
     fn unpack(&self, word: u64, latest: Micros) -> Self::Kept;
 
-    /// As much of this as one word holds: of a count, twice the limit at least.
+    /// As much of this as one word holds: of a count, at least twice the limit.
     fn fitted(&self, kept: Self::Kept) -> Self::Kept {
         kept
     }
 
-    /// Whether one word holds this, which another limit may have left, as of now.
+    /// Whether one word holds this, which may come from another limit, as of now.
     fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
         self.words(self.unpack(self.pack(kept), now)) == self.words(kept)
     }
 }
 
-/// The most that a window, all slots or a log can count, however much is charged after the fact.
+/// What to do with a rule, by how the rule keeps its states.
+pub(crate) trait WithRule {
+    type Result;
+
+    /// For a rule that keeps a fixed number of words.
+    fn fixed(self, rule: impl Fixed) -> Self::Result;
+
+    /// For a rule that exists in numbers of two widths: `wide` holds every state, and `narrow`, if the limit
+    /// permits it, every state that the rule leaves itself.
+    fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Self::Result
+    where
+        Self: Sized,
+    {
+        let _ = narrow;
+        self.fixed(wide)
+    }
+
+    /// For a rule that keeps any number of words.
+    fn long(self, rule: impl Step<Kept = State>) -> Self::Result;
+}
+
+/// A closure that is generic over the rule: `with_rule!(algorithm, (now: Micros) -> u32, rule => …)`. It
+/// names what it captures, with the types.
+macro_rules! with_rule {
+    ($algorithm:expr, ($($name:ident: $type:ty),*) -> $result:ty, $rule:ident => $value:expr) => {{
+        struct Captured {
+            $($name: $type),*
+        }
+
+        impl WithRule for Captured {
+            type Result = $result;
+
+            fn fixed(self, $rule: impl Fixed) -> $result {
+                let Self { $($name),* } = self;
+                $value
+            }
+
+            fn long(self, $rule: impl Step<Kept = State>) -> $result {
+                let Self { $($name),* } = self;
+                $value
+            }
+        }
+
+        $algorithm.with_rule(Captured { $($name),* })
+    }};
+}
+pub(super) use with_rule;
+
+/// The most that a window, all slots or a log count, charges after the fact included.
 pub(super) const MOST_COUNTED: u64 = u32::MAX as u64;
 
-/// How much of these units a window counts that has counted so much.
+/// How many of these units a window counts that has `counted` some already.
 pub(super) fn countable(units: u32, counted: u64) -> u64 {
     u64::from(units).min(MOST_COUNTED.saturating_sub(counted))
 }
 
-/// How many bits a count takes in a word: enough for twice this limit, as much as is used after
-/// most charges after the fact.
+/// How many bits a count takes in a word. They hold twice the limit, which few charges after the fact exceed.
 pub(super) const fn bits_of_count(limit: u32) -> u32 {
     u32::BITS + 1 - limit.leading_zeros()
 }
 
-/// The largest number in a word of which so many bits are taken.
+/// The largest number in a word of which `taken` bits are in use.
 pub(super) fn largest_beside(taken: u32) -> u64 {
     u64::MAX.checked_shr(taken).unwrap_or(0)
 }
 
-/// Gives back; see [`Algorithm::refund`](super::Algorithm::refund).
-pub(crate) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
+/// Gives units back; see [`Algorithm::refund`](super::Algorithm::refund).
+pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
     let mut kept = read(rule, state, now);
     rule.refund(&mut kept, now, units);
     rule.write(kept)
 }
 
-/// Tells of a request; see [`Algorithm::outcome`](super::Algorithm::outcome).
+/// The outcome of a request; see [`Algorithm::outcome`](super::Algorithm::outcome).
 #[cfg(feature = "redis")]
 pub(super) fn outcome<S: Step>(
     rule: &S,
@@ -182,7 +235,7 @@ pub(super) fn outcome<S: Step>(
     (cost, allowed): (u32, bool),
 ) -> Outcome {
     let kept = read(rule, state, now);
-    // Of several policies that denied it, this one may allow it by now.
+    // Several policies may have denied the request, and this policy may allow it by now.
     let allowed = allowed || rule.allows(&kept, now, cost);
     rule.outcome(&kept, now, cost, allowed)
 }
@@ -197,7 +250,7 @@ pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
     rule.write(kept)
 }
 
-/// What a state says, or the nearest to it that is possible.
+/// Reads a state, or the nearest possible state.
 pub(crate) fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Kept {
     let kept = rule.read(state, now);
     rule.moved_back(&kept, now).unwrap_or(kept)

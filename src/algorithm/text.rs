@@ -1,214 +1,109 @@
-//! Algorithms as text.
+//! Algorithms as text: a name, a quota and, behind a word, the number of the kind.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use super::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
-    SlidingSlots, SlidingWindow, TokenBucket,
-};
+use super::kind::{Kind, each_kind, match_kind};
+use super::{Algorithm, TokenBucket};
 use crate::error::ConfigError;
-use crate::quota::{Quota, not_a_number, whole_number};
+use crate::quota::{not_a_number, whole_number};
 
-const NAMES: &str = "use one of fixed-window, anchored-window, sliding-log, sliding-window, \
-    sliding-slots, token-bucket, token-bucket-interval, leaky-bucket, gcra, leaky-queue, unlimited, \
-    such as fixed-window 100/minute";
+/// Reads a quota and, if the word of this kind follows, its number.
+pub(super) fn parse<K: Kind>(text: &str) -> Result<K, ConfigError> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words.as_slice() {
+        [quota @ .., word, number] if *word == K::NUMBER => {
+            let number = whole_number(number).ok_or_else(|| not_a_number(K::NUMBER, number))?;
+            K::of_number(quota.join(" ").parse()?, Some(number))
+        }
+        [.., word] if *word == K::NUMBER => Err(not_a_number(K::NUMBER, "")),
+        _ => K::of_number(text.parse()?, None),
+    }
+}
+
+/// Writes the quota and, unless it is the default, the number.
+pub(super) fn show<K: Kind>(kind: &K, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    kind.quota().fmt(f)?;
+    let default = K::of_number(kind.quota(), None).map(|kind| kind.number());
+    match kind.number() {
+        Some(number) if default != Ok(Some(number)) => write!(f, " {} {number}", K::NUMBER),
+        _ => Ok(()),
+    }
+}
+
+macro_rules! texts {
+    ([$($kind:ident)+]) => {
+        /// Reads the text after a name; `None` if no algorithm has this name.
+        fn named(name: &str, rest: &str) -> Option<Result<Algorithm, ConfigError>> {
+            $(if name == super::$kind::NAME {
+                return Some(rest.parse::<super::$kind>().map(Algorithm::from));
+            })+
+            (name == TokenBucket::BY_INTERVAL)
+                .then(|| Ok(rest.parse::<TokenBucket>()?.by_interval().into()))
+        }
+
+        const NAMES: &[&str] = &[$(super::$kind::NAME,)+ TokenBucket::BY_INTERVAL, UNLIMITED];
+
+        $(
+            impl FromStr for super::$kind {
+                type Err = ConfigError;
+
+                fn from_str(text: &str) -> Result<Self, ConfigError> {
+                    Kind::parse(text)
+                }
+            }
+
+            impl Display for super::$kind {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    Kind::fmt(self, f)
+                }
+            }
+        )+
+    };
+}
+each_kind!(texts);
+
+const UNLIMITED: &str = "unlimited";
 
 impl FromStr for Algorithm {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let text = text.trim();
+        if text == UNLIMITED {
+            return Ok(Self::Unlimited);
+        }
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        Ok(match name {
-            "fixed-window" => Self::FixedWindow(rest.parse()?),
-            "anchored-window" => Self::AnchoredWindow(rest.parse()?),
-            "sliding-log" => Self::SlidingLog(rest.parse()?),
-            "sliding-window" => Self::SlidingWindow(rest.parse()?),
-            "sliding-slots" => Self::SlidingSlots(rest.parse()?),
-            "token-bucket" => Self::TokenBucket(rest.parse()?),
-            "token-bucket-interval" => {
-                Self::TokenBucket(rest.parse::<TokenBucket>()?.by_interval())
-            }
-            "leaky-bucket" => Self::LeakyBucket(rest.parse()?),
-            "gcra" => Self::Gcra(rest.parse()?),
-            "leaky-queue" => Self::LeakyQueue(rest.parse()?),
-            "unlimited" if rest.is_empty() => Self::Unlimited,
-            _ => return Err(ConfigError::quoting("algorithm", text, NAMES)),
+        named(name, rest).unwrap_or_else(|| {
+            let names = NAMES.join(", ");
+            let remedy = format!("use one of {names}, such as fixed-window 100/minute");
+            Err(ConfigError::quoting("algorithm", text, remedy))
         })
     }
 }
 
-impl fmt::Display for Algorithm {
+impl Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape: &dyn fmt::Display = match self {
-            Self::FixedWindow(window) => window,
-            Self::AnchoredWindow(window) => window,
-            Self::SlidingLog(log) => log,
-            Self::SlidingWindow(window) => window,
-            Self::SlidingSlots(slots) => slots,
-            // The name says it already.
-            Self::TokenBucket(bucket) if bucket.is_by_interval() => {
-                &TokenBucket::of(bucket.quota()).burst(bucket.size())
-            }
-            Self::TokenBucket(bucket) => bucket,
-            Self::LeakyBucket(bucket) => bucket,
-            Self::Gcra(gcra) => gcra,
-            Self::LeakyQueue(queue) => queue,
-            Self::Unlimited => return f.write_str(self.name()),
-        };
-        write!(f, "{} {shape}", self.name())
+        f.write_str(self.name())?;
+        match_kind!(self, kind => {
+            f.write_str(" ")?;
+            show(kind, f)
+        }, Ok(()))
     }
 }
 
 impl Algorithm {
     /// Its name, as it stands in text: `fixed-window`, `token-bucket-interval`.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::FixedWindow(_) => "fixed-window",
-            Self::AnchoredWindow(_) => "anchored-window",
-            Self::SlidingLog(_) => "sliding-log",
-            Self::SlidingWindow(_) => "sliding-window",
-            Self::SlidingSlots(_) => "sliding-slots",
-            Self::TokenBucket(bucket) if bucket.is_by_interval() => "token-bucket-interval",
-            Self::TokenBucket(_) => "token-bucket",
-            Self::LeakyBucket(_) => "leaky-bucket",
-            Self::Gcra(_) => "gcra",
-            Self::LeakyQueue(_) => "leaky-queue",
-            Self::Unlimited => "unlimited",
-        }
-    }
-}
-
-/// A shape as text: its quota and, after a word, a number of its own.
-macro_rules! shape_as_text {
-    ($shape:ident of quota, $of:expr) => {
-        impl FromStr for $shape {
-            type Err = ConfigError;
-
-            fn from_str(text: &str) -> Result<Self, ConfigError> {
-                $of(text.parse()?)
-            }
-        }
-
-        impl fmt::Display for $shape {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.quota().fmt(f)
-            }
-        }
-    };
-    ($shape:ident of quota and $word:literal, $of:expr, $shown:expr) => {
-        impl FromStr for $shape {
-            type Err = ConfigError;
-
-            fn from_str(text: &str) -> Result<Self, ConfigError> {
-                let (quota, number) = with_number(text, $word)?;
-                $of(quota, number)
-            }
-        }
-
-        impl fmt::Display for $shape {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.quota().fmt(f)?;
-                match $shown(self) {
-                    Some(number) => write!(f, " {} {number}", $word),
-                    None => Ok(()),
-                }
-            }
-        }
-    };
-}
-
-shape_as_text!(FixedWindow of quota, |quota| Ok(Self::of(quota)));
-shape_as_text!(AnchoredWindow of quota, |quota| Ok(Self::of(quota)));
-shape_as_text!(
-    SlidingLog of quota and "up-to",
-    |quota, most: Option<u32>| Self::up_to(most.unwrap_or(Self::MOST), quota),
-    |log: &SlidingLog| Some(log.quota().limit()).filter(|limit| *limit > SlidingLog::MOST)
-);
-shape_as_text!(SlidingWindow of quota, |quota| Ok(Self::of(quota)));
-shape_as_text!(
-    SlidingSlots of quota and "slots",
-    |quota, slots: Option<u32>| match slots {
-        Some(slots) => Self::cut(quota, slots),
-        None => Self::of(quota),
-    },
-    |slots: &SlidingSlots| (slots.count() != 10).then(|| slots.count())
-);
-shape_as_text!(
-    LeakyBucket of quota and "capacity",
-    |quota: Quota, size: Option<u32>| Ok(Self::of(quota).capacity(size.unwrap_or(quota.limit()))),
-    |bucket: &LeakyBucket| unless_limit(bucket.quota(), bucket.size())
-);
-shape_as_text!(
-    Gcra of quota and "burst",
-    |quota: Quota, burst: Option<u32>| Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit()))),
-    |gcra: &Gcra| unless_limit(gcra.quota(), gcra.size())
-);
-
-shape_as_text!(
-    LeakyQueue of quota and "places",
-    |quota: Quota, places: Option<u32>| {
-        let remedy = "say how many may wait, such as 5/second places 10";
-        let places = places.ok_or_else(|| ConfigError::new("places", "left out", remedy))?;
-        Ok(Self::of(quota).places(places))
-    },
-    |queue: &LeakyQueue| Some(queue.waiting())
-);
-
-const BY_INTERVAL: &str = "by interval";
-
-impl FromStr for TokenBucket {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let text = text.trim_end();
-        let (text, interval) = match text.strip_suffix(BY_INTERVAL) {
-            Some(text) => (text, true),
-            None => (text, false),
-        };
-        let (quota, burst) = with_number(text, "burst")?;
-        let bucket = Self::of(quota).burst(burst.unwrap_or(quota.limit()));
-        Ok(if interval {
-            bucket.by_interval()
-        } else {
-            bucket
-        })
-    }
-}
-
-impl fmt::Display for TokenBucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.quota().fmt(f)?;
-        if let Some(burst) = unless_limit(self.quota(), self.size()) {
-            write!(f, " burst {burst}")?;
-        }
-        if self.is_by_interval() {
-            write!(f, " {BY_INTERVAL}")?;
-        }
-        Ok(())
-    }
-}
-
-fn unless_limit(quota: Quota, size: u32) -> Option<u32> {
-    (size != quota.limit()).then_some(size)
-}
-
-fn with_number(text: &str, word: &'static str) -> Result<(Quota, Option<u32>), ConfigError> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    match words.as_slice() {
-        [quota @ .., before, number] if *before == word => {
-            let number = whole_number(number).ok_or_else(|| not_a_number(word, number))?;
-            Ok((quota.join(" ").parse()?, Some(number)))
-        }
-        [.., last] if *last == word => Err(not_a_number(word, "")),
-        _ => Ok((text.parse()?, None)),
+        match_kind!(self, kind => kind.name(), UNLIMITED)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::SlidingLog;
+    use crate::quota::Quota;
 
     #[test]
     fn what_is_shown_parses_to_the_same() {

@@ -1,8 +1,10 @@
+//! The rule without a limit.
+
 use super::State;
 use super::step::Step;
 use crate::clock::Micros;
 
-/// The rule of a policy without a limit: everything passes and nothing is kept.
+/// The rule of a policy without a limit: every request passes, and the store keeps nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Unlimited;
 

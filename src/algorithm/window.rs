@@ -1,85 +1,140 @@
-use super::State;
-use super::step::{bits_of_count, countable};
+//! Rules that count in one window at a time: the fixed window and the anchored window.
 
-/// A window that counts: which one it is, and what it has admitted.
+use super::State;
+use super::step::{Fixed, Step, bits_of_count, countable};
+use crate::clock::Micros;
+use crate::quota::Quota;
+
+/// A window, and how much it has admitted.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Window {
-    /// When it began, or its number since the epoch.
+    /// Which window: the moment at which it began, or its number since the epoch.
     pub(super) begun: u64,
     pub(super) used: u64,
 }
 
-impl Window {
-    pub(super) fn read(state: &State) -> Self {
+/// A rule that admits its limit in each window. Such rules differ in where the windows lie.
+pub(super) trait InWindows: Copy + Send + Sync + 'static {
+    fn quota(&self) -> Quota;
+
+    /// [`Window::begun`] of the latest window that can have begun at `now`.
+    fn begun_at(self, now: Micros) -> u64;
+
+    /// The window at `now`, which is empty if `kept` is an earlier window.
+    fn window_at(self, now: Micros, kept: Window) -> Window;
+
+    fn to_its_end(self, kept: Window, now: Micros) -> Micros;
+
+    /// The last moment at which a window fits into the bits that the count leaves.
+    fn packs_until(self) -> Micros;
+}
+
+impl<W: InWindows> Step for W {
+    type Kept = Window;
+
+    fn read(&self, state: State, _: Micros) -> Window {
         let [begun, used] = state.first();
-        Self { begun, used }
+        Window { begun, used }
     }
 
-    pub(super) fn write(self) -> State {
-        State::unless_new([self.begun, self.used])
+    fn write(&self, Window { begun, used }: Window) -> State {
+        State::unless_new([begun, used])
     }
 
-    pub(super) fn words(self) -> [u64; 3] {
-        [self.begun, self.used, 0]
+    fn limit(&self) -> u32 {
+        self.quota().limit()
     }
 
-    pub(super) fn of_words([begun, used, _]: [u64; 3]) -> Self {
-        Self { begun, used }
+    fn window(&self) -> Micros {
+        self.quota().period_micros()
     }
 
-    /// Both numbers in one word, the count in its lowest bits.
-    pub(super) fn pack(self, limit: u32) -> u64 {
-        self.begun << bits_of_count(limit) | self.used
+    fn longest_wait(&self) -> Micros {
+        self.window()
     }
 
-    pub(super) fn unpack(word: u64, limit: u32) -> Self {
-        let bits = bits_of_count(limit);
+    fn moved_back(&self, kept: &Window, now: Micros) -> Option<Window> {
+        let begun = self.begun_at(now);
+        (kept.begun > begun).then_some(Window { begun, ..*kept })
+    }
+
+    fn admits(&self, kept: &Window, now: Micros, cost: u32) -> bool {
+        let used = self.window_at(now, *kept).used;
+        used.saturating_add(cost.into()) <= self.limit().into()
+    }
+
+    fn charge(&self, kept: &mut Window, now: Micros, cost: u32) {
+        *kept = self.window_at(now, *kept);
+        kept.used += u64::from(cost);
+    }
+
+    fn settle(&self, kept: &mut Window, now: Micros, units: u32) {
+        *kept = self.window_at(now, *kept);
+        kept.used = kept.used.saturating_add(countable(units, kept.used));
+    }
+
+    fn refund(&self, kept: &mut Window, now: Micros, units: u32) {
+        *kept = self.window_at(now, *kept);
+        kept.used = kept.used.saturating_sub(units.into());
+    }
+
+    fn remaining(&self, kept: &Window, now: Micros) -> u32 {
+        let used = u32::try_from(self.window_at(now, *kept).used);
+        used.map_or(0, |used| self.limit().saturating_sub(used))
+    }
+
+    fn distance(&self, kept: &Window, now: Micros) -> u64 {
+        self.window_at(now, *kept).used
+    }
+
+    fn reset_after(&self, kept: &Window, now: Micros) -> Micros {
+        match self.window_at(now, *kept).used {
+            0 => Micros::ZERO,
+            _ => self.to_its_end(*kept, now),
+        }
+    }
+
+    fn retry_after(&self, kept: &Window, now: Micros, _: u32) -> Micros {
+        self.to_its_end(*kept, now)
+    }
+
+    fn effective_window(&self, kept: &Window, now: Micros) -> Micros {
+        self.to_its_end(*kept, now)
+    }
+}
+
+impl<W: InWindows> Fixed for W {
+    fn words(&self, Window { begun, used }: Window) -> [u64; 3] {
+        [begun, used, 0]
+    }
+
+    fn of_words(&self, [begun, used, _]: [u64; 3]) -> Window {
+        Window { begun, used }
+    }
+
+    fn packs_until(&self) -> Micros {
+        InWindows::packs_until(*self)
+    }
+
+    /// Both numbers in one word, with the count in the lowest bits.
+    fn pack(&self, Window { begun, used }: Window) -> u64 {
+        begun << bits_of_count(self.limit()) | used
+    }
+
+    fn unpack(&self, word: u64, _: Micros) -> Window {
+        let bits = bits_of_count(self.limit());
         let begun = word >> bits;
-        Self {
+        Window {
             begun,
             used: word ^ (begun << bits),
         }
     }
 
-    /// With a count that can be packed.
-    pub(super) fn fitted(self, limit: u32) -> Self {
-        Self {
-            used: self.used.min((1 << bits_of_count(limit)) - 1),
-            ..self
+    fn fitted(&self, kept: Window) -> Window {
+        let most = (1 << bits_of_count(self.limit())) - 1;
+        Window {
+            used: kept.used.min(most),
+            ..kept
         }
-    }
-
-    /// Begins no later than `begun`, and counts the same; `None` if it does already.
-    pub(super) fn moved_back(self, begun: u64) -> Option<Self> {
-        (self.begun > begun).then_some(Self { begun, ..self })
-    }
-
-    pub(super) fn admits(self, cost: u32, limit: u32) -> bool {
-        self.used.saturating_add(cost.into()) <= limit.into()
-    }
-
-    pub(super) fn charged(self, cost: u32) -> Self {
-        Self {
-            used: self.used + u64::from(cost),
-            ..self
-        }
-    }
-
-    pub(super) fn settled(self, units: u32) -> Self {
-        Self {
-            used: self.used.saturating_add(countable(units, self.used)),
-            ..self
-        }
-    }
-
-    pub(super) fn refunded(self, units: u32) -> Self {
-        Self {
-            used: self.used.saturating_sub(units.into()),
-            ..self
-        }
-    }
-
-    pub(super) fn remaining(self, limit: u32) -> u32 {
-        u32::try_from(self.used).map_or(0, |used| limit.saturating_sub(used))
     }
 }

@@ -1,22 +1,23 @@
+//! The future of an outgoing call: it waits in line, then waits for the inner service, then calls it.
+
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::SystemTime;
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::lines::{Asked, Call, Place};
 use super::standing::Back;
 use super::told::Told;
 use super::{HeedError, Held};
+use crate::clock::Timer;
 
 pin_project! {
     /// The response of a [`Heed`](super::Heed) service.
     ///
-    /// Dropping it drops the request, or the call to the inner service, and lets another go.
+    /// Dropping it drops the request or the call to the inner service, and lets another call go.
     pub struct HeedFuture<S, Req>
     where
         S: Service<Req>,
@@ -34,10 +35,10 @@ pin_project! {
     {
         Waiting {
             place: Place,
-            timer: Pin<Box<Sleep>>,
+            timer: Timer,
             held: Option<Box<(S, Req)>>,
         },
-        // It may go, when the inner service is ready.
+        // It may go as soon as the inner service is ready.
         Going {
             call: Option<Call>,
             held: Option<Box<(S, Req)>>,
@@ -60,8 +61,8 @@ impl<S: Service<Req>, Req> HeedFuture<S, Req> {
         }
     }
 
-    /// `inner` is not ready: while its request waits, others may be served.
-    pub(super) fn waiting(place: Place, timer: Pin<Box<Sleep>>, inner: S, request: Req) -> Self {
+    /// `inner` is not ready: while the request waits, the service can serve other requests.
+    pub(super) fn waiting(place: Place, timer: Timer, inner: S, request: Req) -> Self {
         Self {
             state: State::Waiting {
                 place,
@@ -96,9 +97,9 @@ where
                     },
                     Ok(Asked::AgainAt(at)) => {
                         if timer.deadline() != at {
-                            timer.as_mut().reset(at);
+                            timer.reset(at);
                         }
-                        ready!(timer.as_mut().poll(cx));
+                        ready!(timer.poll(cx));
                         continue;
                     }
                     Err(held) => State::Refused { held: Some(held) },
@@ -106,7 +107,7 @@ where
                 StateProj::Going { call, held } => {
                     let (inner, _) = held.as_deref_mut().expect(AGAIN);
                     if let Err(error) = ready!(inner.poll_ready(cx)) {
-                        // Now, and not when the future is dropped, which may be late.
+                        // At once: the future may be dropped much later.
                         if let Some(call) = call.take() {
                             call.back(Back::Failed);
                         }
@@ -122,10 +123,11 @@ where
                 StateProj::Calling { future, call } => {
                     let answer = ready!(future.poll(cx)).map_err(HeedError::Inner);
                     if let Some(call) = call.take() {
-                        call.back(match &answer {
-                            Ok(response) => Back::Answered(Told::by(response, SystemTime::now())),
+                        let with = match &answer {
+                            Ok(response) => Back::Answered(Told::by(response, call.wall())),
                             Err(_) => Back::Failed,
-                        });
+                        };
+                        call.back(with);
                     }
                     return Poll::Ready(answer);
                 }

@@ -1,24 +1,26 @@
+//! The errors of an outgoing call.
+
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// Why a call was not sent: it would have had to wait for longer, or behind more others, than was
-/// allowed. Its server has not seen it.
+/// A call was not sent, since it would have to wait for longer, or behind more calls, than the layer allows. The
+/// server has not seen it.
 #[derive(Clone, Debug)]
 pub struct Held {
     retry_after: Duration,
     reason: Reason,
 }
 
-/// Why a call was not held until it could be sent.
+/// Why a call did not wait until it could be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The wait is longer than [`wait_up_to`](super::HeedLayer::wait_up_to), or has become so.
+    /// The wait is, or has become, longer than [`wait_up_to`](super::HeedLayer::wait_up_to).
     TooLong,
-    /// As many calls of its key wait as [may](super::HeedLayer::max_waiting).
+    /// As many calls of its key wait as [`max_waiting`](super::HeedLayer::max_waiting) allows.
     TooMany,
-    /// There is no runtime of tokio's, with its timers enabled, to wake it.
+    /// There is no tokio runtime with time enabled.
     NoTimer,
 }
 
@@ -30,13 +32,13 @@ impl Held {
         }
     }
 
-    /// How much longer the server has to be left alone, as far as it has told; those that wait go
-    /// first then. Zero if nothing is told, and answers are waited for.
+    /// How much longer the server wants no calls; the calls that wait go first after that. Zero if the
+    /// server has announced no time, and the layer waits for responses.
     pub fn retry_after(&self) -> Duration {
         self.retry_after
     }
 
-    /// Why it was not held.
+    /// Why the call did not wait.
     pub fn reason(&self) -> Reason {
         self.reason
     }
@@ -46,33 +48,33 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = match self.reason {
             Reason::TooLong => "it may not wait for so long",
-            Reason::TooMany => "too many wait already",
-            Reason::NoTimer => "there is no timer of tokio's to wait by",
+            Reason::TooMany => "too many calls wait already",
+            Reason::NoTimer => "there is no tokio runtime with time enabled",
         };
         let wait = self.retry_after;
         write!(
             f,
-            "held, to keep to a limit that its server has told: {reason} ({wait:?})"
+            "held to keep to a limit that the server has announced: {reason} ({wait:?})"
         )
     }
 }
 
 impl Error for Held {}
 
-/// What can be wrong with a call of a [`Heed`](super::Heed) service.
+/// The error of a call of a [`Heed`](super::Heed) service.
 ///
-/// It is an error if the inner one is. Where that is boxed already, [`into_boxed`](Self::into_boxed)
-/// makes a boxed one of both.
+/// It implements [`Error`] if the error of the inner service does. If the inner error is boxed already,
+/// [`into_boxed`](Self::into_boxed) boxes both cases.
 #[derive(Clone, Debug)]
 pub enum HeedError<E> {
-    /// It was not sent.
+    /// The call was not sent.
     Held(Held),
-    /// The inner service has failed.
+    /// The inner service failed.
     Inner(E),
 }
 
 impl<E> HeedError<E> {
-    /// Why it was not sent, if it was not.
+    /// Why the call was not sent; `None` if it was.
     pub fn held(&self) -> Option<&Held> {
         match self {
             Self::Held(held) => Some(held),
@@ -80,7 +82,7 @@ impl<E> HeedError<E> {
         }
     }
 
-    /// The one that there is, boxed.
+    /// The error of either case, boxed.
     pub fn into_boxed(self) -> Box<dyn Error + Send + Sync>
     where
         E: Into<Box<dyn Error + Send + Sync>>,
@@ -96,7 +98,7 @@ impl<E> fmt::Display for HeedError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(_) => f.write_str("the call was not sent"),
-            Self::Inner(_) => f.write_str("the call has failed"),
+            Self::Inner(_) => f.write_str("the call failed"),
         }
     }
 }

@@ -1,11 +1,12 @@
+//! The default key of an outgoing call.
+
 use http::Uri;
 use http::header::HOST;
 
 use crate::key::{Head, IntoKey, Key};
 
-/// The server that a call goes to: host and port of its target, or of its `Host` where the target has
-/// none, in any case of letters. Calls that name no server, as those of a client with one connection
-/// do, are all of one.
+/// The server to which a call goes: the host and port of its target, or else of its `Host` header; upper and
+/// lower case are equal. Calls that name no server, as those of a client with one connection, share a key.
 pub fn host(head: &Head<'_>) -> Key {
     let named = of_target(head.uri());
     let named = named.or_else(|| of_target(&head.header(HOST.as_str())?.parse().ok()?));
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_the_target_does_not_name_is_that_of_the_field() {
+    fn a_target_without_a_server_goes_by_the_host_header() {
         assert_eq!(
             key("/", Some("A.example:81")),
             key("/x", Some("a.example:81"))

@@ -1,27 +1,29 @@
+//! The layer of outgoing calls, and its settings.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tower_layer::Layer;
 
 use super::lines::{Bounds, Lines};
 use super::{Heed, host};
+use crate::clock::{Clock, Timers};
 use crate::key::{Extract, IntoKey};
 
-/// Holds calls to servers of HTTP or gRPC for as long as these have told, by what they answered
-/// before.
+/// Holds calls to HTTP and gRPC servers for as long as the responses of these servers say.
 ///
-/// Clones, and all services that they wrap, share what was learnt. See the [module](crate::client)
-/// for examples.
+/// Clones, and all services that they wrap, share what the layer has learnt. See the
+/// [module](crate::client) for examples.
 ///
 /// # Defaults
 ///
 /// - key: the [host] that a call goes to
-/// - longest hold: an hour, whatever a server tells
+/// - longest hold: an hour, even if a server announces more
 /// - wait: as long as the hold
 /// - waiting: 1,024 calls of each key
-/// - keys: 10,000, of which the one that was used longest ago is forgotten first
+/// - clock: tokio's timers
+/// - keys: 10,000, of which the layer forgets the least recently used first
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it wraps a service"]
 pub struct HeedLayer {
@@ -30,7 +32,7 @@ pub struct HeedLayer {
     lines: Arc<Lines>,
 }
 
-/// A time that the platform cannot hold is as good as this.
+/// Longer times are cut to this, since a platform may not be able to represent them.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl HeedLayer {
@@ -48,48 +50,59 @@ impl HeedLayer {
         }
     }
 
-    /// Whose limit a call falls under: what a server counts apart should have keys that are apart, such as
-    /// the token that calls are made with.
+    /// The limit to which a call belongs. Calls that a server counts separately need different keys, such as
+    /// their tokens.
     ///
-    /// It is one of the extractors of [`key`](crate::key), or a closure over the call's head. A call
-    /// without a key goes at once, and nothing is learnt from it.
+    /// It is one of the extractors of [`key`](crate::key), or a closure over the head of the call. A call
+    /// without a key goes at once, and the layer learns nothing from it.
     pub fn key(mut self, key: impl Extract) -> Self {
         self.key = Arc::new(key);
         self
     }
 
-    /// The longest that calls are held by one answer; an hour unless said. What is told beyond that
-    /// is forgotten: one call then goes ahead, and is told again.
+    /// The longest time for which one response holds calls; by default an hour. If a server announces more,
+    /// one call goes ahead after this time, and its response announces the rest.
     pub fn longest_hold(mut self, longest: Duration) -> Self {
         self.bounds.longest_hold = longest.min(FOR_EVER);
         self
     }
 
-    /// The longest that a call waits; until it may go, unless said. One that would have to wait for
-    /// longer is answered at once with [`Held`](super::Held). With zero none ever waits.
+    /// The longest time for which a call waits; by default until it may go. A call that would have to wait
+    /// for longer fails at once with [`Held`](super::Held). With zero no call waits.
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.bounds.longest_wait = Some(longest.min(FOR_EVER));
         self
     }
 
-    /// How many calls of one key may wait, each of which is held in memory; 1,024 unless said. One
-    /// more is answered at once with [`Held`](super::Held).
+    /// How many calls of one key may wait; by default 1,024. Each of them is kept in memory. A further call
+    /// fails at once with [`Held`](super::Held).
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.bounds.waiting = calls;
         self
     }
 
-    /// Of how many keys it is remembered what was learnt; 10,000 unless said, and at least 1. Those
-    /// without a call are forgotten for others, the one whose hold is over first; calls of a key for
-    /// which there is no room go at once.
+    /// How many keys the layer remembers; by default 10,000, and at least 1. To make room it forgets a key
+    /// without calls, the key whose hold ends first. If every key has calls, calls of a new key go at once.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.bounds.keys = keys.max(1);
         self
     }
 
-    /// How much longer calls of this key are held, if they are.
+    /// Waits by this clock in place of tokio's timers, and reads dates by it, if a test moves the clock: a
+    /// [`ManualClock`](crate::ManualClock), or another clock that
+    /// [can be waited for](Clock::sleep_until). Calls that wait go on when the test moves it.
+    ///
+    /// The new layer shares no state with `self`: what a layer has learnt under one clock is of no use under
+    /// another.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        let timers = Timers::of(Some(Arc::new(clock)));
+        self.lines = Arc::new(Lines::new(timers));
+        self
+    }
+
+    /// How much longer calls of this key are held; `None` if they are not.
     pub fn held_for(&self, key: impl IntoKey) -> Option<Duration> {
-        self.lines.held_for(&key.into_key(), Instant::now())
+        self.lines.held_for(&key.into_key())
     }
 }
 

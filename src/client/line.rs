@@ -1,3 +1,9 @@
+//! The line of one key: who goes next.
+//!
+//! The first call in line goes when [`Standing`] lets it. A task may not poll its call when it is woken, and must
+//! not block the others: so the second call looks too, and goes past the first after [`PACE`]; any later
+//! call does so after twice that time.
+
 use std::collections::BTreeMap;
 use std::task::Waker;
 
@@ -12,27 +18,27 @@ pub(super) struct Line {
     pub(super) standing: Standing,
     waiting: BTreeMap<u64, Waiter>,
     joined: u64,
-    /// When the first may go, or could have gone.
+    /// When the first call may go, or could have gone.
     due: Option<Instant>,
-    /// Where it stands in the table among those that are at rest.
+    /// Its place in the table among the lines at rest.
     pub(super) rests: Option<(Instant, u64)>,
 }
 
 #[derive(Debug, Default)]
 struct Waiter {
     waker: Option<Waker>,
-    /// It could have gone and nobody has polled it: the others go past it.
+    /// It could have gone and was not polled, so that the others go past it.
     is_passed: bool,
 }
 
-/// Who has to be woken, outside the lock.
+/// The wakers to wake outside the lock.
 pub(super) type Woken = SmallVec<[Waker; 2]>;
 
-/// Where a call stands that asked to go.
+/// The answer to a call that asks to go.
 pub(super) enum Turn {
     Go(Sent),
     Wait {
-        /// The end of the hold, if there is one.
+        /// The end of the hold, if calls are held.
         held_until: Option<Instant>,
         /// When to ask again, even if nothing has changed.
         again_at: Instant,
@@ -58,7 +64,7 @@ impl Line {
         self.waiting.len()
     }
 
-    /// Whether a call may go that has not waited.
+    /// Whether a call may go without waiting.
     pub(super) fn may(&self, now: Instant) -> May {
         match self.standing.may(now) {
             May::Go if !self.waiting.is_empty() => May::NotBeforeAnswer(now),
@@ -71,7 +77,7 @@ impl Line {
         self.standing.send(now)
     }
 
-    /// A place behind all others.
+    /// Takes a place behind all others.
     pub(super) fn join(&mut self) -> u64 {
         let place = self.joined;
         self.joined += 1;
@@ -83,8 +89,8 @@ impl Line {
         self.waiting.remove(&place);
     }
 
-    /// Whether the call at this place may go; if so, it has left. Else it is woken when something has
-    /// changed for it.
+    /// Whether the call at this place may go. If so, it has left the line. If not, its waker is woken when
+    /// something changes for it.
     pub(super) fn ask(&mut self, place: u64, waker: &Waker, now: Instant) -> Turn {
         if let Some(waiter) = self.waiting.get_mut(&place) {
             waiter.is_passed = false;
@@ -107,7 +113,7 @@ impl Line {
                         }
                         continue;
                     }
-                    // Neither the first nor the one that would go past it is polled.
+                    // Neither the first call nor the second is polled.
                     if !is_second && due + 2 * PACE <= now {
                         for idle in [first, second].into_iter().flatten() {
                             if let Some(idle) = self.waiting.get_mut(&idle) {
@@ -139,8 +145,8 @@ impl Line {
         turn
     }
 
-    /// The two at the front, who have to look again whenever something changes: the first since it
-    /// may go, the second since it goes past a first that nobody polls.
+    /// Takes the wakers of the first two calls, which look again whenever something changes: the first may
+    /// go, and the second may go past a first that is not polled.
     pub(super) fn wake(&mut self) -> Woken {
         let front = self.front().into_iter().flatten();
         let wakers = front.filter_map(|place| self.waiting.get_mut(&place)?.waker.take());

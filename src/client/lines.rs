@@ -1,35 +1,41 @@
+//! The lines of all keys, behind one lock.
+//!
+//! A call enters here: it goes, waits in a [`Place`], or is refused. A call on its way is a [`Call`], which tells
+//! its line when it comes back. Both do so when they are dropped, since a future can be dropped at any time.
+//! Wakers are woken outside the lock, as a task that is woken may ask at once.
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ahash::RandomState;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::held::{Held, Reason};
 use super::line::{Line, Turn, Woken};
 use super::standing::{Back, May, Sent};
-use crate::clock::timer;
+use crate::clock::{Timer, Timers};
 use crate::key::Key;
 
 /// The lines of all keys. Clones of a layer and of its services share them.
 #[derive(Default)]
 pub(super) struct Lines {
     table: Mutex<Table>,
+    timers: Timers,
 }
 
 #[derive(Default)]
 struct Table {
     lines: HashMap<Key, Line, RandomState>,
-    /// Those without a call, in the order in which they are forgotten: by the end of their hold, or
-    /// by their last call. The number tells two of one moment apart.
+    /// The keys without calls, in the order in which they are forgotten: by the end of their hold, or by
+    /// their last call. The number distinguishes keys of the same moment.
     resting: BTreeMap<(Instant, u64), Key>,
     rests: u64,
 }
 
-/// How much is held, how long and for whom.
+/// The settings of the layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) longest_hold: Duration,
@@ -38,16 +44,16 @@ pub(super) struct Bounds {
     pub(super) keys: usize,
 }
 
-/// What becomes of a call.
+/// What happens to a new call.
 pub(super) enum Entry {
-    /// It goes. `None` if there is no room to remember what it will be told.
+    /// It goes. `None` if there is no room to learn from its response.
     Go(Option<Call>),
-    /// In this place, by this timer.
-    Wait(Place, Pin<Box<Sleep>>),
+    /// It waits in this place, by this timer.
+    Wait(Place, Timer),
     Refuse(Held),
 }
 
-/// A call on its way; dropping it says that nobody waits for its answer.
+/// A call on its way. Dropping it says that its caller no longer waits for the response.
 pub(super) struct Call {
     lines: Arc<Lines>,
     key: Key,
@@ -56,14 +62,14 @@ pub(super) struct Call {
     back: Back,
 }
 
-/// What a call that waits is told.
+/// The answer to a call that waits.
 pub(super) enum Asked {
     Go(Call),
-    /// To ask again at this moment, or when it is woken.
+    /// It asks again at this moment, or when it is woken.
     AgainAt(Instant),
 }
 
-/// The place of a call that waits; dropping it gives it up.
+/// The place of a call that waits. Dropping it leaves the line.
 pub(super) struct Place {
     lines: Arc<Lines>,
     key: Key,
@@ -74,8 +80,16 @@ pub(super) struct Place {
 }
 
 impl Lines {
-    /// Where a call of this key stands.
-    pub(super) fn enter(self: &Arc<Self>, key: Key, bounds: Bounds, now: Instant) -> Entry {
+    pub(super) fn new(timers: Timers) -> Self {
+        Self {
+            table: Mutex::default(),
+            timers,
+        }
+    }
+
+    /// Lets a call of this key in.
+    pub(super) fn enter(self: &Arc<Self>, key: Key, bounds: Bounds) -> Entry {
+        let now = self.timers.now();
         let mut table = self.lock();
         let Some(line) = table.line(key, bounds.keys) else {
             return Entry::Go(None);
@@ -95,7 +109,7 @@ impl Lines {
             May::NotBefore(at) | May::NotBeforeAnswer(at) => {
                 if line.waiting() >= bounds.waiting {
                     Entry::Refuse(Held::new(at - now, Reason::TooMany))
-                } else if let Some(timer) = timer(Duration::ZERO) {
+                } else if let Some(timer) = self.timers.after(Duration::ZERO) {
                     let place = Place {
                         lines: Arc::clone(self),
                         key,
@@ -115,7 +129,8 @@ impl Lines {
     }
 
     /// How much longer calls of this key are held.
-    pub(super) fn held_for(&self, key: &Key, now: Instant) -> Option<Duration> {
+    pub(super) fn held_for(&self, key: &Key) -> Option<Duration> {
+        let now = self.timers.now();
         let table = self.lock();
         let until = table.lines.get(key)?.standing.held_until(now)?;
         Some(until - now)
@@ -131,7 +146,7 @@ impl Lines {
 }
 
 impl Table {
-    /// The line of this key. `None` if there are as many as there may be, and all have calls.
+    /// The line of this key. `None` if the table is full of lines with calls.
     fn line(&mut self, key: Key, most: usize) -> Option<&mut Line> {
         if !self.lines.contains_key(&key) && self.lines.len() >= most {
             let (_, forgotten) = self.resting.pop_first()?;
@@ -156,19 +171,24 @@ impl Table {
         Some(line)
     }
 
-    /// As [`settle`](Self::settle), for a change that may let others go: who has to be woken.
+    /// Like [`settle`](Self::settle), for a change that may let calls go: returns their wakers.
     fn settle_and_wake(&mut self, key: Key, now: Instant) -> Woken {
         self.settle(key, now).map(Line::wake).unwrap_or_default()
     }
 }
 
-/// Outside the lock: who is woken may ask at once.
+/// Wakes them. The lock must be free, since a task that is woken may ask at once.
 fn wake(woken: Woken) {
     woken.into_iter().for_each(Waker::wake);
 }
 
 impl Call {
-    /// It has come back with this.
+    /// The time on the wall.
+    pub(super) fn wall(&self) -> SystemTime {
+        self.lines.timers.wall()
+    }
+
+    /// The call has come back.
     pub(super) fn back(mut self, with: Back) {
         self.back = with;
     }
@@ -176,7 +196,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let now = Instant::now();
+        let now = self.lines.timers.now();
         let mut table = self.lines.lock();
         if let Some(line) = table.lines.get_mut(&self.key) {
             let standing = &mut line.standing;
@@ -189,9 +209,9 @@ impl Drop for Call {
 }
 
 impl Place {
-    /// Whether the call may go; this waker is woken when something has changed for it.
+    /// Whether the call may go. If not, the waker is woken when something changes for it.
     pub(super) fn ask(&mut self, waker: &Waker) -> Result<Asked, Held> {
-        let now = Instant::now();
+        let now = self.lines.timers.now();
         let mut table = self.lines.lock();
         let Some(line) = table.lines.get_mut(&self.key) else {
             return Err(Held::new(Duration::ZERO, Reason::TooLong));
@@ -216,7 +236,7 @@ impl Place {
             } => (held_until, again_at),
         };
         let end = held_until.unwrap_or(now);
-        // Whoever would wait in vain need not.
+        // A call that would wait in vain fails at once.
         if self
             .deadline
             .is_some_and(|deadline| deadline < end || deadline <= now)
@@ -233,7 +253,7 @@ impl Drop for Place {
         if self.has_gone {
             return;
         }
-        let now = Instant::now();
+        let now = self.lines.timers.now();
         let mut table = self.lines.lock();
         if let Some(line) = table.lines.get_mut(&self.key) {
             line.leave(self.number);

@@ -1,16 +1,15 @@
-//! The outgoing side: a layer around a client, which heeds what servers tell of their limits.
+//! A layer for outgoing calls, which keeps to the limits that servers announce.
 //!
-//! [`HeedLayer`] wraps any service that sends requests of HTTP or gRPC: hyper's client, a channel of
-//! tonic's, or reqwest's. It passes on what is answered, and learns from it. Once a server has said
-//! that there is nothing left, further calls to it wait in order until the time that it told, and then
-//! one goes ahead of the others.
+//! [`HeedLayer`] wraps any service that sends HTTP or gRPC requests: the client of hyper or reqwest, or a
+//! channel of tonic. It passes the responses on, and learns from them. Once a server has announced that nothing
+//! is left, further calls to it wait in order until the announced time; then one call goes ahead of the others.
 //!
-//! Calls to somebody whose limit you know beforehand are paced by a [`LeakyQueue`](crate::LeakyQueue)
-//! instead, in a [`LimitLayer`](crate::service::LimitLayer).
+//! If you know the limit of a server beforehand, pace the calls by a [`LeakyQueue`](crate::LeakyQueue) in a
+//! [`LimitLayer`](crate::service::LimitLayer) instead.
 //!
 //! # Example
 //!
-//! With the defaults, where each host has a limit of its own:
+//! With the defaults, under which each host has its own limit:
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -44,7 +43,7 @@
 //!
 #![cfg_attr(not(doctest), doc = include_str!("clients.md"))]
 //!
-//! reqwest's client has types of its own, which are made of those of `http` and back:
+//! The client of reqwest has its own types, which convert from and to the types of `http`:
 //!
 //! ```text
 //! let client = reqwest::Client::new();
@@ -55,44 +54,45 @@
 //! let client = HeedLayer::new().layer(client);
 //! ```
 //!
-//! # What is heeded
+//! # Which headers it reads
 //!
-//! | what tells it | where |
+//! | header | where |
 //! | --- | --- |
-//! | `Retry-After`, in seconds or as a date (RFC 9110) | on 429 and 503, before all else |
-//! | `RateLimit` of [draft 11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/) | on any answer |
-//! | `X-RateLimit-Remaining` with `-Reset` or `-Reset-After`, `X-Rate-Limit-*`, and `RateLimit-*` of drafts before it was one field | on any answer without the above |
+//! | `Retry-After`, in seconds or as a date (RFC 9110) | on 429 and 503, before all others |
+//! | `RateLimit` of [draft 11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/) | on any response |
+//! | `X-RateLimit-Remaining` with `-Reset` or `-Reset-After`, `X-Rate-Limit-*`, and `RateLimit-*` of drafts before it was one header | on any response without the above |
 //! | `google.rpc.RetryInfo` among the details (features `client` and `tonic`), else `Retry-After` | with `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, in the header section |
 //!
-//! - A field that is malformed is ignored, as its specification says; so are numbers that a cache has
-//!   kept (`Age`), and policies that count something else than requests (`qu`).
-//! - `X-RateLimit-Reset` has no specification. Below 1,000,000,000 it is read as seconds from now, from
-//!   there on as a moment in seconds since the Unix epoch, from 1,000,000,000,000 on in milliseconds.
-//! - Dates and moments are read by the server's clock, if its answer has a `Date`.
-//! - A 429 that tells no time, and an answer that says that nothing is left and not for how long, hold
-//!   calls for a second. A 503 that tells none holds nobody, nor does an error of the client's.
-//! - What is told is capped at an hour ([`longest_hold`](HeedLayer::longest_hold)).
-//! - A call of gRPC that fails after its head was sent tells it in the trailers, which are not read.
+//! - The layer ignores malformed headers, as their specifications say; numbers from a cache (`Age`); and policies
+//!   that count something other than requests (`qu`).
+//! - `X-RateLimit-Reset` has no specification. A number below 1,000,000,000 is read as seconds from now; from
+//!   there on as a time in seconds since the Unix epoch; from 1,000,000,000,000 on in milliseconds.
+//! - Dates and times go by the server's clock, if the response has a `Date`.
+//! - A 429 without a time, and a response with nothing remaining and without a time, hold calls for a second. A
+//!   503 without a time holds no calls, and neither does an error of the client.
+//! - A hold lasts at most an hour ([`longest_hold`](HeedLayer::longest_hold)).
+//! - A gRPC call that fails after its head was sent has its status in the trailers, which the layer does not
+//!   read.
 //!
-//! # What is promised
+//! # What it guarantees
 //!
-//! **A server that tells its limits with its answers, and answers within a second, refuses no call if
-//! nobody else uses the limit and each call costs one**; if others do, hardly more than one each time
-//! that the limit is reached. An answer tells how many remain, and not which of the calls on their way
-//! are counted in it: all of these are taken off, so that no more go than are known to be allowed. What
-//! a server is sent first, and what it is sent after a hold, is therefore a single call.
+//! **A server that announces its limits in its responses, and responds within a second, refuses no call if no
+//! other client uses the limit and each call costs one.** With other clients it refuses hardly more than one
+//! call each time that the limit is reached. A response says how many calls remain, and not which of the calls
+//! on their way it has counted: the layer subtracts all of these, and so never sends more calls than are known
+//! to be allowed. Therefore the first call to a server, and the first after a hold, go alone.
 //!
-//! - A server that never tells what remains is learnt from its refusals: after each, one call goes, and
-//!   with each answer one more at once. Those on their way when it refuses again are refused too.
-//! - A server whose answers take longer than its windows is used less than it would allow.
-//! - Calls go in the order in which they came. One that is not answered, and one that may go and that
-//!   nobody polls, holds up the others for a second at most.
-//! - A server that cannot be reached has no queue before it: each failure lets two calls go.
-//! - A call that is dropped while it waits makes room. One that is dropped on its way may have been
-//!   counted, and is taken off.
-//! - The call that was refused is passed on as it is. To send it again, put `tower::retry` outside this
-//!   layer: it then waits here.
-//! - What was learnt is in this process alone.
+//! - A server that never announces what remains is learnt from its refusals: after a refusal one call goes, and
+//!   with each response one more at once. When it refuses again, the calls on their way are refused too.
+//! - A server whose responses take longer than its windows is used less than it would allow.
+//! - Calls go in the order in which they came. A call without a response, and a call that may go but is not
+//!   polled, hold the others up for at most a second.
+//! - A server that cannot be reached has no queue: each failure lets two calls go.
+//! - A call that is dropped while it waits makes room. A call that is dropped on its way may have been counted,
+//!   and is subtracted.
+//! - The refused call itself is passed on as it is. To send it again, put `tower::retry` outside this layer: the
+//!   retry then waits here.
+//! - What the layer has learnt stays in this process.
 
 mod future;
 mod held;

@@ -1,9 +1,10 @@
+//! The service around a client.
+
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use tokio::time::Instant;
 use tower_service::Service;
 
 use super::lines::{Bounds, Entry, Lines};
@@ -11,7 +12,7 @@ use super::{HeedError, HeedFuture};
 use crate::diagnostics::diagnose;
 use crate::key::{Extract, Head, Missing};
 
-/// The service that a [`HeedLayer`](super::HeedLayer) makes of another.
+/// The service of a [`HeedLayer`](super::HeedLayer).
 #[derive(Clone)]
 pub struct Heed<S> {
     inner: S,
@@ -35,20 +36,19 @@ impl<S> Heed<S> {
         &self.inner
     }
 
-    /// The inner service, to be changed.
+    /// The inner service, mutable.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, which heeds nothing.
+    /// The inner service, without limits.
     pub fn into_inner(self) -> S {
         self.inner
     }
 }
 
 impl<S: Clone> Heed<S> {
-    /// The instance that was polled ready may hold a permit or a place in a queue. Dropping it
-    /// gives that back to the others.
+    /// Gives back a permit or a place in a queue, which the instance that was polled ready may hold.
     fn let_others_have_it(&mut self) {
         self.inner = self.inner.clone();
     }
@@ -76,7 +76,7 @@ where
                 return HeedFuture::calling(self.inner.call(request), None);
             }
         };
-        match self.lines.enter(key, self.bounds, Instant::now()) {
+        match self.lines.enter(key, self.bounds) {
             Entry::Go(call) => HeedFuture::calling(self.inner.call(request), call),
             Entry::Wait(place, timer) => {
                 self.let_others_have_it();

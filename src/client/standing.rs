@@ -1,9 +1,8 @@
-//! How we stand with one server: what it has told, and what we have sent since.
+//! What is known of the limit of one server: what it has announced, and how many calls went since.
 //!
-//! It never lets more calls go than are known to be allowed. An answer tells how many remained when
-//! its call was decided on, and any call that was on its way at some time since the answer's own one
-//! was sent may not have been counted by then: what remains after all of these is a number that the
-//! server will not fall below, if nobody else uses the limit.
+//! No more calls go than are known to be allowed. A response says how many calls remained when the server decided
+//! on its call. Any other call that was on its way since that call was sent may not have been counted by then.
+//! The layer subtracts all of these: if no other client uses the limit, at least the rest remains.
 
 use std::time::Duration;
 
@@ -11,11 +10,11 @@ use tokio::time::Instant;
 
 use super::told::Told;
 
-/// While it is not known whether a call is allowed, one goes at a time, and one more for each such
-/// time without an answer.
+/// While it is not known whether a call is allowed, one call goes at a time, and one more after each such time
+/// without a response.
 pub(super) const PACE: Duration = Duration::from_secs(1);
 
-/// How long calls are held when a server says that there may be none and not for how long.
+/// How long calls are held if a server wants none and announces no time.
 const UNTOLD: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -23,41 +22,41 @@ pub(super) struct Standing {
     allowance: Allowance,
     held_until: Option<Instant>,
     in_flight: usize,
-    /// How many calls have been sent, and how many before the last hold began.
+    /// The number of calls sent so far, and before the last hold began.
     sent: u64,
     sent_before_hold: u64,
     last_sent: Option<Instant>,
     since_rest: SinceRest,
 }
 
-/// What may go while nothing is held.
+/// Which calls may go while calls are not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Allowance {
-    /// Nothing was ever answered.
+    /// The server has not responded yet.
     Unknown,
-    /// The server tells no limits, and has refused nothing.
+    /// The server announces no limits, and has refused no call.
     Unlimited,
-    /// The server tells no limits, and has refused a call: so many may be on their way at once.
+    /// The server announces no limits, and has refused a call: this many may be on their way at once.
     InFlight(usize),
-    /// So many more may be sent.
+    /// This many more calls may be sent.
     Remaining(u64),
 }
 
-/// What was learnt since there was no call on its way.
+/// What was learnt since no call was on its way.
 #[derive(Clone, Copy, Debug, Default)]
 struct SinceRest {
     fewest: Option<u64>,
-    /// Calls whose answers nobody waited for, and that the server may have counted all the same.
+    /// Calls that were dropped on their way, which the server may have counted all the same.
     lost: u64,
 }
 
-/// What a call is told when it asks to go.
+/// Whether a call may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum May {
     Go,
-    /// Not before this moment: the server has said so.
+    /// Not before this moment, which the server has announced.
     NotBefore(Instant),
-    /// Not before an answer, or this moment at the latest.
+    /// Not before a response, or this moment at the latest.
     NotBeforeAnswer(Instant),
 }
 
@@ -65,9 +64,9 @@ pub(super) enum May {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Back {
     Answered(Told),
-    /// With an error of the client's.
+    /// With an error of the client.
     Failed,
-    /// Whoever called did not wait for the answer.
+    /// Its caller did not wait for the response.
     Lost,
 }
 
@@ -101,7 +100,7 @@ impl Standing {
             Allowance::Remaining(calls) => calls > 0,
             Allowance::Unknown => false,
         };
-        // What was lost may have been the last that was allowed.
+        // A lost call may have been the last that was allowed.
         if is_known || (self.in_flight == 0 && self.since_rest.lost == 0) {
             return May::Go;
         }
@@ -148,7 +147,7 @@ impl Standing {
         }
     }
 
-    /// A server that cannot be reached is no reason to queue for it: each failure lets two go.
+    /// Calls do not queue for a server that cannot be reached: each failure lets two calls go.
     fn fail(&mut self, now: Instant) {
         let is_held = self.held_until(now).is_some();
         self.allowance = match self.allowance {
@@ -167,7 +166,7 @@ impl Standing {
             self.allowance = match self.allowance {
                 Allowance::Unknown => Allowance::Unlimited,
                 Allowance::InFlight(most) => Allowance::InFlight(most.saturating_add(1)),
-                // The server has ceased to tell.
+                // The server has ceased to announce its limit.
                 Allowance::Remaining(0) if self.held_until(now).is_none() => Allowance::InFlight(1),
                 known => known,
             };
@@ -176,7 +175,7 @@ impl Standing {
         let is_held = self.held_until(now).is_some();
         let is_of_before = call.number < self.sent_before_hold;
         if remaining == 0 {
-            // Of a hold that is over, an answer of before it tells what was told already.
+            // A response from before a hold that is over announces nothing new.
             if is_held || !is_of_before {
                 self.hold(told, longest, now);
             }
@@ -188,7 +187,7 @@ impl Standing {
         let meanwhile = call.others + (self.sent - call.number - 1);
         let at_least = remaining.saturating_sub(meanwhile);
         self.allowance = Allowance::Remaining(match self.allowance {
-            // Whoever else uses the limit makes it less than was known.
+            // Other clients may use the limit too.
             Allowance::Remaining(calls) => calls.max(at_least).min(remaining),
             _ => at_least,
         });
@@ -206,7 +205,7 @@ impl Standing {
         }
         self.held_until = self.held_until.max(Some(until));
         let tells = told.remaining.is_some() || matches!(self.allowance, Allowance::Remaining(_));
-        // Nothing is known of what will be there afterwards, and so one goes ahead of the others.
+        // What remains after the hold is unknown, and so one call goes ahead of the others.
         self.allowance = if tells {
             Allowance::Remaining(0)
         } else {
@@ -215,7 +214,7 @@ impl Standing {
         self.since_rest = SinceRest::default();
     }
 
-    /// Nothing is on its way: what the last one left is there, and it was told as the fewest.
+    /// No call is on its way: at least the fewest that were announced remain.
     fn rest(&mut self, now: Instant) {
         let SinceRest { fewest, lost } = self.since_rest;
         if let Some(fewest) = fewest

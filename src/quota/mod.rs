@@ -1,4 +1,7 @@
-//! How much per how long.
+//! A quota: a limit and a period.
+//!
+//! The bounds are those within which the arithmetic of every algorithm is exact. The text is what people write in
+//! configuration files; it therefore refuses what can be read in two ways.
 
 #[cfg(feature = "serde")]
 mod serde;
@@ -13,14 +16,14 @@ use crate::error::ConfigError;
 #[cfg(feature = "serde")]
 pub(crate) use self::serde::{Period, RawQuota};
 
-/// A limit and the period it is for: 100 a minute, 5 a second.
+/// A limit and the period to which it applies: 100 a minute, 5 a second.
 ///
-/// The limit is from 0 (which denies everything) to `u32::MAX`; the period is from 1 ms to
-/// 366 days, in whole microseconds.
+/// The limit is from 0 (which denies every request) to `u32::MAX`; the period is from 1 ms to 366 days, in
+/// whole microseconds.
 ///
 /// As text a quota is `limit/period`, where the period is a unit or a number with a unit:
-/// `us` (`µs`), `ms`, `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), the words
-/// also in the plural. A bare `m` is refused, since some read a month in it.
+/// `us` (`µs`), `ms`, `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), and the words also
+/// in the plural. A bare `m` is refused, since it could be a minute or a month.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,6 +35,9 @@ pub(crate) use self::serde::{Period, RawQuota};
 /// assert_eq!(quota.to_string(), "100/minute");
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
+///
+/// With feature `serde` a file may hold either form: `"100/minute"`, or the table
+/// `{ limit = 100, per = "minute" }`, which is what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     limit: u32,
@@ -44,22 +50,22 @@ const PERIOD_REMEDY: &str = "give a length from 1 ms to 366 days";
 const TEXT_REMEDY: &str = "write a limit and a period, such as 100/minute or 5/10s";
 
 impl Quota {
-    /// This many in a second.
+    /// This many requests in a second.
     pub const fn per_second(limit: u32) -> Self {
         Self::every(limit, 1)
     }
 
-    /// This many in a minute.
+    /// This many requests in a minute.
     pub const fn per_minute(limit: u32) -> Self {
         Self::every(limit, 60)
     }
 
-    /// This many in an hour.
+    /// This many requests in an hour.
     pub const fn per_hour(limit: u32) -> Self {
         Self::every(limit, 3_600)
     }
 
-    /// This many in a day of 24 hours.
+    /// This many requests in a day of 24 hours.
     pub const fn per_day(limit: u32) -> Self {
         Self::every(limit, 86_400)
     }
@@ -71,11 +77,11 @@ impl Quota {
         }
     }
 
-    /// This many in this period.
+    /// This many requests in this period.
     ///
     /// # Errors
     ///
-    /// When the period is shorter than 1 ms, longer than 366 days, or not a whole number of
+    /// If the period is shorter than 1 ms, longer than 366 days, or not a whole number of
     /// microseconds.
     pub fn new(limit: u32, period: Duration) -> Result<Self, ConfigError> {
         let refuse = |remedy| {
@@ -98,12 +104,12 @@ impl Quota {
         })
     }
 
-    /// How much.
+    /// The limit: how many units each period has.
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Per how long.
+    /// The period.
     pub const fn period(&self) -> Duration {
         self.period.to_duration()
     }
@@ -132,7 +138,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// Digits and nothing else: no sign.
+/// The number, if the text has only digits and no sign.
 pub(crate) fn whole_number(text: &str) -> Option<u32> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
@@ -182,7 +188,7 @@ const fn unit(
     }
 }
 
-/// A period in the largest unit that holds it whole.
+/// The period as a whole number of the largest unit that divides it.
 pub(crate) fn show_period(period: Micros) -> String {
     let [.., smallest] = &UNITS;
     let holds_it = |unit: &&Unit| period.get().is_multiple_of(unit.micros);
@@ -204,7 +210,7 @@ fn parse_period(text: &str) -> Result<Duration, ConfigError> {
         .iter()
         .find(|unit| unit.spellings.contains(&name))
         .ok_or_else(|| {
-            refuse("use one of the units us, ms, s, min, h, d, such as 10s or minute, and nothing behind it")
+            refuse("use one of the units us, ms, s, min, h, d, such as 10s or minute, and nothing after it")
         })?;
     let count = match count {
         "" => 1,

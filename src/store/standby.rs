@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{Charge, Ledger, MemoryLedger, MemoryStore};
+use super::{Charge, Ledger, MemoryLedger, MemoryStore, Taken};
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -24,6 +24,8 @@ pub(super) struct Standby {
 #[derive(Clone, Copy)]
 pub(super) enum Verb {
     Refund,
+    /// Of what the store has charged, nothing was charged here.
+    TakeBack,
     Settle,
     Reset,
     Block(Micros),
@@ -72,6 +74,13 @@ impl Standby {
         policy.map_or(OnStoreFailure::Refuse, Policy::when_store_fails)
     }
 
+    /// What each policy does while its store is away, by name.
+    #[cfg(any(feature = "tracing", test))]
+    pub(super) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
+        let policies = self.policies.iter().filter(|policy| policy.is_limited());
+        policies.map(|policy| (policy.name(), policy.when_store_fails()))
+    }
+
     /// Whether any policy would be kept here.
     pub(super) fn keeps_any(&self) -> bool {
         let mut policies = self.policies.iter().filter(|policy| policy.is_limited());
@@ -93,6 +102,22 @@ impl Standby {
     ) -> Result<Outcomes, StoreError> {
         let charges = self.charges_here(charges, error)?;
         Ok(self.told(self.ledger().charge_now(&charges)))
+    }
+
+    /// Takes as much as there is in place of the store, which has failed so.
+    pub(super) fn take_up_to(
+        &self,
+        charges: &[Charge],
+        error: impl FnOnce() -> StoreError,
+    ) -> Result<(u32, Outcomes), StoreError> {
+        let here = self.charges_here(charges, error)?;
+        let (mut units, outcomes) = self.ledger().take_up_to_now(&here);
+        // Policies that let everything go on limit nothing.
+        let is_unlimited = here.iter().all(|charge| charge.cost == 0);
+        if is_unlimited && outcomes.is_allowed() {
+            units = charges.iter().map(Charge::cost).max().unwrap_or(0);
+        }
+        Ok((units, self.told(outcomes)))
     }
 
     /// What [`charge`](Self::charge) would tell.
@@ -164,6 +189,15 @@ impl Standby {
             _ => {}
         }
         changed
+    }
+
+    /// Gives back what a request has taken here.
+    pub(super) fn take_back(&self, taken: &Taken) {
+        if let Some(ledger) = self.ledger.get()
+            && self.is_local(&[*taken.charge()])
+        {
+            ledger.take_back_now(taken);
+        }
     }
 
     fn change_usage(

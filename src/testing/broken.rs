@@ -1,11 +1,13 @@
+//! The result of a test that fails.
+
 use std::error::Error;
 use std::fmt::{self, Write};
 
 use crate::error::{ConfigError, StoreError};
 
-/// A law that a store breaks, and how that was seen.
+/// A law that a store breaks, and how the test saw it.
 ///
-/// Its `Debug` form is the same sentence, since `unwrap` shows that.
+/// Its `Debug` form is the same text as `Display`, since `unwrap` shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Broken {
     law: &'static str,
@@ -21,26 +23,26 @@ impl Broken {
     }
 
     pub(super) fn refused(law: &'static str, error: &ConfigError) -> Self {
-        Self::new(law, format_args!("it could not be opened: {error}"))
+        Self::new(law, format_args!("the store could not be opened: {error}"))
     }
 
     pub(super) fn failed(law: &'static str, error: &StoreError) -> Self {
-        let mut seen = format!("it answered with an error: {error}");
+        let mut seen = format!("the store answered with an error: {error}");
         let mut source = error.source();
         while let Some(cause) = source {
-            // Text takes it.
+            // Writing to a `String` does not fail.
             let _ = write!(seen, ": {cause}");
             source = cause.source();
         }
         Self { law, seen }
     }
 
-    /// The law, in a sentence.
+    /// The law.
     pub fn law(&self) -> &str {
         self.law
     }
 
-    /// What was asked, what should have been told, and what was.
+    /// What was asked, the right answer, and the answer of the store.
     pub fn seen(&self) -> &str {
         &self.seen
     }

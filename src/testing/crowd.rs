@@ -1,4 +1,4 @@
-//! Many requests at once.
+//! The law that holds for many requests at once.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::key::Key;
 use crate::store::{Charge, Ledger, Store, answered};
 
 pub(super) const CROWD: &str =
-    "of many requests at once exactly as many are allowed as the limit is";
+    "of many requests at once exactly as many are allowed as the limit says";
 
-/// Each as a task, so that what waits for a network overlaps; and each of these asks so often.
+/// The number of tasks, whose waits for a network overlap, and of the requests of each task.
 const TASKS: u32 = 24;
 const EACH: u32 = 4;
 
 pub(super) async fn exactly_the_limit<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
-    // None of them begins anew while this runs, at midnight either.
+    // Neither of them starts again while this runs, not even at midnight.
     let scarce = AnchoredWindow::per_day(TASKS);
     let ample = TokenBucket::per_day(2 * TASKS);
     for algorithms in [
@@ -41,8 +41,8 @@ pub(super) async fn exactly_the_limit<S: Store>(stage: &Stage<S>) -> Result<(), 
                 return Err(Broken::new(
                     CROWD,
                     format_args!(
-                        "of {} at once {allowed} were allowed and {used:?} are used, where {TASKS} \
-                         of each policy are right",
+                        "of {} requests at once {allowed} were allowed and {used:?} is used, in place \
+                         of {TASKS} under each policy",
                         TASKS * EACH,
                     ),
                 ));

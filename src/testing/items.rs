@@ -1,4 +1,7 @@
-//! What is asked of items alone.
+//! The laws of items: they compare and swap, and they expire.
+//!
+//! Both are tested through a store over the items. [`Watched`] stands between the two: it sees whenever a change
+//! has read its items, and can let a rival in before the change is written.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,13 +23,14 @@ use crate::store::{
 
 type AnyItems = Arc<dyn Items>;
 
-pub(super) const OVERLAP: &str = "an item that has changed since it was read is read anew";
+pub(super) const OVERLAP: &str = "an item that has changed since it was read is read again";
 
-/// A place that locks cannot let anybody in meanwhile; one that compares and swaps can, at once.
+/// How long to wait for the rival. A place that locks its items lets no rival in; a place that compares and swaps
+/// lets it in at once.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Between reading and writing of one request, another one is let in: to an item that is new, to one that
-/// is there, and to the last of several.
+/// Lets a rival in between the read and the write of a request: to a new item, to a known item, and to the last
+/// of several items.
 pub(super) async fn nothing_is_lost<S: Store>(
     stage: &Stage<S>,
     items: &AnyItems,
@@ -41,8 +45,8 @@ pub(super) async fn nothing_is_lost<S: Store>(
     Ok(())
 }
 
-/// A request of all keys, and between its reading and writing one of the last key. So much has to be
-/// used of each of them then.
+/// A request with all keys and, between its read and its write, a rival with the last key. `right` is how much
+/// each key has to have used afterwards.
 async fn overlap(items: &AnyItems, keys: &[Key], right: Vec<u32>) -> Result<(), Broken> {
     let failed = |error| Broken::failed(OVERLAP, &error);
     let ask = |(policy, key): (usize, &Key), cost| Charge::new(policy, *key, cost);
@@ -82,14 +86,14 @@ async fn overlap(items: &AnyItems, keys: &[Key], right: Vec<u32>) -> Result<(), 
         return Err(Broken::new(
             OVERLAP,
             format_args!(
-                "of two requests that overlapped {used:?} is used, where {right:?} is right"
+                "after two requests that overlapped, {used:?} is used in place of {right:?}"
             ),
         ));
     }
     Ok(())
 }
 
-/// Charges on another thread, and waits a moment for that.
+/// Charges on another thread, and waits up to [`PATIENCE`] until that is done.
 fn come_between(
     runtime: &Handle,
     rival: Arc<SharedLedger<AnyItems>>,
@@ -99,7 +103,7 @@ fn come_between(
     let its_runtime = runtime.clone();
     let task = runtime.spawn_blocking(move || {
         let answer = its_runtime.block_on(rival.charge(&charge).wait());
-        // Nobody may be waiting any more.
+        // The receiver is gone if it has stopped waiting.
         let _ = done.send(());
         answer.map(drop)
     });
@@ -109,7 +113,7 @@ fn come_between(
 
 pub(super) const EXPIRY: &str = "an item is forgotten once it has expired";
 
-/// So often a twentieth of a second passes, which is ten seconds.
+/// How many times to look, 50 ms apart: for ten seconds.
 const LOOKS: usize = 200;
 
 pub(super) async fn the_expired_is_forgotten<S: Store>(
@@ -171,7 +175,7 @@ fn open(
         .map_err(|error| Broken::refused(law, &error))
 }
 
-/// Items, and what is done whenever a change has read them.
+/// Items, and a function to call whenever a change has read them.
 struct Watched {
     items: AnyItems,
     meanwhile: Meanwhile,

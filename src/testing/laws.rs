@@ -1,4 +1,8 @@
-//! One request after another.
+//! The laws that hold for one request after another.
+//!
+//! A law is a function that sets a [`Scene`], asks it at random, and lets it compare each answer with the
+//! reference. The name of the law is a constant beside it, and completes the sentence "the store breaks the law
+//! that …".
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -18,7 +22,7 @@ const STEPS: usize = 60;
 
 const HOUR: Micros = Micros::from_secs(3_600);
 
-/// Every algorithm, and numbers at both ends.
+/// Every algorithm, and the least and the largest numbers.
 fn algorithms() -> Vec<Algorithm> {
     vec![
         FixedWindow::per_day(5).into(),
@@ -77,7 +81,7 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
     let several = stage.counts_several_keys().await?;
     for (place, first) in all.iter().enumerate() {
         let second = all[(place + 1) % all.len()];
-        // Scarcer than the first, often, so that what denies comes last.
+        // Often scarcer than the first policy, so that the last policy denies.
         let third = FixedWindow::per_day(2).into();
         let mut scene = stage.scene(ALL_OR_NOTHING, &[*first, second, third])?;
         let keys = stage.keys("all-or-nothing", 2);
@@ -91,7 +95,7 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
                 let cost = cost(&mut scene, *first).min(3);
                 let charge = Charge::new(policy, key, cost);
                 match scene.random.below(6) {
-                    // Not every policy is asked about each request.
+                    // Some requests concern some policies only.
                     0 => {}
                     1 => charges.push(charge.soft()),
                     _ => charges.push(charge),
@@ -105,14 +109,14 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
     Ok(())
 }
 
-pub(super) const VERBS: &str =
-    "a key is refunded, settled, reset, blocked and unblocked as it was asked for";
+pub(super) const VERBS: &str = "what there is is taken, and a key is refunded, settled, reset, blocked and unblocked as it was asked for, under the policies that were named";
 
 pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    let several = stage.counts_several_keys().await?;
     for algorithm in algorithms() {
         let second = TokenBucket::per_day(9).into();
         let mut scene = stage.scene(VERBS, &[algorithm, second])?;
-        // Elsewhere it makes a difference at which moment, which nobody tells.
+        // Under other algorithms the moment of a settlement matters, and no answer tells it.
         let settles = stage.clock.is_some()
             || matches!(
                 algorithm,
@@ -134,13 +138,21 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
             scene.let_time_pass();
             let key = *scene.random.one_of(&keys);
             let cost = cost(&mut scene, algorithm);
-            let both = [Charge::new(0, key, cost), Charge::new(1, key, cost.min(2))];
-            // Now and then one policy alone.
-            let charges = match scene.random.below(4) {
+            // Each policy of a key of its own, at an amount of its own.
+            let own = *scene.random.one_of(&keys);
+            let other = if several { own } else { key };
+            let both = [
+                Charge::new(0, key, cost),
+                Charge::new(1, other, cost.min(2)),
+            ];
+            // Sometimes one policy alone.
+            let charges = match scene.random.below(6) {
                 0 => &both[..1],
+                1 => &both[1..],
                 _ => &both[..],
             };
-            match scene.random.below(11) {
+            let alike = [Charge::new(0, key, cost), Charge::new(1, key, cost)];
+            match scene.random.below(14) {
                 0 | 1 => scene.refund(charges).await?,
                 2 => scene.reset(charges).await?,
                 3 => {
@@ -148,7 +160,11 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                     scene.block(charges, length).await?;
                 }
                 4 => scene.unblock(charges).await?,
+                5 if stage.clock.is_some() => scene.settle(charges).await?,
                 5 if settles => scene.settle(&both[..1]).await?,
+                6 => scene.take_up_to(&alike).await?,
+                7 => scene.take_up_to(&[alike[0], alike[1].soft()]).await?,
+                8 => scene.take_up_to(&[alike[0].soft(), alike[1]]).await?,
                 _ => {
                     let _ = scene.charge(charges).await?;
                 }
@@ -158,7 +174,8 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     Ok(())
 }
 
-pub(super) const OWN: &str = "a key goes by a limit of its own for as long as it was given that, and what was used stays used";
+pub(super) const OWN: &str =
+    "a key has an override for as long as was asked for, and what was used stays used";
 
 pub(super) async fn limits_of_their_own<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     for algorithm in algorithms() {
@@ -168,7 +185,7 @@ pub(super) async fn limits_of_their_own<S: Store>(stage: &Stage<S>) -> Result<()
         let both = [0, 1].map(|policy| Charge::new(policy, keys[0], 1));
         let others = [0, 1].map(|policy| Charge::new(policy, keys[1], 1));
         let [two, other, more] = limits_for(&algorithm);
-        // A bucket goes on at its rate, so that it makes no difference at which moment this is.
+        // A bucket keeps its rate, so that the moment does not matter.
         scene.override_limit(both[0], two, HOUR).await?;
         for _ in 0..3 {
             let _ = scene.charge(&both).await?;
@@ -205,7 +222,8 @@ pub(super) async fn limits_of_their_own<S: Store>(stage: &Stage<S>) -> Result<()
     Ok(())
 }
 
-/// Two at one instant, at the rate of the policy; at another rate; and more of both.
+/// Limits for an override: two requests at one instant, for a bucket at the rate of the policy; four, at
+/// another rate; and more than the policy in both.
 fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
     let [limit, most] = policy.limits().unwrap_or_default();
     let rate = match policy {
@@ -220,9 +238,9 @@ fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
     limits.map(|limits| policy.with_limits(limits).unwrap_or(*policy))
 }
 
-pub(super) const KEYS: &str = "different keys have states of their own";
+pub(super) const KEYS: &str = "different keys have different states";
 
-/// Values of which a store may make one, or something that it reads as its own.
+/// Values that a careless store takes for one another, or for names of its own.
 const HOSTILE: &[&str] = &[
     "",
     "a",
@@ -302,7 +320,7 @@ pub(super) async fn keys_are_apart<S: Store>(stage: &Stage<S>) -> Result<(), Bro
     Ok(())
 }
 
-pub(super) const NODES: &str = "whoever opens the store for a policy shares its state";
+pub(super) const NODES: &str = "all nodes that open the store for a policy share its state";
 
 pub(super) async fn nodes_agree<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     let algorithms = [
@@ -324,9 +342,9 @@ pub(super) async fn nodes_agree<S: Store>(stage: &Stage<S>) -> Result<(), Broken
     Ok(())
 }
 
-pub(super) const EARLY: &str = "nothing is forgotten before it is as good as new";
+pub(super) const EARLY: &str = "no state is forgotten before it is as good as new";
 
-/// In real time, since a place may have a time of its own. Nothing here depends on how much passes.
+/// In real time, since a place may have its own time. No result depends on how much time passes.
 pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     let period = Duration::from_millis(1_900);
     let window = AnchoredWindow::new(1, period);
@@ -348,7 +366,7 @@ pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Re
         if told.is_allowed() != (since >= period.into()) {
             let what = if told.is_allowed() { "again" } else { "not" };
             return Err(scene.broken(&format!(
-                "{what} allowed {} µs after the first of one in 1.9 s",
+                "{what} allowed {} µs after the first request, under a limit of one in 1.9 s",
                 since.get()
             )));
         }
@@ -357,6 +375,6 @@ pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Re
         }
     }
     Err(scene.broken(
-        "its time stands still, or nearly: if it reads a `ManualClock`, give that to `Conformance::clock`",
+        "its time stands still, or nearly: if it reads a `ManualClock`, pass that to `Conformance::clock`",
     ))
 }

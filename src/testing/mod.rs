@@ -1,7 +1,7 @@
-//! Whether a store of your own is right.
+//! Tests for a store of your own.
 //!
-//! [`Conformance`] asks a store what it asks the stores of this crate, and compares every answer with
-//! the algorithms' own steps over a plain map. A test of a place that keeps [items](Items):
+//! [`Conformance`] asks a store the same questions as the stores of this crate, and compares every answer with
+//! the steps of the algorithms over a plain map. A test of a place that keeps [items](Items):
 //!
 //! ```
 //! # use std::collections::HashMap;
@@ -39,27 +39,27 @@
 //! # }
 //! ```
 //!
-//! The laws, one after another:
+//! The laws, in the order in which they are tested:
 //!
 //! 1. Every algorithm decides as its step does, at either end of its numbers.
-//! 2. All policies of a request are charged, or none; a soft one is left out where it does not fit.
-//! 3. A key is refunded, settled, reset, blocked and unblocked as it was asked for, and a peek changes
-//!    nothing.
-//! 4. A key goes by a limit of its own for as long as it was given that, and what was used stays used.
-//! 5. Different keys have states of their own, whatever clients put into them.
-//! 6. Whoever opens the store for a policy shares its state.
-//! 7. Of many requests at once, in tasks and in threads, exactly as many are allowed as the limit is.
-//! 8. Nothing is forgotten before it is as good as new.
+//! 2. All policies of a request are charged, or none. A soft policy whose limit is exceeded is not charged.
+//! 3. `take_up_to` takes what there is. A key is refunded, settled, reset, blocked and unblocked as it was
+//!    asked for, under the policies that were named and no others, and a peek changes nothing.
+//! 4. A key has an override for as long as was asked for, and what was used stays used.
+//! 5. Different keys have different states, whatever clients put into the keys.
+//! 6. All nodes that open the store for a policy share its state.
+//! 7. Of many requests at once, in tasks and in threads, exactly as many are allowed as the limit says.
+//! 8. No state is forgotten before it is as good as new.
 //!
-//! Of items, besides:
+//! And for items:
 //!
-//! 9. An item that has changed since it was read is read anew. Another request is let in between the
-//!    reading and the writing of one.
-//! 10. An item is forgotten once it has expired, within ten seconds.
+//! 9. An item that has changed since it was read is read again. For this, another request comes between the
+//!    read and the write of the first.
+//! 10. An item is forgotten within ten seconds after it has expired.
 //!
-//! The questions are the same in each run, but for the keys, so that a place need not be empty. They
-//! take some seconds, most of which are waited. A runtime of tokio has to be there, with time enabled; that of
-//! several threads sees the most.
+//! The questions are the same in each run, with other keys, so that the place need not be empty. They take some
+//! seconds, most of them waits. They need a runtime of tokio with time enabled; a runtime with several threads
+//! tests the most.
 
 mod broken;
 mod crowd;
@@ -82,31 +82,31 @@ use crate::clock::ManualClock;
 use crate::key::{IntoKey, Key};
 use crate::store::{Items, SharedStore, Store};
 
-/// Asks a store whether it keeps the laws; see the [module](self).
+/// Tests whether a store keeps the laws; see the [module](self).
 ///
 /// # Defaults
 ///
-/// - clock: the store has a time of its own. Then no question waits for a quota of a day to be there
-///   again, and what comes after such a wait is not seen; nor is what depends on the moment at which a
-///   verb was done, such as a settlement under a bucket, since no answer tells that. With a [clock](Self::clock) it is.
-#[must_use = "nothing is asked until it is run"]
+/// - clock: the store has its own time. Then no test waits until a quota of a day is available again, and no
+///   test depends on the exact moment of a change (such as a settlement under a bucket), which no answer
+///   tells. A [clock](Self::clock) adds both.
+#[must_use = "`run` starts the tests"]
 pub struct Conformance<S> {
     stage: Stage<S>,
     items: Option<Arc<dyn Items>>,
 }
 
-/// Where the laws are played.
+/// The store under test, and what the tests share.
 struct Stage<S> {
     store: S,
     clock: Option<ManualClock>,
-    /// A number that no other run has had.
+    /// A random number that sets the keys of this run apart.
     run: u32,
-    /// So many keys have been used.
+    /// The number of keys used so far.
     keys: AtomicU32,
 }
 
 impl<S: Store> Conformance<S> {
-    /// Asks this store.
+    /// Tests this store.
     pub fn of(store: S) -> Self {
         Self {
             stage: Stage {
@@ -119,17 +119,17 @@ impl<S: Store> Conformance<S> {
         }
     }
 
-    /// The store reads this clock, which is moved on while it is asked.
+    /// The store reads this clock, which the tests advance.
     pub fn clock(mut self, clock: ManualClock) -> Self {
         self.stage.clock = Some(clock);
         self
     }
 
-    /// Asks.
+    /// Runs the tests.
     ///
     /// # Errors
     ///
-    /// The first law that is broken.
+    /// The first law that the store breaks.
     pub async fn run(self) -> Result<(), Broken> {
         let Self { stage, items } = self;
         laws::decides(&stage).await?;
@@ -151,7 +151,7 @@ impl<S: Store> Conformance<S> {
 }
 
 impl Conformance<SharedStore<Arc<dyn Items>>> {
-    /// Asks the store that is made of these items, and the items themselves.
+    /// Tests the store made of these items, and the items themselves.
     pub fn of_items(items: impl Items) -> Self {
         let items: Arc<dyn Items> = Arc::new(items);
         Self {
@@ -171,7 +171,7 @@ impl<S: Store> Stage<S> {
         Scene::open(law, &self.store, self.clock.as_ref(), seed, algorithms)
     }
 
-    /// Keys that nobody has used.
+    /// Keys that no test has used.
     fn keys(&self, law: &str, count: u32) -> Vec<Key> {
         let first = self.keys.fetch_add(count, Ordering::Relaxed);
         let named = (first..first + count).map(|number| format!("{law}-{number}-{:08x}", self.run));
@@ -187,7 +187,7 @@ impl<S: Store> Stage<S> {
         }
     }
 
-    /// Waits, and moves the clock as much as that has taken.
+    /// Waits, and advances the clock by the time that the wait has taken.
     async fn real_time_passes(&self, length: Duration) {
         let began = Instant::now();
         tokio::time::sleep(length).await;

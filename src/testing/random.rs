@@ -1,4 +1,6 @@
-/// Numbers that are the same in each run; by the method known as `SplitMix64`.
+//! Random numbers for the tests.
+
+/// Random numbers that are the same in each run, by `SplitMix64`.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -7,7 +9,7 @@ impl Random {
         Self(seed.into())
     }
 
-    /// A number below this one, which is not 0.
+    /// A number below `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -1,3 +1,8 @@
+//! The reference with which answers are compared.
+//!
+//! It is slow and obvious: states in a map, one step of an algorithm for each charge. A change happens at a moment that no
+//! answer tells, so blocks keep the two moments between which they began.
+
 use std::collections::HashMap;
 
 use crate::algorithm::{Algorithm, State};
@@ -6,7 +11,7 @@ use crate::decision::Outcome;
 use crate::key::Key;
 use crate::store::Charge;
 
-/// What a store has to tell: the algorithms' steps over a plain map.
+/// The right answers: the steps of the algorithms over a plain map.
 #[derive(Clone, Debug)]
 pub(super) struct Reference {
     algorithms: Vec<Algorithm>,
@@ -15,26 +20,26 @@ pub(super) struct Reference {
     owns: HashMap<(usize, Key), Own>,
 }
 
-/// A block that began at one of these moments.
+/// A block that began between two moments.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     from: (Micros, Micros),
     length: Micros,
 }
 
-/// The limit of a key, in place of its policy's.
+/// The override of a key.
 #[derive(Clone, Copy, Debug)]
 struct Own {
     limit: Algorithm,
     until: Micros,
 }
 
-/// What has to be told of one charge.
+/// The right answer about one charge.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     told: Outcome,
     is_soft: bool,
-    /// The least and the most that is left of the block, if the key is blocked.
+    /// The shortest and the longest time that the block may yet last, if the key is blocked.
     blocked: Option<(Micros, Micros)>,
     /// Whether the request goes on, and has a turn to wait for.
     goes_on: bool,
@@ -58,7 +63,31 @@ impl Reference {
         expected
     }
 
-    /// What a charge would tell.
+    /// Charges as many units as every hard charge grants; tells how many, and the outcomes of that many, or of
+    /// one if that is none.
+    pub(super) fn take_up_to(&mut self, charges: &[Charge], at: Micros) -> (u32, Vec<Expected>) {
+        let at_most = |units: u32| -> Vec<Charge> {
+            let less = charges.iter().map(|charge| Charge {
+                cost: charge.cost.min(units),
+                ..*charge
+            });
+            less.collect()
+        };
+        let stands = self.peek(&at_most(0), at);
+        let most = charges.iter().map(Charge::cost).max().unwrap_or(0);
+        let granted = charges
+            .iter()
+            .zip(stands)
+            .map(|(charge, stands)| match stands.blocked {
+                Some(_) => 0,
+                None if charge.is_soft || charge.cost == 0 => most,
+                None => stands.told.remaining(),
+            });
+        let units = granted.min().unwrap_or(most).min(most);
+        (units, self.charge(&at_most(units.max(1)), at))
+    }
+
+    /// The answer that a charge would get.
     pub(super) fn peek(&self, charges: &[Charge], at: Micros) -> Vec<Expected> {
         self.clone().charge(charges, at)
     }
@@ -123,7 +152,7 @@ impl Reference {
         }
     }
 
-    /// Lets a key have this limit for so long, or that of the policy.
+    /// Gives a key this limit for this time, or the limit of its policy.
     pub(super) fn change_limit(
         &mut self,
         charge: &Charge,
@@ -143,7 +172,7 @@ impl Reference {
         self.stays_used(place, &before, at);
     }
 
-    /// Ends the limits that end by this moment.
+    /// Ends the overrides that end by this moment.
     fn goes_on_to(&mut self, at: Micros) {
         let ended = self.owns.iter().filter(|(_, own)| own.until <= at);
         let ended: Vec<_> = ended.map(|(place, own)| (*place, *own)).collect();
@@ -153,7 +182,8 @@ impl Reference {
         }
     }
 
-    /// What was used under the limit of before stays used.
+    /// Reads the state under the limit before and then under the limit after, so that what was used stays
+    /// used.
     fn stays_used(&mut self, place: (usize, Key), before: &Algorithm, at: Micros) {
         let own = self.owns.get(&place).map(|own| own.limit);
         let limit = own.unwrap_or(self.algorithms[place.0]);
@@ -168,7 +198,7 @@ impl Reference {
         }
     }
 
-    /// Blocks keys from a moment between these two on.
+    /// Blocks keys, from a moment between these two.
     pub(super) fn block(&mut self, charges: &[Charge], from: (Micros, Micros), length: Micros) {
         for charge in charges {
             let block = self.blocks.entry((charge.policy, charge.key));
@@ -187,8 +217,7 @@ impl Reference {
         }
     }
 
-    /// How long until nothing is left of what any of these keys was charged, under the policy where
-    /// that is soonest; blocks and limits of their own too.
+    /// How long until the next of these ends: the charges of a key under a policy, a block, an override.
     pub(super) fn soonest_end(&mut self, charges: &[Charge], at: Micros) -> Option<Micros> {
         self.goes_on_to(at);
         let ends = charges.iter().flat_map(|charge| {
@@ -207,7 +236,7 @@ impl Reference {
         &self.algorithms[policy]
     }
 
-    /// The limit of the key at the moment that was gone on to.
+    /// The limit of the key, as of the latest [`goes_on_to`](Self::goes_on_to).
     fn limit(&self, charge: &Charge) -> &Algorithm {
         let own = self.owns.get(&(charge.policy, charge.key));
         own.map_or(&self.algorithms[charge.policy], |own| &own.limit)
@@ -220,7 +249,7 @@ impl Reference {
 }
 
 impl Expected {
-    /// What is told otherwise, if anything is.
+    /// The first number that differs, if any does.
     pub(super) fn differs_from(&self, told: &Outcome) -> Option<String> {
         let expected = &self.told;
         let allowed = expected.is_allowed() && self.blocked.is_none();

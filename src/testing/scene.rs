@@ -1,3 +1,7 @@
+//! A store and the reference, side by side.
+//!
+//! Every question goes to both, and an answer that differs is a [`Broken`] law, with the last actions that led to it.
+
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -12,23 +16,23 @@ use crate::key::Key;
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Store, answered};
 
-/// A ledger and the reference, which are asked the same and have to tell the same.
+/// A ledger and the reference, which get the same questions and have to give the same answers.
 pub(super) struct Scene<L> {
     pub(super) ledger: L,
     pub(super) random: Random,
     law: &'static str,
     reference: Reference,
     clock: Option<ManualClock>,
-    /// What was done, for whoever has to find out.
+    /// What was done so far, for the report of a failure.
     past: Vec<String>,
     last: Option<Outcomes>,
 }
 
-/// A place with a time to live of its own may be quicker to forget than a clock that stands still. What
-/// ends sooner than this is left to end.
+/// A place with its own times to live may forget a state although the manual clock stands still. A state that
+/// ends sooner than this is therefore left to end before the next question.
 const SOON: Micros = Micros::from_secs(60);
 
-/// So much of the past is told.
+/// How many of the latest actions a report shows.
 const TOLD: usize = 8;
 
 impl<L: Ledger> Scene<L> {
@@ -63,6 +67,23 @@ impl<L: Ledger> Scene<L> {
         self.last = Some(told.clone());
         self.let_end(charges, told.at());
         Ok(told)
+    }
+
+    pub(super) async fn take_up_to(&mut self, charges: &[Charge]) -> Result<(), Broken> {
+        let (units, answer) = match self.ledger.take_up_to(charges).wait().await {
+            Ok((units, outcomes)) => (units, Ok(outcomes)),
+            Err(error) => (0, Err(error)),
+        };
+        let told = self.told("take up to", charges, answer)?;
+        let (right, expected) = self.reference.take_up_to(charges, told.at());
+        self.compare(&expected, &told)?;
+        if units != right {
+            let seen = format!("{units} units were taken of {right} that there were");
+            return Err(self.broken(&seen));
+        }
+        self.last = Some(told.clone());
+        self.let_end(charges, told.at());
+        Ok(())
     }
 
     /// Charges without the reference.
@@ -125,8 +146,8 @@ impl<L: Ledger> Scene<L> {
         .await
     }
 
-    /// Looks what has come of it. The moment is not told. It is between two others, and what differs
-    /// between those is in doubt.
+    /// Compares the answers after a change. No answer tells the moment of the change, so both ends of the time
+    /// in which it happened are tried.
     async fn amended(
         &mut self,
         charges: &[Charge],
@@ -179,14 +200,14 @@ impl<L: Ledger> Scene<L> {
         self.peek(charges).await.map(drop)
     }
 
-    /// Whether requests whose policies count different keys can be decided.
+    /// Whether the store decides on requests whose policies count different keys.
     pub(super) async fn counts_several_keys(&mut self, keys: [Key; 2]) -> bool {
         let charges = [Charge::new(0, keys[0], 0), Charge::new(1, keys[1], 0)];
         let answer = self.ledger.charge(&charges).wait().await;
         !matches!(answer, Err(error) if error.kind() == StoreErrorKind::Unsupported)
     }
 
-    /// Lets some time pass, if the clock can be moved: often none, and often just as much as was told.
+    /// Advances the clock, if there is one: often not at all, and often to the moment of the last answer.
     pub(super) fn let_time_pass(&mut self) {
         let Some(clock) = self.clock.clone() else {
             return;
@@ -250,7 +271,7 @@ impl<L: Ledger> Scene<L> {
         for charge in charges {
             let (policy, name, cost) = (charge.policy, charge.key.name(), charge.cost);
             let soft = if charge.is_soft { ", softly" } else { "" };
-            // Text takes it.
+            // Writing to a `String` does not fail.
             let _ = write!(note, " [policy {policy}, key {name}, cost {cost}{soft}]");
         }
         self.past.push(note);
@@ -269,9 +290,6 @@ impl<L: Ledger> Scene<L> {
     pub(super) fn broken(&self, seen: &str) -> Broken {
         let told = self.past.len().saturating_sub(TOLD);
         let past = self.past[told..].join("; ");
-        Broken::new(
-            self.law,
-            format_args!("{seen}; the last that was done: {past}"),
-        )
+        Broken::new(self.law, format_args!("{seen}; the last actions: {past}"))
     }
 }

@@ -40,7 +40,7 @@ impl Items for NotAtomic {
 
 #[tokio::test]
 async fn a_place_that_writes_over_what_changed_is_found() {
-    assert_breaks(of_items(NotAtomic(Scratch::new())).await, "is read anew");
+    assert_breaks(of_items(NotAtomic(Scratch::new())).await, "is read again");
 }
 
 /// The same over what is a network elsewhere.
@@ -147,7 +147,7 @@ async fn a_place_that_forgets_too_early_is_found() {
         },
         ..Scratch::new()
     };
-    assert_breaks(of_items(items).await, "nothing is forgotten before");
+    assert_breaks(of_items(items).await, "no state is forgotten before");
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn a_place_that_never_forgets_is_found() {
 async fn a_clock_that_was_not_given_is_said() {
     let store = SharedStore::new(Map::new(&ManualClock::new()));
     let ran = Conformance::of(store).run().await;
-    assert_breaks(ran, "nothing is forgotten before");
+    assert_breaks(ran, "no state is forgotten before");
 }
 
 /// A store in memory of which one thing was done otherwise.
@@ -186,6 +186,10 @@ enum What {
     PeekCharges,
     UnblocksNothing,
     SettlesNothing,
+    TakesHalf,
+    TakesAtOnceOrNot,
+    SettlesAllOfTheFirst,
+    RefundsAllOfTheFirst,
     OverridesNothing,
     OverridesForever,
     EndsNoOverride,
@@ -214,6 +218,13 @@ impl Store for Otherwise {
     }
 }
 
+/// Both policies of the first key at the first amount, whatever was named.
+fn all_of_the_first(charges: &[Charge]) -> Vec<Charge> {
+    let first = charges[0];
+    let all = (0..2).map(|policy| Charge::new(policy, first.key(), first.cost()));
+    all.collect()
+}
+
 impl Ledger for OtherwiseLedger {
     fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         let hard: Vec<_> = charges
@@ -234,6 +245,26 @@ impl Ledger for OtherwiseLedger {
         Reply::Now(Ok(outcomes))
     }
 
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        let half = |charge: &Charge| {
+            let half = Charge::new(charge.policy(), charge.key(), charge.cost().div_ceil(2));
+            if charge.is_soft() { half.soft() } else { half }
+        };
+        match self.what {
+            What::TakesHalf => {
+                let halves: Vec<_> = charges.iter().map(half).collect();
+                self.ledger.take_up_to(&halves)
+            }
+            What::TakesAtOnceOrNot => {
+                let outcomes = self.ledger.charge_now(charges);
+                let most = charges.iter().map(Charge::cost).max().unwrap_or(0);
+                let units = if outcomes.is_allowed() { most } else { 0 };
+                Reply::Now(Ok((units, outcomes)))
+            }
+            _ => self.ledger.take_up_to(charges),
+        }
+    }
+
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         if self.what == What::PeekCharges {
             return self.charge(charges);
@@ -245,15 +276,17 @@ impl Ledger for OtherwiseLedger {
         match self.what {
             What::RefundsNothing => Reply::Now(Ok(())),
             What::RefundsAll => self.ledger.reset(charges),
+            What::RefundsAllOfTheFirst => self.ledger.refund(&all_of_the_first(charges)),
             _ => self.ledger.refund(charges),
         }
     }
 
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        if self.what == What::SettlesNothing {
-            return Reply::Now(Ok(()));
+        match self.what {
+            What::SettlesNothing => Reply::Now(Ok(())),
+            What::SettlesAllOfTheFirst => self.ledger.settle(&all_of_the_first(charges)),
+            _ => self.ledger.settle(charges),
         }
-        self.ledger.settle(charges)
     }
 
     fn override_limit(
@@ -315,6 +348,10 @@ async fn each_mistake_of_a_ledger_is_found() {
         (What::PeekCharges, "decides as its step does"),
         (What::UnblocksNothing, "unblocked"),
         (What::SettlesNothing, "settled"),
+        (What::TakesHalf, "taken"),
+        (What::TakesAtOnceOrNot, "taken"),
+        (What::SettlesAllOfTheFirst, "settled"),
+        (What::RefundsAllOfTheFirst, "refunded"),
         (What::OverridesNothing, "limit of its own"),
         (What::OverridesForever, "limit of its own"),
         (What::EndsNoOverride, "limit of its own"),

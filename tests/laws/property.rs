@@ -11,7 +11,7 @@ macro_rules! seeds {
     ($name:ident) => {
         concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/laws/proptest-regressions/",
+            "/proptest-regressions/",
             stringify!($name),
             ".txt"
         )

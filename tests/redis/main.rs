@@ -23,4 +23,5 @@ mod switch;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod unknown_outcome;
+mod waiting;
 mod without;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tower_ratelimit::ManualClock;
 
 use crate::scene::{
     MINUTE, calls, cluster_store, daily, every, key_on_each, limiter, scripts_run, store, used,
@@ -62,6 +63,27 @@ async fn f37_every_verb_is_done_once_by_a_server_that_has_forgotten_the_scripts(
         forget();
         limiter.reset("ann").await.unwrap();
         assert_eq!(used(&limiter.peek("ann", 0).await.unwrap()), [0], "{name}");
+    }
+}
+
+/// It once took a call for what was asked for, another for what there was, and a peek where there was nothing.
+/// Other requests could come in between, and then it began anew.
+#[tokio::test]
+async fn what_there_is_is_taken_in_one_call() {
+    let server = Server::start(&[]);
+    for policy in every(10, MINUTE) {
+        let name = policy.name().to_owned();
+        let store = store(&server).clock(ManualClock::new());
+        let limiter = limiter(&store, [policy, daily("other", 100)]);
+        assert_eq!(limiter.take_up_to("bob", 3).await.unwrap().0, 3, "{name}");
+        for (most, taken) in [(4, 4), (9, 6), (9, 0)] {
+            let (before, texts) = scripts_run(&server);
+            let (units, decision) = limiter.take_up_to("ann", most).await.unwrap();
+            assert_eq!(units, taken, "{name}");
+            assert_eq!(decision.is_allowed(), taken > 0, "{name}");
+            assert_eq!(scripts_run(&server), (before + 1, texts), "{name}");
+        }
+        server.ask(&["FLUSHALL"]);
     }
 }
 

@@ -63,6 +63,29 @@ fn whoever_takes_what_there_is_gets_nothing_while_a_denial_is_remembered() {
     assert!(!decision.is_allowed() && decision.is_degraded());
 }
 
+/// Then there is this node's share, and a policy that lets everything go on limits nothing.
+#[tokio::test]
+async fn while_the_server_is_away_what_there_is_here_is_taken() {
+    let server = Server::start(&[]);
+    let store = patient().nodes(2).open(&server.url()).unwrap();
+    let open = || daily("open", 3).on_store_failure(OnStoreFailure::Allow);
+    let limiters = [
+        limiter(&store, [open()]),
+        limiter(&store, [open(), daily("here", 9)]),
+    ];
+    lose(&server, &store).await;
+    for (limiter, expected) in limiters.iter().zip([[4, 4], [4, 1]]) {
+        for units in expected {
+            let (taken, decision) = limiter.take_up_to("ann", 4).await.unwrap();
+            assert_eq!(taken, units);
+            assert!(decision.is_allowed() && decision.is_degraded());
+        }
+        limiter.block("ann", PATIENCE).await.unwrap_err();
+        let (taken, decision) = limiter.take_up_to("ann", 4).await.unwrap();
+        assert_eq!((taken, decision.is_allowed()), (0, false));
+    }
+}
+
 /// Then no task runs but while a request waits, and none does while the server is away.
 #[test]
 fn a_runtime_that_runs_for_each_request_alone_finds_the_server_again() {

@@ -10,6 +10,8 @@ mod by_name;
 mod charging;
 mod crowds;
 mod edges;
+mod full_store;
+mod given_back;
 mod overriding;
 mod settling;
 mod split;

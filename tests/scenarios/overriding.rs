@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy,
     Quota, SlidingWindow, TokenBucket,
@@ -27,7 +28,7 @@ fn pairs(limit: u32, other: u32) -> impl Iterator<Item = (Algorithm, Algorithm)>
     every(quota(limit, HOUR)).zip(every(quota(other, HOUR)))
 }
 
-fn limit_of(limiter: &Limiter, key: &str) -> (u32, u32) {
+fn limit_of(limiter: &Limiter, key: impl IntoKey) -> (u32, u32) {
     let told = limiter.peek_now(key, 0);
     let (_, told) = told.binding().unwrap();
     (told.limit(), told.remaining())
@@ -265,6 +266,41 @@ fn there_are_so_many_and_no_more_until_some_have_ended() {
     for key in 0..10_000_u64 {
         assert_eq!(limiter.admit_now(key, 1), key == 7, "{key}");
     }
+}
+
+/// Both stand beside the pages, where settled keys once took the room of limits that an operator sets.
+#[test]
+fn keys_that_are_settled_take_no_room_of_overrides() {
+    let clock = ManualClock::new();
+    let limiter = limiter(&clock, [("a", FixedWindow::per_hour(10).into())]);
+    for key in 0..11_000_u64 {
+        limiter.settle_now(key, 1_000);
+    }
+    let more = FixedWindow::per_hour(2_000);
+    let overridden = 5_000..15_000_u64;
+    for key in overridden.clone() {
+        limiter.override_limit_now("a", key, more, MINUTE).unwrap();
+    }
+    let error = limiter.override_limit_now("a", 4_999_u64, more, MINUTE);
+    assert_eq!(error.unwrap_err().field(), "overrides");
+    for key in overridden {
+        let remaining = match key {
+            ..10_000 => 1_000,
+            // There was no room for more, and what no word holds was forgiven.
+            10_000..11_000 => 2_000 - 31,
+            _ => 2_000,
+        };
+        assert_eq!(limit_of(&limiter, key), (2_000, remaining), "{key}");
+    }
+    for key in 0..11_000_u64 {
+        assert_eq!(limiter.admit_now(key, 1), key >= 5_000, "{key}");
+    }
+    // What was settled outlives an override, and takes the room of none that comes after it.
+    clock.advance(MINUTE);
+    for key in 20_000..30_000_u64 {
+        limiter.override_limit_now("a", key, more, MINUTE).unwrap();
+    }
+    assert!((0..11_000_u64).all(|key| !limiter.admit_now(key, 1)));
 }
 
 #[test]

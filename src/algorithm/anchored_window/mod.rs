@@ -2,11 +2,13 @@
 
 mod step;
 
-use super::quota_constructors;
+use super::kind::Kind;
+use super::{WithRule, quota_constructors, table};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// So many in a window that opens at a key's first allowed request and lasts one period; the
-/// next allowed request after that opens the next.
+/// A limit in a window that opens at a key's first allowed request and lasts one period; the next allowed
+/// request after its end opens the next window.
 ///
 /// ```text
 ///      limit 3      ● admitted   ○ denied
@@ -16,19 +18,18 @@ use crate::quota::Quota;
 ///      opens      closes      opens      closes
 /// ```
 ///
-/// While a window is open, a request of cost `c` is allowed when `used + c ≤ limit`.
+/// While a window is open, a request of cost `c` is allowed if `used + c ≤ limit`.
 ///
-/// - **Choose it** when "so many in the minute after you start" is what people expect, or when
-///   each client's window should end at a time of its own, so that clients do not come back
-///   together.
+/// - **Choose it** if people expect "100 in the hour after the first", or if the window of each client
+///   should end at a time of its own, so that clients do not come back all at the same time.
 /// - **Keeps** the window's start and one counter for each key: 16 bytes. A decision is one
 ///   comparison.
 /// - **Admits** at most `2·limit − 1` in a span shorter than the period: one request opens a
 ///   window, the rest come just before it closes, and a whole limit just after.
 /// - **Tells** a wait to the end of the key's window.
 ///
-/// It is the counter with an expiry, `INCR` and `EXPIRE`, that most home-made limiters are, and
-/// the second pattern of the Redis documentation.
+/// Most limiters that people write themselves are this counter with an expiry, `INCR` and `EXPIRE`; it is
+/// the second pattern in the Redis documentation of `INCR`.
 ///
 /// ```
 /// use tower_ratelimit::AnchoredWindow;
@@ -54,3 +55,26 @@ impl AnchoredWindow {
         self.quota
     }
 }
+
+impl Kind for AnchoredWindow {
+    const NAME: &'static str = "anchored-window";
+
+    fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.fixed(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> super::Lua {
+        super::Lua::of_window("anchored_window", include_str!("step.lua"), self.quota)
+    }
+}
+
+table!(AnchoredWindow);

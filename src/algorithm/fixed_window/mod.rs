@@ -2,12 +2,14 @@
 
 mod step;
 
-use super::quota_constructors;
+use super::kind::Kind;
+use super::{WithRule, quota_constructors, table};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// So many in each window, where windows are aligned to the Unix epoch: "100 a minute" starts
-/// again at each full minute, on every machine alike. A day begins at midnight, UTC; a longer
-/// period is counted from 1970, and is no calendar month.
+/// A limit in each window, where windows are aligned to the Unix epoch: "100 a minute" starts again at
+/// each full minute, on every machine alike. A day begins at midnight, UTC; longer periods are counted from
+/// 1970, and are no calendar months.
 ///
 /// ```text
 ///      limit 3      ● admitted   ○ denied
@@ -17,19 +19,19 @@ use crate::quota::Quota;
 ///                  12:01        12:02
 /// ```
 ///
-/// A request of cost `c` at time `t` is allowed when `used + c ≤ limit`, where `used` is what
-/// was admitted since `t` was last a multiple of the period.
+/// A request of cost `c` at time `t` is allowed if `used + c ≤ limit`, where `used` is what was admitted
+/// since the latest multiple of the period.
 ///
-/// - **Choose it** when a quota is "so many a day", everybody's day begins at the same time, and
-///   people have to be able to compute what is left by hand.
+/// - **Choose it** if a quota is "10,000 a day", the day begins at the same time for all clients, and people
+///   have to be able to compute by hand what is left.
 /// - **Keeps** the window's start and one counter for each key: 16 bytes. A decision is one
 ///   comparison.
-/// - **Admits** at most the limit in each window, and so up to twice the limit in a span shorter
-///   than the period that lies across an edge. Where that is too much, take a bucket.
-/// - **Tells** a wait to the end of the window: clients that obey come back at once, together.
+/// - **Admits** at most the limit in each window, and so up to twice the limit in a shorter span that
+///   crosses the edge of a window. If that is too much, take a bucket.
+/// - **Tells** a wait to the end of the window: clients that obey come back all at the same time.
 ///
-/// It is the counter under a name with the minute in it, the first pattern that the Redis
-/// documentation of `INCR` shows for a rate limiter.
+/// It is the first pattern for a rate limiter in the Redis documentation of `INCR`: a counter whose name
+/// contains the minute.
 ///
 /// ```
 /// use tower_ratelimit::FixedWindow;
@@ -55,3 +57,26 @@ impl FixedWindow {
         self.quota
     }
 }
+
+impl Kind for FixedWindow {
+    const NAME: &'static str = "fixed-window";
+
+    fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.fixed(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> super::Lua {
+        super::Lua::of_window("fixed_window", include_str!("step.lua"), self.quota)
+    }
+}
+
+table!(FixedWindow);

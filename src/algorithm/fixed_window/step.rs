@@ -1,123 +1,41 @@
+//! Where fixed windows lie. `window.rs` has the rule.
+
 use super::FixedWindow;
-use crate::algorithm::State;
-use crate::algorithm::step::{Fixed, Step, bits_of_count, largest_beside};
-use crate::algorithm::window::Window;
+use crate::algorithm::step::{bits_of_count, largest_beside};
+use crate::algorithm::window::{InWindows, Window};
 use crate::clock::Micros;
+use crate::quota::Quota;
 
 impl FixedWindow {
     fn period(self) -> u64 {
         self.quota.period_micros().get()
     }
+}
 
-    /// The number of the window at `now`.
-    fn number(self, now: Micros) -> u64 {
+/// `Window::begun` is the number of a window since the epoch.
+impl InWindows for FixedWindow {
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn begun_at(self, now: Micros) -> u64 {
         now.get() / self.period()
     }
 
-    fn to_its_end(self, now: Micros) -> Micros {
-        Micros::new(self.period() - now.get() % self.period())
-    }
-
-    /// The window at `now`, empty if what is kept is of an earlier one.
     fn window_at(self, now: Micros, kept: Window) -> Window {
-        let begun = self.number(now);
+        let begun = self.begun_at(now);
         match kept {
             window if window.begun == begun => window,
             _ => Window { begun, used: 0 },
         }
     }
-}
 
-impl Step for FixedWindow {
-    type Kept = Window;
-
-    fn read(&self, state: State, _: Micros) -> Window {
-        Window::read(&state)
+    fn to_its_end(self, _: Window, now: Micros) -> Micros {
+        Micros::new(self.period() - now.get() % self.period())
     }
 
-    fn write(&self, kept: Window) -> State {
-        kept.write()
-    }
-
-    fn limit(&self) -> u32 {
-        self.quota.limit()
-    }
-
-    fn window(&self) -> Micros {
-        self.quota.period_micros()
-    }
-
-    fn longest_wait(&self) -> Micros {
-        self.quota.period_micros()
-    }
-
-    fn moved_back(&self, kept: &Window, now: Micros) -> Option<Window> {
-        kept.moved_back(self.number(now))
-    }
-
-    fn admits(&self, kept: &Window, now: Micros, cost: u32) -> bool {
-        self.window_at(now, *kept).admits(cost, self.limit())
-    }
-
-    fn charge(&self, kept: &mut Window, now: Micros, cost: u32) {
-        *kept = self.window_at(now, *kept).charged(cost);
-    }
-
-    fn settle(&self, kept: &mut Window, now: Micros, units: u32) {
-        *kept = self.window_at(now, *kept).settled(units);
-    }
-
-    fn refund(&self, kept: &mut Window, now: Micros, units: u32) {
-        *kept = self.window_at(now, *kept).refunded(units);
-    }
-
-    fn remaining(&self, kept: &Window, now: Micros) -> u32 {
-        self.window_at(now, *kept).remaining(self.limit())
-    }
-
-    fn distance(&self, kept: &Window, now: Micros) -> u64 {
-        self.window_at(now, *kept).used
-    }
-
-    fn reset_after(&self, kept: &Window, now: Micros) -> Micros {
-        match self.window_at(now, *kept).used {
-            0 => Micros::ZERO,
-            _ => self.to_its_end(now),
-        }
-    }
-
-    fn retry_after(&self, _: &Window, now: Micros, _: u32) -> Micros {
-        self.to_its_end(now)
-    }
-
-    fn effective_window(&self, _: &Window, now: Micros) -> Micros {
-        self.to_its_end(now)
-    }
-}
-
-impl Fixed for FixedWindow {
-    fn words(&self, kept: Window) -> [u64; 3] {
-        kept.words()
-    }
-
-    fn of_words(&self, words: [u64; 3]) -> Window {
-        Window::of_words(words)
-    }
-
-    fn packs_until(&self) -> Micros {
-        let windows = largest_beside(bits_of_count(self.limit()));
+    fn packs_until(self) -> Micros {
+        let windows = largest_beside(bits_of_count(self.quota.limit()));
         Micros::new(windows.saturating_mul(self.period()))
-    }
-
-    fn pack(&self, kept: Window) -> u64 {
-        kept.pack(self.limit())
-    }
-
-    fn unpack(&self, word: u64, _: Micros) -> Window {
-        Window::unpack(word, self.limit())
-    }
-
-    fn fitted(&self, kept: Window) -> Window {
-        kept.fitted(self.limit())
     }
 }

@@ -1,19 +1,19 @@
 //! The generic cell rate algorithm: a debt in requests that drains at a steady rate.
 //!
-//! The token bucket and the leaky bucket are this mechanism seen from other sides, and stand on
-//! it.
+//! The token bucket, the leaky bucket and the leaky queue are the same mechanism in other words: they wrap a
+//! [`Gcra`] and use its rule.
 
 mod step;
 
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
-use super::Lua;
-use super::{WithRule, quota_constructors};
+use super::kind::Kind;
+use super::{WithRule, quota_constructors, table};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// The generic cell rate algorithm: each request is due one emission interval after the one
-/// before it, and may come early by no more than the burst allows.
+/// The generic cell rate algorithm: each request is due one emission interval after the request before
+/// it, and may come early by as much as the burst allows.
 ///
 /// ```text
 ///      5 a second, burst 3        ● admitted   ○ denied
@@ -25,22 +25,22 @@ use crate::quota::Quota;
 ///
 /// With the theoretical arrival time `tat` (the moment at which all debt is drained), the
 /// emission interval `T = period / limit` and the burst `B`, a request of cost `c` at time `t`
-/// is allowed when `max(tat, t) + c·T − t ≤ B·T`, and leaves `tat = max(tat, t) + c·T`.
+/// is allowed if `max(tat, t) + c·T − t ≤ B·T`, and leaves `tat = max(tat, t) + c·T`.
 ///
-/// - **Choose it** as you would a [token bucket](crate::TokenBucket), when your terms are the
-///   emission interval and the burst.
-/// - **Keeps** what is owed, as whole requests and an exact fraction, and since when: 24 bytes
-///   for each key. A decision is a multiplication and a comparison; a charge, one division more.
+/// - **Choose it** as you would a [token bucket](crate::TokenBucket), if you think in emission intervals and
+///   bursts.
+/// - **Keeps** the debt, as whole requests and an exact fraction, and its time: 24 bytes for each key. A
+///   decision is a multiplication and a comparison; a charge, one division more.
 /// - **Admits** at most the burst at one instant, and in a closed span of length `x` at most
 ///   `burst + ⌊limit · x / period⌋`.
-/// - **Tells** each client its own wait, so that clients that obey do not come back together.
+/// - **Tells** each client its own wait, so that clients that obey do not come back all at the same time.
 ///
-/// The quota is a rate: 60 a minute and one a second decide alike when their bursts are equal.
-/// [`TokenBucket`](crate::TokenBucket) and [`LeakyBucket`](crate::LeakyBucket) decide alike; the
-/// names differ because people look for different ones.
+/// The quota is a rate: with equal bursts, 60 a minute and one a second decide alike.
+/// [`TokenBucket`](crate::TokenBucket) and [`LeakyBucket`](crate::LeakyBucket) decide in the same way; each
+/// has the name by which some readers search for it.
 ///
-/// The rule is the virtual scheduling algorithm of ITU-T I.371 and of the ATM Forum's Traffic
-/// Management 4.0, stated with a burst in requests in place of a tolerance in time.
+/// The rule is the virtual scheduling algorithm of ITU-T I.371 and of the ATM Forum's Traffic Management 4.0,
+/// with a burst in requests in place of a tolerance in time.
 ///
 /// ```
 /// use tower_ratelimit::Gcra;
@@ -52,9 +52,10 @@ use crate::quota::Quota;
 pub struct Gcra {
     quota: Quota,
     burst: u32,
-    /// The rate in lowest terms: this many requests …
+    /// The numerator of the rate in lowest terms: the requests that drain in `parts` microseconds.
     drain: u64,
-    /// … in this many microseconds. A fraction of a request is counted in this many parts.
+    /// The denominator of the rate, in microseconds, and the number of parts of a request. So `drain` parts
+    /// drain in each microsecond, without a remainder.
     parts: u64,
 }
 
@@ -74,14 +75,14 @@ impl Gcra {
         }
     }
 
-    /// How many requests may come at one instant; the quota's limit unless it is said.
+    /// How many requests may come at one instant; by default the quota's limit.
     ///
-    /// A burst of 0 denies everything, and so does a rate of 0.
+    /// A burst of 0 denies every request, and so does a rate of 0.
     pub const fn burst(self, burst: u32) -> Self {
         Self { burst, ..self }
     }
 
-    /// The rate: how much per how long, in the long run.
+    /// The rate in the long run.
     pub const fn quota(&self) -> Quota {
         self.quota
     }
@@ -91,32 +92,16 @@ impl Gcra {
         self.burst
     }
 
-    pub(super) fn with_rule<W: WithRule>(self, act: W) -> W::Result {
-        act.of_two_widths(self.rule(false), self.narrow_rule(false))
-    }
-
-    /// With the same rule, under which requests wait for their turn.
-    pub(super) fn with_queue<W: WithRule>(self, act: W) -> W::Result {
-        act.of_two_widths(self.rule(true), self.narrow_rule(true))
-    }
-
-    /// The same rule in Lua.
-    #[cfg(feature = "redis")]
-    pub(super) fn lua(self) -> Lua {
-        let capacity = match self.drain {
+    fn limit(self) -> u32 {
+        match self.drain {
             0 => 0,
             _ => self.burst,
-        };
-        Lua {
-            name: "gcra",
-            text: include_str!("step.lua"),
-            numbers: [
-                capacity.into(),
-                self.drain.max(1),
-                self.parts,
-                self.quota.limit().into(),
-            ],
         }
+    }
+
+    /// The rule under which requests wait for their turn.
+    pub(super) fn with_queue<W: WithRule>(self, act: W) -> W::Result {
+        act.of_two_widths(self.rule(true), self.narrow_rule(true))
     }
 
     /// The time between two requests at the steady rate, rounded up to whole microseconds;
@@ -127,6 +112,51 @@ impl Gcra {
         (self.drain > 0).then(|| Duration::from_micros(self.parts.div_ceil(self.drain)))
     }
 }
+
+impl Kind for Gcra {
+    const NAME: &'static str = "gcra";
+    const NUMBER: &'static str = "burst";
+
+    fn of_number(quota: Quota, burst: Option<u32>) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota).burst(burst.unwrap_or(quota.limit())))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn number(&self) -> Option<u32> {
+        Some(self.burst)
+    }
+
+    fn size(&self) -> u32 {
+        self.burst
+    }
+
+    fn resized(&self, quota: Quota, burst: u32) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota).burst(burst))
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.of_two_widths(self.rule(false), self.narrow_rule(false))
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> super::Lua {
+        super::Lua {
+            name: "gcra",
+            text: include_str!("step.lua"),
+            numbers: [
+                self.limit().into(),
+                self.drain.max(1),
+                self.parts,
+                self.quota.limit().into(),
+            ],
+        }
+    }
+}
+
+table!(Gcra { burst });
 
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {

@@ -1,20 +1,25 @@
+//! The rule of a bucket: a debt in parts of a request, which drains at whole parts in each microsecond.
+//!
+//! The debt is stated as of one moment, in place of the moment at which it is drained, so that it survives a
+//! change of the rate. It may need 128 bits, whose arithmetic is slower; most buckets need 64. Therefore the
+//! rule is generic over its [`Parts`].
+
 use super::Gcra;
 use crate::algorithm::State;
 use crate::algorithm::step::{Fixed, Step};
 use crate::clock::Micros;
 
-/// The rule of a bucket, in numbers of one width: 128 bits hold every debt, and 64 most.
+/// The rule of a bucket, in numbers of one width: 128 bits hold every debt, and 64 bits most debts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain<N> {
     gcra: Gcra,
     limit: u32,
     capacity: N,
-    /// Whether requests wait for their turn: then the debt before a request is its place in the
-    /// queue.
+    /// Whether requests wait for their turn. If so, the debt before a request is its place in the queue.
     holds: bool,
 }
 
-/// What was owed at one moment, in parts of a request: see `Gcra::parts`.
+/// The debt at one moment, in parts of a request: see `Gcra::parts`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Debt<N> {
     at: u64,
@@ -32,7 +37,7 @@ pub(crate) trait Parts: Copy + Default + Ord + Send + Sync + 'static {
 
     fn widened(self) -> u128;
 
-    /// A number in the same order, and 0 for nothing alone.
+    /// A number in the same order, which is 0 only for 0.
     fn in_short(self) -> u64;
 
     fn of_halves(high: u64, low: u64) -> Self;
@@ -67,8 +72,8 @@ impl Parts for u128 {
     }
 }
 
-/// For buckets of less than 2^62 parts, and for debts that they have left: what drains in a time
-/// that is too long for 64 bits is more than any of these.
+/// For buckets of less than 2^62 parts and their own debts: where the drained amount exceeds 64 bits, it also
+/// exceeds each of these debts.
 impl Parts for u64 {
     #[inline]
     fn product(a: u64, b: u64) -> Self {
@@ -101,7 +106,7 @@ impl Parts for u64 {
 }
 
 impl Gcra {
-    /// The rule, in numbers that hold any debt, whoever has left it.
+    /// The rule in numbers that hold every debt, also of another limit.
     pub(super) fn rule(self, holds: bool) -> Drain<u128> {
         Drain {
             gcra: self,
@@ -111,7 +116,7 @@ impl Gcra {
         }
     }
 
-    /// The rule in narrower numbers, if they hold what it leaves itself.
+    /// The rule in narrower numbers, if they hold the debts that it leaves itself.
     pub(super) fn narrow_rule(self, holds: bool) -> Option<Drain<u64>> {
         let capacity = u64::try_from(self.rule(holds).capacity).ok()?;
         (capacity < 1 << 62).then_some(Drain {
@@ -122,20 +127,13 @@ impl Gcra {
         })
     }
 
-    fn limit(self) -> u32 {
-        match self.drain {
-            0 => 0,
-            _ => self.burst,
-        }
-    }
-
-    /// What a state says that owes more than the capacity: under which rule it was left.
+    /// What marks a debt above the capacity as left by this rule.
     fn mark(self) -> [u64; 2] {
         [self.burst.into(), self.quota.limit().into()]
     }
 
-    /// The time in which so many parts drain, rounded up. A rate of 0 has a limit of 0, whose
-    /// waits nobody is told.
+    /// The time in which this number of parts drains, rounded up. With a rate of 0 the limit is 0, and no
+    /// outcome tells the wait.
     fn time_to_drain(self, parts: u128) -> Micros {
         Micros::wait(div_ceil(parts, self.drain.max(1)))
     }
@@ -162,8 +160,7 @@ impl<N: Parts> Drain<N> {
         debt.owed.saturating_minus(drained)
     }
 
-    /// With no more owed than this. If it was more, what has drained since then has drained, and it is
-    /// told as of now.
+    /// Cuts a debt above `most`: subtracts what has drained, and states it as of now.
     fn cut(&self, debt: Debt<N>, most: N, now: Micros) -> Debt<N> {
         if debt.owed <= most {
             return debt;
@@ -178,8 +175,6 @@ impl<N: Parts> Drain<N> {
 impl<N: Parts> Step for Drain<N> {
     type Kept = Debt<N>;
 
-    /// A state is kept in requests, and not as the moment at which the debt is drained, so that
-    /// it survives a change of the rate.
     fn read(&self, state: State, now: Micros) -> Debt<N> {
         let [at, whole, part] = state.first();
         let part = N::product(part.min(self.gcra.parts - 1), 1);
@@ -191,7 +186,7 @@ impl<N: Parts> Step for Drain<N> {
         self.cut(debt, self.capacity, now)
     }
 
-    /// A debt above the capacity says whose it is.
+    /// Marks a debt above the capacity.
     fn write(&self, Debt { at, owed }: Debt<N>) -> State {
         let (whole, part) = self.gcra.divided(owed.widened());
         if owed > self.capacity {
@@ -251,14 +246,16 @@ impl<N: Parts> Step for Drain<N> {
         };
     }
 
-    /// All who have come later have added to the debt: it is the last turn if the debt before it
-    /// drains when its request was to leave.
-    fn give_back(&self, debt: &mut Debt<N>, now: Micros, cost: u32, departure: Micros) {
-        let (owed, turn) = (self.owed(debt, now), self.in_parts(cost));
-        let before = owed.saturating_minus(turn);
-        let leaves = now.saturating_add(self.gcra.time_to_drain(before.widened()));
-        if self.holds && owed >= turn && leaves == departure {
-            self.refund(debt, now, cost);
+    /// Every later request has added to the debt. So these turns are the last if the debt before them drains at
+    /// the moment at which the first of them begins. A layer that has moved requests up can tell that moment a
+    /// microsecond late, where a turn is no whole number of microseconds.
+    fn give_back(&self, debt: &mut Debt<N>, now: Micros, turns: u32, begins: Micros) {
+        let (owed, given_back) = (self.owed(debt, now), self.in_parts(turns));
+        let before = owed.saturating_minus(given_back);
+        let last = now.saturating_add(self.gcra.time_to_drain(before.widened()));
+        let are_last = last == begins || last.saturating_add(Micros::new(1)) == begins;
+        if self.holds && owed >= given_back && are_last {
+            self.refund(debt, now, turns);
         }
     }
 
@@ -317,14 +314,14 @@ impl<N: Parts> Fixed for Drain<N> {
         Micros::new(narrow(room / u128::from(self.gcra.drain.max(1))))
     }
 
-    /// The theoretical arrival time, the moment at which all debt is drained, in units in which
-    /// it is exact: microseconds times `drain`.
+    /// The theoretical arrival time: the moment at which all debt is drained. It is exact in units of
+    /// microseconds times `drain`.
     #[inline]
     fn pack(&self, Debt { at, owed }: Debt<N>) -> u64 {
         at * self.gcra.drain + narrow(owed.widened())
     }
 
-    /// What is owed now is never more than twice the capacity.
+    /// Every debt does: it is at most twice the capacity.
     fn packs(&self, _: Debt<N>, _: Micros) -> bool {
         true
     }
@@ -340,7 +337,7 @@ impl<N: Parts> Fixed for Drain<N> {
     }
 }
 
-/// What does not fit is as much as does.
+/// The number, or the largest number of 64 bits.
 fn narrow(number: u128) -> u64 {
     number.try_into().unwrap_or(u64::MAX)
 }

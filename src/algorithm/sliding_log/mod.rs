@@ -4,11 +4,12 @@ mod step;
 
 use std::time::Duration;
 
-use super::paved_constructors;
+use super::kind::Kind;
+use super::{WithRule, paved_constructors, table};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// So many in the last period, exactly: the log knows when each admitted request came.
+/// A limit in the last period, exactly: the log keeps the time of each admitted request.
 ///
 /// ```text
 ///      limit 3      ● admitted   ○ denied
@@ -19,21 +20,20 @@ use crate::quota::Quota;
 ///           ├── one period ─────┤
 /// ```
 ///
-/// A request of cost `c` at time `t` is allowed when `count + c ≤ limit`, where `count` is what
+/// A request of cost `c` at time `t` is allowed if `count + c ≤ limit`, where `count` is what
 /// was admitted in `(t − period, t]`.
 ///
-/// - **Choose it** when the limit must hold in every span of a period, to the request: a
-///   contract with somebody else's API, a payment, a text message.
-/// - **Keeps** 16 bytes for each instant at which requests were admitted, so up to
-///   `16 · limit` bytes for each key, and at most twice that until old entries are removed, which
-///   is done many at a time. A decision is a binary search in them. The limit is at most
-///   [65,536](Self::MOST) unless it is [raised](Self::up_to).
-/// - **Admits** never more than the limit in a span shorter than the period, and never holds
-///   back what could pass.
+/// - **Choose it** if the limit must hold in every span of a period, to the request: for a contract about an
+///   API, for payments, for text messages.
+/// - **Keeps** 16 bytes for each instant at which requests were admitted: up to `16 · limit` bytes for each
+///   key, and up to twice as much until old entries are removed, which happens in batches. A decision is a
+///   binary search. The limit is at most [65,536](Self::MOST) unless this bound is [raised](Self::up_to).
+/// - **Admits** never more than the limit in a span shorter than the period, and denies nothing that could
+///   pass.
 /// - **Tells** a wait until enough of the oldest requests are a period old.
 ///
-/// Kept in a sorted set of Redis it is known as the rolling window log; Figma's "An alternative
-/// approach to rate limiting" (2017) weighs it against counters.
+/// In a sorted set of Redis it is known as the rolling window log; "An alternative approach to rate limiting"
+/// by Figma (2017) compares it with counters.
 ///
 /// ```
 /// use tower_ratelimit::SlidingLog;
@@ -47,7 +47,7 @@ pub struct SlidingLog {
 }
 
 impl SlidingLog {
-    /// The largest limit that is not [raised](Self::up_to): a key then takes up to 2 MiB.
+    /// The largest limit, unless [`up_to`](Self::up_to) raises it. A key then takes up to 2 MiB.
     pub const MOST: u32 = 65_536;
 
     paved_constructors!(
@@ -60,12 +60,12 @@ impl SlidingLog {
         Self { quota }
     }
 
-    /// This many in any span of this period.
+    /// This many requests in any span of this period.
     ///
     /// # Errors
     ///
-    /// When the limit is above [`MOST`](Self::MOST), and when the period is shorter than 1 ms,
-    /// longer than 366 days, or not a whole number of microseconds.
+    /// If the limit is above [`MOST`](Self::MOST), and if the period is shorter than 1 ms, longer than 366
+    /// days, or not a whole number of microseconds.
     pub fn new(limit: u32, period: Duration) -> Result<Self, ConfigError> {
         Self::of(Quota::new(limit, period)?)
     }
@@ -74,17 +74,17 @@ impl SlidingLog {
     ///
     /// # Errors
     ///
-    /// When the limit is above [`MOST`](Self::MOST).
+    /// If the limit is above [`MOST`](Self::MOST).
     pub fn of(quota: Quota) -> Result<Self, ConfigError> {
         Self::up_to(Self::MOST, quota)
     }
 
-    /// This quota, with another bound on its limit, for those who have the memory: up to 16
-    /// bytes of each key for each unit of the limit.
+    /// This quota, with another bound on its limit. A key takes up to 16 bytes of memory for each unit of
+    /// the limit, and up to twice as much between two removals of old entries.
     ///
     /// # Errors
     ///
-    /// When the limit is above `most`.
+    /// If the limit is above `most`.
     pub fn up_to(most: u32, quota: Quota) -> Result<Self, ConfigError> {
         if quota.limit() <= most {
             return Ok(Self::exactly(quota));
@@ -101,3 +101,36 @@ impl SlidingLog {
         self.quota
     }
 }
+
+impl Kind for SlidingLog {
+    const NAME: &'static str = "sliding-log";
+    const NUMBER: &'static str = "up-to";
+
+    fn of_number(quota: Quota, most: Option<u32>) -> Result<Self, ConfigError> {
+        Self::up_to(most.unwrap_or(Self::MOST), quota)
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// The bound, if it was raised.
+    fn number(&self) -> Option<u32> {
+        Some(self.quota.limit()).filter(|limit| *limit > Self::MOST)
+    }
+
+    fn resized(&self, quota: Quota, _: u32) -> Result<Self, ConfigError> {
+        Ok(Self::exactly(quota))
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.long(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> super::Lua {
+        super::Lua::of_window("sliding_log", include_str!("step.lua"), self.quota)
+    }
+}
+
+table!(SlidingLog { up_to });

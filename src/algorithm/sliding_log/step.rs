@@ -1,3 +1,9 @@
+//! The rule of the sliding log.
+//!
+//! A state is the number of entries that are forgotten, and all entries: for each a time, and the total that was
+//! admitted up to it. With totals in place of counts, the sum of any run of entries is a difference, and is
+//! found by bisection. Forgotten entries are removed in batches, so that a charge moves two entries on average.
+
 use smallvec::SmallVec;
 
 use super::SlidingLog;
@@ -5,21 +11,18 @@ use crate::algorithm::State;
 use crate::algorithm::step::{Step, countable};
 use crate::clock::Micros;
 
-/// The log, oldest first. Entries that are a period old are forgotten by the next charge.
+/// A log, oldest entry first. The next charge forgets entries that are a period old.
 #[derive(Clone, Copy)]
 struct Log<'a> {
     entries: &'a [Entry],
-    /// What had been admitted in all before the first entry.
+    /// The total before the first entry.
     before: u64,
 }
 
-/// The time of one or more requests, and how much had been admitted in all when they were in:
-/// what lies between two entries is a difference, and is found by bisection.
+/// The time of one or more requests, and the total with them.
 type Entry = [u64; 2];
 
 impl<'a> Log<'a> {
-    /// A state is the number of entries that are forgotten, and all entries: to move those that
-    /// are left is worth it now and then only.
     fn of(state: &'a State) -> Self {
         let Some((forgotten, words)) = state.words().split_first() else {
             return Self {
@@ -36,8 +39,8 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// How many entries are no later than this. Of those that expire few do so between two charges, so
-    /// they are looked for from the first one on, in steps that double.
+    /// How many entries are no later than this. Few entries expire between two charges, and so the search
+    /// begins at the first entry and doubles its steps.
     fn until(self, time: u64) -> usize {
         let is_no_later = |[at, _]: &Entry| *at <= time;
         let mut end = 1;
@@ -49,7 +52,7 @@ impl<'a> Log<'a> {
         known + unknown.partition_point(is_no_later)
     }
 
-    /// What had been admitted in all with the first so many entries.
+    /// The total with this number of entries.
     fn total(self, entries: usize) -> u64 {
         let last = entries
             .checked_sub(1)
@@ -80,7 +83,7 @@ impl SlidingLog {
         all.saturating_sub(log.total(self.expired(log, now)))
     }
 
-    /// Enters so much at this moment.
+    /// Enters units at this moment.
     fn enter(self, state: &mut State, now: Micros, units: u64) {
         let log = Log::of(state);
         let expired = self.expired(log, now);
@@ -91,7 +94,7 @@ impl SlidingLog {
             Some(forgotten) => *forgotten = forgotten.saturating_add(expired as u64),
             None => words.push(0),
         }
-        // Once so much is forgotten, a charge moves two entries on average.
+        // With half of the entries forgotten, a charge moves two entries on average.
         if words[0] > left as u64 / 2 {
             compact(words, left, before);
         }
@@ -139,7 +142,7 @@ impl Step for SlidingLog {
     fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
         let log = Log::of(state);
         let [_, total] = log.last().filter(|[at, _]| *at > now.get())?;
-        // What came at this very moment is in the same entry.
+        // Requests of one moment share an entry.
         let earlier = now
             .get()
             .checked_sub(1)
@@ -177,7 +180,7 @@ impl Step for SlidingLog {
         let before = log.total(expired);
         let all = log.total(log.entries.len());
         let left = all.saturating_sub(units.into()).max(before);
-        // The newest entries go; the last that stays may stand for less than it did.
+        // The newest entries go; the last one that stays may stand for less than before.
         let stay = log.entries.partition_point(|[_, total]| *total < left);
         let stay = if left > before { stay + 1 } else { expired };
         let forgotten = state.words().len() / 2 - log.entries.len();
@@ -210,7 +213,7 @@ impl Step for SlidingLog {
     fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
         let log = Log::of(state);
         let room = u64::from(self.limit() - cost);
-        // The first entry with which no more than `room` has come since has to grow old.
+        // The client waits for the first entry after which no more than `room` was admitted.
         let total = log.total(log.entries.len());
         let last = log
             .entries
@@ -229,8 +232,7 @@ impl Step for SlidingLog {
         (state.words().len() / 2).max(1)
     }
 
-    /// Removes what is forgotten; if nothing is, counts the last two entries at the time of the
-    /// last.
+    /// Removes forgotten entries. If there are none, counts the last two entries at the time of the last.
     fn squeeze(&self, state: &mut State) {
         let log = Log::of(state);
         let (left, before) = (log.entries.len(), log.before);
@@ -244,7 +246,7 @@ impl Step for SlidingLog {
     }
 }
 
-/// Removes all entries but the last so many, and what had been admitted `before` them.
+/// Removes all entries but the last `left`, and the total `before` these.
 fn compact(words: &mut SmallVec<[u64; 3]>, left: usize, before: u64) {
     let gone = words.len().saturating_sub(2 * left);
     words.drain(1..gone.max(1));
@@ -257,9 +259,9 @@ fn compact(words: &mut SmallVec<[u64; 3]>, left: usize, before: u64) {
     }
 }
 
-/// Makes room for an entry, a quarter at a time: a log is large, and doubled it would be larger.
+/// Makes room for an entry, a quarter at a time: to double a large log would waste memory.
 fn make_room(words: &mut SmallVec<[u64; 3]>) {
-    // Half an entry is none.
+    // Half an entry, which only a damaged state has, is dropped.
     if words.len().is_multiple_of(2) {
         words.pop();
     }

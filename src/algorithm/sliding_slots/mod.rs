@@ -1,18 +1,20 @@
-//! Sliding slots: the last period counted in a few parts.
+//! Sliding slots: the last period, counted in a few parts.
+//!
+//! A number of slots has to divide the period into whole microseconds, so that a slot can be told from the time
+//! alone, without rounding. Errors therefore name the nearest number or length that does.
 
 mod step;
 
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
-use super::Lua;
-use super::paved_constructors;
+use super::kind::Kind;
+use super::{WithRule, paved_constructors, table};
 use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// So many in the last period, counted in slots: the period is cut into `m` of them, and what
-/// counts is the current slot and the `m` before it.
+/// A limit in the last period, counted in slots: the period is cut into `m` slots, and the current slot
+/// counts together with the `m` slots before it.
 ///
 /// ```text
 ///      limit 8, 5 slots
@@ -21,18 +23,18 @@ use crate::quota::Quota;
 ///                 └─ leaves when a new slot begins
 /// ```
 ///
-/// A request of cost `c` is allowed when the sum and `c` are no more than the limit.
+/// A request of cost `c` is allowed if the sum and `c` are no more than the limit.
 ///
-/// - **Choose it** when the limit must hold in every span of a period, and the limit is too
-///   large for a [log](crate::SlidingLog).
+/// - **Choose it** if the limit must hold in every span of a period, and is too large for a
+///   [log](crate::SlidingLog).
 /// - **Keeps** one counter for each slot and one more: `8·(m + 2)` bytes for each key, 96 with
 ///   the default of 10 slots. A decision adds the counters up.
-/// - **Admits** never more than the limit in a span of a period. It may hold back up to one
-///   slot longer than a log would: that is the price.
+/// - **Admits** never more than the limit in a span of a period. In exchange for the memory, a request may
+///   have to wait up to one slot longer than with a log.
 /// - **Tells** a wait until enough of the oldest slots have left.
 ///
-/// It is the ring of counters by which metrics keep rolling sums, with one slot more than the
-/// period has, so that the part of the oldest slot that has left is never forgotten too early.
+/// Metrics keep rolling sums in the same ring of counters. This ring has one slot more than the period, since
+/// the oldest slot still overlaps the last period in part.
 ///
 /// # Defaults
 ///
@@ -57,7 +59,11 @@ const DEFAULT_SLOTS: u8 = 10;
 const MOST_SLOTS: u8 = 128;
 
 impl SlidingSlots {
-    paved_constructors!(u32, Self::by_default, "In 10 slots unless said.");
+    paved_constructors!(
+        u32,
+        Self::by_default,
+        "In 10 slots; [`slots`](Self::slots) sets another number."
+    );
 
     const fn by_default(quota: Quota) -> Self {
         Self {
@@ -66,13 +72,13 @@ impl SlidingSlots {
         }
     }
 
-    /// This many in this period, in 10 slots.
+    /// This many requests in this period, in 10 slots.
     ///
     /// # Errors
     ///
-    /// When the period is shorter than 1 ms, longer than 366 days, or not a whole number of
-    /// microseconds; and when it cannot be cut into 10 equal slots of whole microseconds, as
-    /// every period of whole seconds can: then use [`cut`](Self::cut).
+    /// If the period is shorter than 1 ms, longer than 366 days, or not a whole number of microseconds; and
+    /// if it cannot be cut into 10 equal slots of whole microseconds. Every period of whole seconds can; for
+    /// others see [`cut`](Self::cut).
     pub fn new(limit: u32, period: Duration) -> Result<Self, ConfigError> {
         Self::of(Quota::new(limit, period)?)
     }
@@ -81,18 +87,17 @@ impl SlidingSlots {
     ///
     /// # Errors
     ///
-    /// When the period cannot be cut into 10 equal slots of whole microseconds: then use
-    /// [`cut`](Self::cut).
+    /// If the period cannot be cut into 10 equal slots of whole microseconds: then use [`cut`](Self::cut).
     pub fn of(quota: Quota) -> Result<Self, ConfigError> {
         Self::cut(quota, DEFAULT_SLOTS.into())
     }
 
-    /// This quota, in so many slots.
+    /// This quota, in this number of slots.
     ///
     /// # Errors
     ///
-    /// When there are none or more than 128, and when the period cannot be cut into so many
-    /// equal slots of whole microseconds; the error names the nearest number that can.
+    /// If the number is 0 or above 128, and if it does not cut the period into equal slots of whole
+    /// microseconds; the error names the nearest number that does.
     pub fn cut(quota: Quota, slots: u32) -> Result<Self, ConfigError> {
         if let Some(cut) = Self::cuts(quota).find(|cut| cut.count() == slots) {
             return Ok(cut);
@@ -109,7 +114,7 @@ impl SlidingSlots {
         Err(ConfigError::new("slots", slots, remedy))
     }
 
-    /// The same quota in so many slots.
+    /// The same quota in this number of slots.
     ///
     /// # Errors
     ///
@@ -122,7 +127,7 @@ impl SlidingSlots {
     ///
     /// # Errors
     ///
-    /// When the length does not divide the period, and as for [`cut`](Self::cut).
+    /// If the length does not divide the period, and as for [`cut`](Self::cut).
     pub fn slot(self, length: Duration) -> Result<Self, ConfigError> {
         if let Some(cut) = Self::cuts(self.quota).find(|cut| cut.length().to_duration() == length) {
             return Ok(cut);
@@ -151,26 +156,61 @@ impl SlidingSlots {
         self.quota
     }
 
-    /// How many slots a period has.
+    /// The number of slots in a period.
     pub const fn count(&self) -> u32 {
         self.slots as u32
     }
 
-    /// The same rule in Lua.
-    #[cfg(feature = "redis")]
-    pub(super) fn lua(self) -> Lua {
-        let places = u64::from(self.slots) + 1;
-        Lua {
-            name: "sliding_slots",
-            text: include_str!("step.lua"),
-            numbers: [self.quota.limit().into(), self.length().get(), places, 0],
-        }
+    /// The number of slots that count: the current slot, and a period of slots before it.
+    fn places(self) -> u64 {
+        u64::from(self.slots) + 1
     }
 
     fn length(self) -> Micros {
         Micros::new(self.quota.period_micros().get() / u64::from(self.slots))
     }
 }
+
+impl Kind for SlidingSlots {
+    const NAME: &'static str = "sliding-slots";
+    const NUMBER: &'static str = "slots";
+
+    fn of_number(quota: Quota, slots: Option<u32>) -> Result<Self, ConfigError> {
+        Self::cut(quota, slots.unwrap_or(DEFAULT_SLOTS.into()))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn number(&self) -> Option<u32> {
+        Some(self.count())
+    }
+
+    fn slots(&self) -> Option<u32> {
+        Some(self.count())
+    }
+
+    fn refunds_newest(&self) -> Option<Micros> {
+        Some(self.length())
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.long(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> super::Lua {
+        let limit = self.quota.limit().into();
+        super::Lua {
+            name: "sliding_slots",
+            text: include_str!("step.lua"),
+            numbers: [limit, self.length().get(), self.places(), limit],
+        }
+    }
+}
+
+table!(SlidingSlots { slots });
 
 #[cfg(test)]
 mod tests {

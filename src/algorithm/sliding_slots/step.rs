@@ -1,10 +1,15 @@
+//! The rule of sliding slots.
+//!
+//! A state is the number of the newest slot that was charged, and a ring of counts. Slots that have left are
+//! overwritten by the next charge, so that a denied request writes nothing.
+
 use super::SlidingSlots;
 use crate::algorithm::State;
 use crate::algorithm::step::{Step, countable};
 use crate::clock::Micros;
 
-/// The newest slot that was charged, by its number since the epoch, and a ring of counts: that
-/// of slot `n` stands at `n % (m + 1)`.
+/// The newest slot that was charged, by its number since the epoch, and a ring of counts: the count of slot
+/// `n` stands at `n % (m + 1)`.
 #[derive(Clone, Copy)]
 struct Slots<'a> {
     newest: u64,
@@ -12,7 +17,7 @@ struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// The slots, or `None` if none was ever charged (or not in this many places).
+    /// The slots; `None` if the state is new, or has another number of places.
     fn of(state: &'a State, places: u64) -> Option<Self> {
         let (newest, counts) = state.words().split_first()?;
         (counts.len() as u64 == places).then_some(Self {
@@ -21,7 +26,7 @@ impl<'a> Slots<'a> {
         })
     }
 
-    /// Every slot that is kept, oldest first, with its count.
+    /// Every slot in the ring, oldest first, with its count.
     fn each(self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         let places = self.counts.len() as u64;
         let oldest = self.newest.saturating_sub(places - 1);
@@ -29,7 +34,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// Where a slot's count stands in a ring of so many.
+/// Where the count of a slot stands in a ring of this many places.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a ring has at most 129 places"
@@ -39,11 +44,6 @@ fn place(slot: u64, places: u64) -> usize {
 }
 
 impl SlidingSlots {
-    /// The current slot and those before it.
-    fn places(self) -> u64 {
-        u64::from(self.slots) + 1
-    }
-
     fn slot_at(self, now: Micros) -> u64 {
         now.get() / self.length().get()
     }
@@ -63,14 +63,14 @@ impl SlidingSlots {
             && newest == current
             && newest >= self.places()
         {
-            // None has left since the last charge: which of them stands where is all one.
+            // No slot has left since the last charge, and so the order of the counts does not matter.
             return counts.iter().copied().fold(0, u64::saturating_add);
         }
         let counts = self.counting(state, now).map(|(_, count)| count);
         counts.fold(0, u64::saturating_add)
     }
 
-    /// How long until this slot does not count any more.
+    /// How long until this slot no longer counts.
     fn to_its_end(self, slot: u64, now: Micros) -> Micros {
         let age = self.slot_at(now).saturating_sub(slot);
         let slots = self.places().saturating_sub(age);
@@ -78,13 +78,13 @@ impl SlidingSlots {
         Micros::new(slots * length - now.get() % length)
     }
 
-    /// Adds so much to the current slot.
+    /// Adds units to the current slot.
     fn add(self, state: &mut State, now: Micros, units: u64) {
         let current = self.slot_at(now);
         let places = self.places();
         match state.words_mut().split_first_mut() {
             Some((newest, counts)) if counts.len() as u64 == places => {
-                // The slots that begin take the places of those that have left.
+                // New slots take the places of slots that have left.
                 for slot in (*newest + 1..=current).rev().take(counts.len()) {
                     counts[place(slot, places)] = 0;
                 }

@@ -2,12 +2,14 @@
 
 mod step;
 
-use super::quota_constructors;
+use super::kind::Kind;
+use super::{WithRule, quota_constructors, table};
+use crate::clock::Micros;
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// So many in the last period, estimated: what the current fixed window counts, and of the one
-/// before it the part that still overlaps the last period, as if its requests had been spread
-/// evenly.
+/// A limit in the last period, by an estimate: the count of the current fixed window, and of the window
+/// before it the part that still overlaps the last period, as if its requests had come evenly spaced.
 ///
 /// ```text
 ///      limit 4          previous: 4        current: 1
@@ -17,16 +19,16 @@ use crate::quota::Quota;
 /// ```
 ///
 /// With the counts `p` of the previous and `q` of the current window, and `e` the time since the
-/// current one began, a request of cost `c` is allowed when
+/// current one began, a request of cost `c` is allowed if
 /// `p·(period − e) + (q + c)·period ≤ limit·period`. The estimate is not rounded.
 ///
-/// - **Choose it** as the default for "so many in the last minute": nearly a sliding log, at the
-///   price of a fixed window.
+/// - **Choose it** as the default for "100 in the last minute": nearly a sliding log, at the price of a
+///   fixed window.
 /// - **Keeps** the window's start and two counters for each key: 24 bytes. A decision is two
 ///   multiplications and a comparison.
-/// - **Admits** at most `2·limit − 1` in a span just under the period, and that only for a
-///   client who knows the windows and plans for it.
-/// - **Tells** a wait until enough of the previous window has slid out; up to two periods.
+/// - **Admits** at most `2·limit − 1` in a span just under the period, and so much only to a client that
+///   knows the windows and plans for them.
+/// - **Tells** a wait until enough of the previous window has slid out: up to two periods.
 ///
 /// Cloudflare described it in "How we built rate limiting capable of scaling to millions of
 /// domains" (2017).
@@ -55,3 +57,30 @@ impl SlidingWindow {
         self.quota
     }
 }
+
+impl Kind for SlidingWindow {
+    const NAME: &'static str = "sliding-window";
+
+    fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
+        Ok(Self::of(quota))
+    }
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn refunds_newest(&self) -> Option<Micros> {
+        Some(self.quota.period_micros())
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        act.fixed(*self)
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> super::Lua {
+        super::Lua::of_window("sliding_window", include_str!("step.lua"), self.quota)
+    }
+}
+
+table!(SlidingWindow);

@@ -1,9 +1,13 @@
+//! The rule of the sliding window.
+//!
+//! Counts are weighted by time, in requests times microseconds, and are never divided: so the estimate is exact.
+
 use super::SlidingWindow;
 use crate::algorithm::State;
 use crate::algorithm::step::{Fixed, Step, bits_of_count, countable, largest_beside};
 use crate::clock::Micros;
 
-/// The window that was last charged, by its number since the epoch, and the count of the one
+/// The window that was charged last, by its number since the epoch, its count, and the count of the window
 /// before it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Windows {
@@ -63,19 +67,18 @@ impl SlidingWindow {
         product(windows.previous, weight) + product(windows.current, self.period())
     }
 
-    /// How much of the limit the two windows leave, weighted; 0 if they are above it.
+    /// How much of the limit the two windows leave, weighted; 0 if they exceed it.
     fn free(self, windows: Windows, now: Micros) -> u128 {
         product(self.limit().into(), self.period()).saturating_sub(self.used(windows, now))
     }
 
-    /// The time into a window at which `count` of the window before it weighs no more than
-    /// `room` requests in full.
+    /// How far into a window the `count` of the window before it weighs no more than `room` requests.
     fn slid_out(self, count: u64, room: u64) -> u64 {
         if count <= room {
             return 0;
         }
         let weight = product(room, self.period()) / u128::from(count);
-        // Less than the period, since count is more than room.
+        // The weight is less than the period, since the count is more than the room.
         self.period() - u64::try_from(weight).unwrap_or(0)
     }
 }
@@ -137,7 +140,7 @@ impl Step for SlidingWindow {
 
     fn distance(&self, kept: &Windows, now: Micros) -> u64 {
         let used = self.used(self.windows_at(now, *kept), now);
-        // In whole requests, but never 0 for a part of one.
+        // In whole requests, rounded up: a part of a request is not 0.
         u64::try_from(used.div_ceil(self.period().into())).unwrap_or(u64::MAX)
     }
 
@@ -183,7 +186,7 @@ impl Fixed for SlidingWindow {
         Micros::new(windows.saturating_mul(self.period()))
     }
 
-    /// The number, the count of the window before and that of the window itself.
+    /// The number of the window, the count of the window before it, and its own count.
     fn pack(&self, kept: Windows) -> u64 {
         let bits = bits_of_count(self.limit());
         (kept.number << bits | kept.previous) << bits | kept.current
@@ -210,7 +213,7 @@ impl Fixed for SlidingWindow {
     }
 }
 
-/// What stands above the lowest bits of a word, and these.
+/// The part of a word above its lowest bits, and these bits.
 fn split(word: u64, bits: u32) -> (u64, u64) {
     let above = word >> bits;
     (above, word ^ (above << bits))

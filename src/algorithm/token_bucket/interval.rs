@@ -1,6 +1,8 @@
-#[cfg(feature = "redis")]
-use crate::algorithm::Lua;
+//! The rule of a bucket that refills by interval.
+
 use crate::algorithm::State;
+#[cfg(feature = "redis")]
+use crate::algorithm::lua::Lua;
 use crate::algorithm::step::{Fixed, Step, bits_of_count, largest_beside};
 use crate::clock::Micros;
 use crate::quota::Quota;
@@ -12,8 +14,8 @@ pub(crate) struct ByInterval {
     pub(super) burst: u32,
 }
 
-/// What was missing from a full bucket after its last refill. A full bucket has no refills to
-/// come: its next request starts them.
+/// What was missing from a full bucket after its last refill. A full bucket waits for no refill: its next
+/// request starts the intervals.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Missing {
     refilled: u64,
@@ -31,7 +33,7 @@ impl ByInterval {
         self.quota.period_micros().get()
     }
 
-    /// How many tokens arrive together. A rate of 0 has a limit of 0, whose waits nobody is told.
+    /// How many tokens arrive together. With a rate of 0 the limit is 0, and no outcome tells the wait.
     fn refill(self) -> u64 {
         self.quota.limit().max(1).into()
     }
@@ -42,7 +44,12 @@ impl ByInterval {
         Lua {
             name: "by_interval",
             text: include_str!("interval.lua"),
-            numbers: [self.limit().into(), self.refill(), self.period(), 0],
+            numbers: [
+                self.limit().into(),
+                self.refill(),
+                self.period(),
+                self.quota.limit().into(),
+            ],
         }
     }
 
@@ -50,18 +57,18 @@ impl ByInterval {
         self.limit().into()
     }
 
-    /// What a state says in which more is missing than the capacity: under which rule it was left.
+    /// What marks a state in which more than the capacity is missing as left by this rule.
     fn mark(self) -> [u64; 2] {
         [self.burst.into(), self.quota.limit().into()]
     }
 
-    /// The time in which so many tokens arrive in the long run.
+    /// The time in which this number of tokens arrives in the long run.
     fn time_at_rate(self, tokens: u32) -> Micros {
         let time = u128::from(tokens) * u128::from(self.period());
         Micros::wait(time.div_ceil(self.refill().into()))
     }
 
-    /// What is missing at `now`, after the refills that have come since.
+    /// What is missing at `now`, after the refills since `then`.
     fn missing_at(self, now: Micros, then: Missing) -> Missing {
         let refills = now.get().saturating_sub(then.refilled) / self.period();
         let tokens = then
@@ -74,8 +81,8 @@ impl ByInterval {
         Missing { refilled, tokens }
     }
 
-    /// With no more missing than this. If it was more, what has arrived since then has arrived, and
-    /// it is told as of now.
+    /// Cuts what is missing to `most`: if it exceeds that, subtracts what has arrived, and states it as of
+    /// now.
     fn cut(self, then: Missing, most: u64, now: Micros) -> Missing {
         if then.tokens <= most {
             return then;
@@ -87,7 +94,7 @@ impl ByInterval {
         }
     }
 
-    /// How long until so many tokens have arrived.
+    /// How long until this number of tokens has arrived.
     fn time_to_refill(self, missing: Missing, tokens: u64, now: Micros) -> Micros {
         if tokens == 0 {
             return Micros::ZERO;
@@ -111,7 +118,7 @@ impl Step for ByInterval {
         self.cut(then, self.capacity(), now)
     }
 
-    /// What is above the capacity says whose it is.
+    /// Marks what is above the capacity.
     fn write(&self, kept: Missing) -> State {
         if kept.tokens > self.capacity() {
             let ([refilled, tokens], [burst, limit]) = (kept.words(), self.mark());
@@ -127,7 +134,7 @@ impl Step for ByInterval {
         }
     }
 
-    /// As if the refill was continuous, so that limit and window have the ratio of the rate.
+    /// The window of a continuous refill, so that limit and window have the ratio of the rate.
     fn window(&self) -> Micros {
         self.time_at_rate(self.limit())
     }

@@ -1,5 +1,5 @@
 //! `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11: a list of strings, each with the integers
-//! `r` and perhaps `t`. A field that is malformed is ignored, all of it.
+//! `r` and perhaps `t`. A malformed header is ignored as a whole.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use sfv::{BareItem, Item, List, ListEntry, Parser};
 
 use super::Quota;
 
-/// A longer field is not read.
+/// The longest header that is read.
 const LONGEST: usize = 8 * 1024;
 
-/// The policy of requests that allows the fewest, and of several that allow as few the one with the
-/// longest window.
+/// The policy with the fewest remaining requests; of several, the policy with the longest window.
 pub(super) fn quota(headers: &HeaderMap) -> Option<Quota> {
     let limits = list(headers, "ratelimit")?;
     let others = counted_otherwise(headers);
@@ -34,7 +33,7 @@ pub(super) fn quota(headers: &HeaderMap) -> Option<Quota> {
     fewest
 }
 
-/// The names of policies that count something else than requests, if that is told.
+/// The names of policies that count something other than requests.
 fn counted_otherwise(headers: &HeaderMap) -> Vec<String> {
     let policies = list(headers, "ratelimit-policy").unwrap_or_default();
     let policies = policies.into_iter().filter_map(named);
@@ -68,7 +67,7 @@ fn non_negative(item: &BareItem) -> Option<u64> {
     u64::try_from(i64::from(item.as_integer()?)).ok()
 }
 
-/// All lines of a field, as the one list that they are.
+/// All lines of a header, as one list.
 fn list(headers: &HeaderMap, name: &str) -> Option<List> {
     let mut lines = headers.get_all(name).iter();
     let mut field = lines.next()?.as_bytes().to_vec();

@@ -1,12 +1,12 @@
-//! What a call of gRPC is told that failed at once: its status stands in the header section. One
-//! that fails later tells it in the trailers, which are the body's.
+//! The status of a gRPC call that failed at once, in the header section. A call that fails later has its status in
+//! the trailers, which belong to the body.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 
-/// `RESOURCE_EXHAUSTED` and `UNAVAILABLE`: a limit only if a wait is told with them, since a message
-/// that is too large, or a connection that was lost, has the same codes.
+/// Whether the status is `RESOURCE_EXHAUSTED` or `UNAVAILABLE`. It means a limit only together with a wait, since
+/// a message that is too large and a lost connection have the same codes.
 pub(super) fn is_refusal(headers: &HeaderMap) -> bool {
     let code = headers.get("grpc-status").map(http::HeaderValue::as_bytes);
     matches!(code, Some(b"8" | b"14"))
@@ -21,7 +21,7 @@ pub(super) fn retry_info(headers: &HeaderMap) -> Option<Duration> {
     use prost::Message as _;
     use tonic_types::pb;
 
-    // Padded and unpadded have to be read.
+    // The specification allows both padded and unpadded text.
     const ENGINE: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -38,13 +38,13 @@ pub(super) fn retry_info(headers: &HeaderMap) -> Option<Duration> {
     let delay = pb::RetryInfo::decode(info.value.as_slice())
         .ok()?
         .retry_delay?;
-    // Read by hand: prost's own conversion overflows at the least number of seconds.
+    // Not with the conversion of prost, which overflows at the least number of seconds.
     let seconds = u64::try_from(delay.seconds).ok()?;
     let nanos = u32::try_from(delay.nanos).ok()?;
     Some(Duration::from_secs(seconds).saturating_add(Duration::from_nanos(nanos.into())))
 }
 
-/// Without feature `tonic` details are not read.
+/// Without feature `tonic` the details are not read.
 #[cfg(not(feature = "tonic"))]
 pub(super) fn retry_info(_: &HeaderMap) -> Option<Duration> {
     None

@@ -1,4 +1,7 @@
-//! What an answer tells of its server's limits.
+//! What a response says about the limits of its server.
+//!
+//! Each way of saying it is a file. `Retry-After` goes before the headers of a limit, and the standard header
+//! before the older ones.
 
 mod draft11;
 mod grpc;
@@ -11,18 +14,18 @@ use std::time::{Duration, SystemTime};
 use http::header::{AGE, DATE};
 use http::{HeaderMap, Response, StatusCode};
 
-/// What an answer tells.
+/// What a response says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     /// Whether the call was over a limit.
     pub(super) is_refused: bool,
     /// How many more calls there may be, under the policy that allows the fewest.
     pub(super) remaining: Option<u64>,
-    /// How long there may be none, if that was told and there may be none.
+    /// How long the server wants no calls, if it wants none and says so.
     pub(super) wait: Option<Duration>,
 }
 
-/// How many more calls there may be, and the time in which there are no more than these.
+/// How many more calls there may be, and the time to which that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quota {
     remaining: u64,
@@ -30,7 +33,7 @@ struct Quota {
 }
 
 impl Told {
-    /// What this answer tells, at this moment of this machine's clock.
+    /// Reads a response, with the time of this machine's clock.
     pub(super) fn by<B>(response: &Response<B>, now: SystemTime) -> Self {
         let (status, headers) = (response.status(), response.headers());
         let now = server_time(headers).unwrap_or(now);
@@ -62,12 +65,12 @@ impl Told {
     }
 }
 
-/// The server's clock, by which the moments that it tells are read.
+/// The time of the server's clock.
 fn server_time(headers: &HeaderMap) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()
 }
 
-/// Whether a cache has kept the answer, whose numbers are then those of the past.
+/// Whether the response comes from a cache, and its numbers from the past.
 fn is_aged(headers: &HeaderMap) -> bool {
     let age = headers.get(AGE).and_then(|age| age.to_str().ok());
     age.and_then(number::whole).is_some_and(|age| age > 0)

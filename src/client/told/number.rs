@@ -1,6 +1,8 @@
+//! The numbers in headers.
+
 use std::time::Duration;
 
-/// Digits and nothing else (`1*DIGIT`); what is too large for the type is the largest there is.
+/// Digits only (`1*DIGIT`). A number that is too large for the type counts as the largest.
 pub(super) fn whole(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))

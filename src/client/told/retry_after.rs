@@ -7,8 +7,8 @@ use http::header::RETRY_AFTER;
 
 use super::number;
 
-/// How long to wait, by a server's clock that shows `now`. A date that has passed is no time at all;
-/// of several fields, of which there should be one, the longest counts.
+/// How long to wait, if the server's clock shows `now`: zero for a date in the past. If there are several headers
+/// against the specification, the longest wait counts.
 pub(super) fn wait(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let fields = headers.get_all(RETRY_AFTER).iter();
     let fields = fields.filter_map(|field| field.to_str().ok());

@@ -1,5 +1,5 @@
-//! `X-RateLimit-*`, `X-Rate-Limit-*` and, before they became one field, `RateLimit-*`. No
-//! specification says what a reset is, and so the number has to.
+//! `X-RateLimit-*`, `X-Rate-Limit-*` and, before they became one header, `RateLimit-*`. No specification says
+//! whether a reset is a length or a moment, and so its size decides.
 
 use std::time::{Duration, SystemTime};
 
@@ -26,14 +26,14 @@ const FAMILIES: [[&str; 3]; 3] = [
     ],
 ];
 
-/// A reset from here on is a moment in seconds since the epoch, in 2001 or later: as a length it
-/// would be 31 years.
+/// A reset from here on is a moment in seconds since the epoch, in 2001 or later: as a length it would be 31
+/// years.
 const MOMENT: u64 = 1_000_000_000;
 
-/// From here on it is in milliseconds: in seconds it would be in the year 33658.
+/// From here on a moment is in milliseconds: in seconds it would be in the year 33658.
 const MOMENT_IN_MILLIS: u64 = 1_000_000_000_000;
 
-/// The first family that tells how many remain, by a server's clock that shows `now`.
+/// The numbers of the first family that says how many calls remain, if the server's clock shows `now`.
 pub(super) fn quota(headers: &HeaderMap, now: SystemTime) -> Option<Quota> {
     FAMILIES.iter().find_map(|[remaining, after, reset]| {
         let remaining = values(headers, remaining)

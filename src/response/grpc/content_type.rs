@@ -1,30 +1,17 @@
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
+
+use crate::response::call;
 
 /// A call of gRPC itself.
 pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// A suffix of more bytes than this is not repeated: nobody makes our answers long.
+/// The longest suffix that an answer repeats. It bounds the length of answers.
 const LONGEST_SUFFIX: usize = 32;
 
-/// The content type of an answer to this request, if it is a call: of the three that gRPC and
-/// gRPC-Web have, the one that it has, with its own suffix (`+proto`) and without parameters.
+/// Returns the content type of the answer if the request is a call: one of the three of gRPC and
+/// gRPC-Web, with the suffix of the request (`+proto`) and without parameters.
 pub(super) fn of_answer_to(request: &HeaderMap) -> Option<HeaderValue> {
-    let sent = request.get(CONTENT_TYPE)?.as_bytes();
-    let mut parts = sent.split(|byte| *byte == b';');
-    let media_type = parts.next()?.trim_ascii();
-    let plus = media_type.iter().position(|byte| *byte == b'+');
-    let (family, suffix) = match plus.and_then(|plus| media_type.split_at_checked(plus)) {
-        Some((family, suffix)) => (family, suffix),
-        None => (media_type, [].as_slice()),
-    };
-    let known = [
-        "application/grpc",
-        "application/grpc-web",
-        "application/grpc-web-text",
-    ];
-    let mut known = known.into_iter();
-    let family = known.find(|known| family.eq_ignore_ascii_case(known.as_bytes()))?;
+    let (family, suffix) = call::of(request)?;
     let suffix = if may_be_repeated(suffix) { suffix } else { &[] };
     Some(match (family, suffix) {
         ("application/grpc", []) => GRPC,
@@ -42,6 +29,8 @@ fn may_be_repeated(suffix: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_TYPE;
+
     use super::*;
 
     fn answered(sent: &[u8]) -> Option<HeaderValue> {

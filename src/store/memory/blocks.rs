@@ -111,22 +111,23 @@ impl Blocks {
         }
     }
 
-    /// All blocks that have not ended.
-    pub(super) fn each(&self, now: Micros) -> Blocked {
+    /// All blocks that are not forgotten.
+    pub(super) fn each(&self) -> Blocked {
         let held = self.read();
         let blocks = held.by_fingerprint.iter();
-        let blocks = blocks.filter(|(_, block)| block.until > now);
         blocks
             .map(|(fingerprint, block)| (*fingerprint, block.from, block.until))
             .collect()
     }
 
-    /// Puts blocks back that were kept over a restart.
-    pub(super) fn restore(&self, blocks: Blocked) {
+    /// Puts blocks back that were kept over a restart and have not ended.
+    pub(super) fn restore(&self, blocks: Blocked, now: Micros) {
         let mut held = self.write();
         for (fingerprint, from, until) in blocks {
             let until = until.min(from.saturating_add(Micros::LONGEST));
-            self.put(&mut held, fingerprint, Block { from, until });
+            if until > now {
+                self.put(&mut held, fingerprint, Block { from, until });
+            }
         }
     }
 

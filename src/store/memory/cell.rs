@@ -2,6 +2,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::any_rule::AnyRule;
 use crate::algorithm::{Fixed, State, Step};
 use crate::clock::Micros;
 
@@ -41,7 +42,7 @@ pub(super) trait Keeps<S: Step>: Cell {
     }
 
     /// Takes away what the cell cannot hold.
-    fn fit(_: &S, _: &mut Self::Seen<'_>) {}
+    fn fit(_: &S, _: &mut S::Kept) {}
 }
 
 /// A copy of what is kept.
@@ -96,12 +97,12 @@ impl<S: Fixed> Keeps<S> for Word {
         rule.packs(*kept, now)
     }
 
-    fn fit(rule: &S, Copied(kept): &mut Copied<S::Kept>) {
+    fn fit(rule: &S, kept: &mut S::Kept) {
         *kept = rule.fitted(*kept);
     }
 }
 
-/// As many words as a rule of a fixed number needs.
+/// As many words as any rule of a fixed number needs.
 #[derive(Debug, Default)]
 pub(super) struct Words([AtomicU64; 3]);
 
@@ -125,22 +126,22 @@ impl Cell for Words {
     }
 }
 
-impl<S: Fixed> Keeps<S> for Words {
-    type Seen<'a> = Copied<S::Kept>;
+impl Keeps<AnyRule> for Words {
+    type Seen<'a> = Copied<[u64; 3]>;
 
     #[inline]
-    fn see(&self, rule: &S, _: Micros) -> Copied<S::Kept> {
-        Copied(rule.of_words(self.load()))
+    fn see(&self, _: &AnyRule, _: Micros) -> Copied<[u64; 3]> {
+        Copied(self.load())
     }
 
     #[inline]
-    fn put(&self, rule: &S, kept: S::Kept) {
-        self.store(rule.words(kept));
+    fn put(&self, _: &AnyRule, kept: [u64; 3]) {
+        self.store(kept);
     }
 
     #[inline]
-    fn keep(&self, rule: &S, Copied(kept): Copied<S::Kept>) {
-        self.store(rule.words(kept));
+    fn keep(&self, _: &AnyRule, Copied(kept): Copied<[u64; 3]>) {
+        self.store(kept);
     }
 }
 

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::any_rule::AnyRule;
 use super::cell::{Keeps, Long, Word, Words};
 use super::table::{
     Allows, Ask, Changed, Counted, Foretell, Full, Glance, NoRoom, Override, Table, Tell,
@@ -81,8 +82,14 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut Told<'_>>,
     );
 
-    /// A newcomer that has a place is not charged after all.
-    fn abandon(&self, glance: &Glance, now: Micros);
+    /// Notes that a newcomer that has a place is not charged, and may go.
+    fn may_go(&self, glance: &Glance, now: Micros);
+
+    /// Whether the key has no place, and the table none that is free.
+    fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool;
+
+    /// Whether a newcomer finds a place, or one can be made for it. No page may be locked.
+    fn has_room(&self, glance: &Glance, now: Micros) -> bool;
 
     /// Makes room for a newcomer, if any key can go. No page may be locked.
     fn make_room(&self, glance: &Glance, now: Micros) -> bool;
@@ -142,10 +149,19 @@ pub(super) fn decide(
 pub(super) enum Amendment {
     /// So much of what it was charged is given back.
     Refund(u32),
+    /// The same, before this moment.
+    TakeBack(u32, Micros),
     /// The turn of a request of this cost, which was to leave at this moment, is given back.
     GiveBack(u32, Micros),
     /// It is as good as new.
     Reset,
+}
+
+impl Amendment {
+    /// Whether it names one charge, and so changes only the entry that holds it.
+    pub(super) fn is_of_one_charge(self) -> bool {
+        matches!(self, Self::GiveBack(..))
+    }
 }
 
 /// Which requests are to be told about.
@@ -219,6 +235,12 @@ pub(super) fn counter_for(
     }
 
     impl Make<'_> {
+        /// Limits whose states do not pack are rare: one table, compiled once, is there for the rules of all.
+        fn in_words(self, rule: impl Fixed) -> Arc<dyn Counter> {
+            let rule = AnyRule::new(rule);
+            Arc::new(Table::<_, Words>::new(rule, END_OF_TIME, self.bound))
+        }
+
         fn packs(&self, rule: &impl Fixed, late: Micros) -> bool {
             let packs = |state: &State| rule.packs(rule.read(state.clone(), self.now), self.now);
             let mut states = self.states.iter();
@@ -234,14 +256,14 @@ pub(super) fn counter_for(
                 late if self.packs(&rule, late) => {
                     Arc::new(Table::<_, Word>::new(rule, late, self.bound))
                 }
-                _ => Arc::new(Table::<_, Words>::new(rule, END_OF_TIME, self.bound)),
+                _ => self.in_words(rule),
             }
         }
 
         fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Arc<dyn Counter> {
             match narrow {
                 Some(narrow) => self.fixed(narrow),
-                None => self.fixed(wide),
+                None => self.in_words(wide),
             }
         }
 
@@ -392,8 +414,16 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         }
     }
 
-    fn abandon(&self, glance: &Glance, now: Micros) {
-        self.abandon(glance, now);
+    fn may_go(&self, glance: &Glance, now: Micros) {
+        self.may_go(glance, now);
+    }
+
+    fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool {
+        self.lacks_room(glance, ask)
+    }
+
+    fn has_room(&self, glance: &Glance, now: Micros) -> bool {
+        self.has_room(glance, now)
     }
 
     fn make_room(&self, glance: &Glance, now: Micros) -> bool {

@@ -15,7 +15,7 @@ use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::store::verdict::soften;
-use crate::store::{Charge, Ledger, Reply, Verdict};
+use crate::store::{Charge, Ledger, Reply, Taken, Verdict};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -78,11 +78,30 @@ impl MemoryLedger {
         self.decide_one(policy, self.ask(key, cost), None)
     }
 
+    /// Takes as much as there is; see [`Ledger::take_up_to`]. If a charge names a policy that was not
+    /// opened, nothing is taken and nothing is told.
+    pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let mut decision = self.decision(Wanted::Everything, Purpose::Take);
+        if self.add_parts(&mut decision, charges) {
+            decision.decide(&mut outcomes);
+            soften(charges, &mut outcomes);
+        }
+        (decision.units, outcomes)
+    }
+
     /// Gives back what each charge says; see [`Ledger::refund`].
     pub fn refund_now(&self, charges: &[Charge]) {
         for charge in charges {
             self.amend(charge.policy, &charge.key, Amendment::Refund(charge.cost));
         }
+    }
+
+    /// Gives back what a request has taken; see [`Ledger::take_back`].
+    pub(crate) fn take_back_now(&self, taken: &Taken) {
+        let charge = taken.charge();
+        let amendment = Amendment::TakeBack(charge.cost, taken.until());
+        self.amend(charge.policy, &charge.key, amendment);
     }
 
     /// Charges each key what its charge says, whether there is room for it or not; see
@@ -215,6 +234,7 @@ impl MemoryLedger {
             clock: &self.clock,
             wanted,
             purpose,
+            units: 0,
             disturbed: 0,
         }
     }
@@ -237,14 +257,22 @@ impl MemoryLedger {
         purpose: Purpose,
         outcomes: &mut Outcomes,
     ) -> bool {
-        // Of a policy that was never opened nothing is known, and nothing is told.
-        if charges
-            .iter()
-            .any(|charge| charge.policy >= self.policies.len())
-        {
+        let mut decision = self.decision(wanted, purpose);
+        if !self.add_parts(&mut decision, charges) {
             return false;
         }
-        let mut decision = self.decision(wanted, purpose);
+        let allowed = decision.decide(outcomes);
+        soften(charges, outcomes);
+        allowed
+    }
+
+    /// Adds a part for each charge. Returns `false` if a charge names a policy that was never opened: of that
+    /// nothing is known, and nothing is told.
+    fn add_parts<'a>(&'a self, decision: &mut Decision<'a>, charges: &[Charge]) -> bool {
+        let is_open = |charge: &Charge| charge.policy < self.policies.len();
+        if !charges.iter().all(is_open) {
+            return false;
+        }
         for &policy in &self.order_of_locking {
             if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
                 let ask = self.ask(&charge.key, charge.cost);
@@ -254,9 +282,7 @@ impl MemoryLedger {
                 });
             }
         }
-        let allowed = decision.decide(outcomes);
-        soften(charges, outcomes);
-        allowed
+        true
     }
 
     #[inline]
@@ -275,6 +301,8 @@ struct Decision<'a> {
     clock: &'a dyn Clock,
     wanted: Wanted,
     purpose: Purpose,
+    /// How many units were taken, if that is what it is for.
+    units: u32,
     /// How often it had to be made anew.
     disturbed: u32,
 }
@@ -283,6 +311,8 @@ struct Decision<'a> {
 enum Purpose {
     Charge,
     Peek,
+    /// Charges as many units as every policy grants.
+    Take,
 }
 
 /// A decision that was disturbed so often waits for its turn on each page in place of starting
@@ -290,12 +320,20 @@ enum Purpose {
 const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, and in any combination"
+)]
 struct Part<'a> {
     policy: usize,
     counter: &'a dyn Counter,
     blocks: &'a Blocks,
     ask: Ask,
+    /// What was asked, of which less may be charged.
+    most: u32,
     counted: Counted,
+    /// Whether the key has no place, and there was room for it when that was looked up.
+    has_room: bool,
     glance: Glance,
     allowed: bool,
     /// How long its key is blocked yet.
@@ -309,7 +347,7 @@ struct Part<'a> {
 }
 
 impl Decision<'_> {
-    fn decide(mut self, outcomes: &mut Outcomes) -> bool {
+    fn decide(&mut self, outcomes: &mut Outcomes) -> bool {
         let mut now = self.time();
         loop {
             *outcomes = Outcomes::new(now);
@@ -339,23 +377,22 @@ impl Decision<'_> {
             *now = self.time();
         }
         let now = *now;
-        if self.purpose == Purpose::Charge && self.latest(|part| part.ask.cost > 0) > now {
+        if self.purpose != Purpose::Peek && self.latest(|part| part.ask.cost > 0) > now {
             self.step_back(now)?;
             return Err(Changed);
         }
 
+        if self.purpose == Purpose::Take {
+            self.share_out(now)?;
+        }
+        let only_asks = self.purpose == Purpose::Peek;
         let mut allowed = true;
         for part in &mut self.parts {
             part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
-            allowed &= part.allowed || part.is_soft;
-            part.blocked = None;
-            if part.blocks.are_any() {
-                let only_asks = self.purpose == Purpose::Peek || part.ask.cost == 0;
-                let fingerprint = part.ask.fingerprint;
-                part.blocked = part.blocks.left(fingerprint, now, self.clock, only_asks);
-                allowed &= part.blocked.is_none();
-            }
+            part.look_up_block(now, self.clock, only_asks);
+            allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
         }
+        self.look_for_room(allowed, now)?;
         if allowed && self.purpose == Purpose::Peek {
             return self.foretell(now, outcomes);
         }
@@ -383,6 +420,48 @@ impl Decision<'_> {
             self.charge(now, outcomes)?;
         }
         Ok(allowed)
+    }
+
+    /// Asks for as many units as every policy grants that is not soft. If that is none, asks for one, which is
+    /// denied.
+    fn share_out(&mut self, now: Micros) -> Result<(), Changed> {
+        let most = self.parts.iter().map(|part| part.most).max();
+        self.units = most.unwrap_or(0);
+        for part in &mut self.parts {
+            part.look_up_block(now, self.clock, true);
+            if part.blocked.is_some() {
+                self.units = 0;
+            } else if part.most > 0 && !part.is_soft {
+                self.units = self.units.min(part.remaining(now)?);
+            }
+        }
+        for part in &mut self.parts {
+            part.ask.cost = part.most.min(self.units.max(1));
+        }
+        Ok(())
+    }
+
+    /// Looks up where a key is counted that has no place and is given none: by the shared entry, if there is
+    /// no room for it. The decision is then made again.
+    fn look_for_room(&mut self, allowed: bool, now: Micros) -> Result<(), Changed> {
+        let charges = allowed && self.purpose != Purpose::Peek;
+        let is_lost = |part: &Part<'_>| {
+            !(charges && part.charges() || part.has_room)
+                && part.counter.lacks_room(&part.glance, part.ask)
+        };
+        if !self.parts.iter().any(is_lost) {
+            return Ok(());
+        }
+        // No page may be locked while others are searched.
+        self.unlock();
+        for part in self.parts.iter_mut().filter(|part| is_lost(part)) {
+            if part.counter.has_room(&part.glance, now) {
+                part.has_room = true;
+            } else {
+                part.counted = Counted::Together;
+            }
+        }
+        Err(Changed)
     }
 
     /// Tells of a request that would be allowed.
@@ -463,7 +542,7 @@ impl Decision<'_> {
     /// Gives the newcomers' places back, and makes room for the one who has none.
     fn give_up(&mut self, without: usize, now: Micros) {
         for part in self.parts.iter_mut().filter(|part| part.is_new) {
-            part.counter.abandon(&part.glance, now);
+            part.counter.may_go(&part.glance, now);
             part.is_new = false;
         }
         self.unlock();
@@ -497,7 +576,9 @@ impl<'a> Part<'a> {
             counter: &*opened.counter,
             blocks: &opened.blocks,
             ask,
+            most: ask.cost,
             counted: Counted::Apart,
+            has_room: false,
             glance: Glance::default(),
             allowed: false,
             blocked: None,
@@ -511,6 +592,33 @@ impl<'a> Part<'a> {
     /// Whether it is charged if the request is allowed.
     fn charges(&self) -> bool {
         self.ask.cost > 0 && self.allowed
+    }
+
+    /// Finds out how long its key is blocked yet.
+    fn look_up_block(&mut self, now: Micros, clock: &dyn Clock, only_asks: bool) {
+        self.blocked = None;
+        if self.blocks.are_any() {
+            let only_asks = only_asks || self.ask.cost == 0;
+            let fingerprint = self.ask.fingerprint;
+            self.blocked = self.blocks.left(fingerprint, now, clock, only_asks);
+        }
+    }
+
+    /// How many units its policy grants.
+    fn remaining(&self, now: Micros) -> Result<u32, Changed> {
+        let mut outcomes = Outcomes::new(now);
+        let mut told = Told {
+            wanted: Wanted::Everything,
+            policy: self.policy,
+            outcomes: &mut outcomes,
+        };
+        let ask = Ask {
+            cost: 0,
+            ..self.ask
+        };
+        self.counter.tell(&self.glance, ask, now, true, &mut told)?;
+        let granted = outcomes.iter().next();
+        Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
     }
 
     /// Makes sure that the key has a place, if it is to be charged.
@@ -537,12 +645,21 @@ impl Ledger for MemoryLedger {
         Reply::Now(Ok(Verdict::Denied(outcomes)))
     }
 
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        Reply::Now(Ok(self.take_up_to_now(charges)))
+    }
+
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         Reply::Now(Ok(self.peek_now(charges)))
     }
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.refund_now(charges);
+        Reply::Now(Ok(()))
+    }
+
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.take_back_now(taken);
         Reply::Now(Ok(()))
     }
 
@@ -580,10 +697,15 @@ impl Ledger for MemoryLedger {
         Reply::Now(Ok(()))
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         let amendment = Amendment::GiveBack(charge.cost, departure);
         self.amend(charge.policy, &charge.key, amendment);
-        Reply::Now(Ok(()))
+        // There is no other process.
+        Reply::Now(Ok(true))
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.clock.other()
     }
 }
 

@@ -1,5 +1,6 @@
 //! State in this process.
 
+mod any_rule;
 mod blocks;
 mod cell;
 mod counter;
@@ -54,7 +55,9 @@ use crate::policy::{Policy, check_names};
 /// pass a request of cost 1: of those on the newcomer's own page, some fifty, the one that has used the
 /// least. A key that could not is never forgotten, so nobody frees himself by a flood of other
 /// keys. When no key can go, newcomers share one entry, which
-/// [`Outcome::is_overflow`](crate::Outcome::is_overflow) tells. So that no request is slow, a newcomer
+/// [`Outcome::is_overflow`](crate::Outcome::is_overflow) tells. While the store is so full, every verb finds that
+/// entry: a peek, a refund or a settlement of one newcomer is one of all newcomers, and a reset of one resets
+/// all. So that no request is slow, a newcomer
 /// looks through 2,500 pages at most, which are all pages of 100,000 keys, and 16 under a log or
 /// slots; those that come after it look through others.
 ///
@@ -80,9 +83,9 @@ use crate::policy::{Policy, check_names};
 /// Up to 10,000 keys under one policy can have [another limit](crate::Limiter::override_limit_now) for a
 /// while. They too stand beside the table, some 200 bytes each and 16 for each entry of a log, until the
 /// limit has ended and they are asked about, or others come; nothing evicts them, and those who ask about
-/// other keys take no notice. A key stands there too as long as what was
-/// [settled](crate::Limiter::settle_now) is more than fits its word, as more than twice the limit of a
-/// window may be. If there is no room for it, what does not fit is forgiven.
+/// other keys take no notice. As many keys again can stand there as long as what was
+/// [settled](crate::Limiter::settle_now) is more than fits their words, as more than twice the limit of a
+/// window may be. Of further ones what does not fit is forgiven.
 ///
 /// # Defaults
 ///
@@ -120,8 +123,8 @@ impl Tables {
         }))
     }
 
-    fn open(&mut self, name: TableName, max_keys: usize, now: impl FnOnce() -> Micros) -> Opened {
-        let blocks = self.blocks(&name.0);
+    fn open(&mut self, name: TableName, max_keys: usize, now: impl Fn() -> Micros) -> Opened {
+        let blocks = self.blocks(&name.0, &now);
         if let Some((number, table)) = self.by_name.get(&name)
             && let Some(counter) = table.upgrade()
         {
@@ -146,7 +149,7 @@ impl Tables {
         }
     }
 
-    fn blocks(&mut self, policy: &str) -> Arc<Blocks> {
+    fn blocks(&mut self, policy: &str, now: impl Fn() -> Micros) -> Arc<Blocks> {
         if let Some(blocks) = self.blocks.get(policy).and_then(Weak::upgrade) {
             return blocks;
         }
@@ -154,7 +157,7 @@ impl Tables {
         let blocks = Arc::new(Blocks::new());
         self.restored_blocks.retain_mut(|(name, blocked)| {
             if name == policy {
-                blocks.restore(mem::take(blocked));
+                blocks.restore(mem::take(blocked), now());
             }
             name != policy
         });
@@ -238,7 +241,8 @@ impl MemoryStore {
     /// request path (on tokio, in `spawn_blocking`), now and then and once the last request is
     /// answered. Write it to a new file that is then renamed, so that a crash does not leave half of one.
     ///
-    /// What was [restored](Self::restore) of a policy that has not been opened since is in it again.
+    /// What was [restored](Self::restore) of a policy that has not been opened since is in it again, but
+    /// for what has ended.
     ///
     /// # Who may read it
     ///
@@ -280,10 +284,10 @@ impl MemoryStore {
             Some((*number, (policy.clone(), *algorithm, table.upgrade()?)))
         });
         let mut open: Vec<_> = open.collect();
-        let live = tables.blocks.iter().filter_map(|(policy, blocks)| {
-            let blocked = blocks.upgrade()?.each(now);
-            (!blocked.is_empty()).then(|| (policy.clone(), blocked))
-        });
+        let live = tables
+            .blocks
+            .iter()
+            .filter_map(|(policy, blocks)| Some((policy.clone(), blocks.upgrade()?.each())));
         let blocks: Vec<_> = live.chain(tables.restored_blocks.clone()).collect();
         drop(tables);
         open.sort_unstable_by_key(|(number, _)| *number);

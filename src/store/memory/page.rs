@@ -192,13 +192,14 @@ impl<C> Page<C> {
     }
 
     /// Every key, also those behind the page.
-    pub(super) fn keys(&self) -> impl Iterator<Item = Place<'_, C>> {
-        let on_page = self.tags.iter().enumerate().flat_map(move |(word, tags)| {
-            let taken = tags.load(Ordering::Relaxed) & HIGHEST_BITS;
-            bytes(taken).map(move |byte| self.place(word * TAGS_IN_A_WORD + byte))
-        });
-        let behind = self.behind().map(Place::behind);
-        on_page.chain(behind.filter(Place::is_taken))
+    pub(super) fn keys(&self) -> Keys<'_, C> {
+        Keys {
+            page: self,
+            next_word: 0,
+            taken: 0,
+            link: &self.behind,
+            next_behind: 0,
+        }
     }
 
     fn behind(&self) -> impl Iterator<Item = &Slot<C>> {
@@ -211,6 +212,54 @@ impl<C> Page<C> {
         Place {
             slot: &self.slots[slot],
             tag: Some((&self.tags[slot / TAGS_IN_A_WORD], slot % TAGS_IN_A_WORD * 8)),
+        }
+    }
+}
+
+/// The keys of a page, and then those behind it. Its type has a name, so that it is compiled once and not for each
+/// way in which it is used.
+pub(super) struct Keys<'a, C> {
+    page: &'a Page<C>,
+    /// Which word of tags is read next.
+    next_word: usize,
+    /// The tags of the word before it whose keys are yet to come.
+    taken: u64,
+    link: &'a OnceLock<Box<Behind<C>>>,
+    next_behind: usize,
+}
+
+impl<'a, C> Iterator for Keys<'a, C> {
+    type Item = Place<'a, C>;
+
+    #[inline(never)]
+    fn next(&mut self) -> Option<Place<'a, C>> {
+        while self.taken == 0 {
+            let Some(tags) = self.page.tags.get(self.next_word) else {
+                return self.behind();
+            };
+            self.taken = tags.load(Ordering::Relaxed) & HIGHEST_BITS;
+            self.next_word += 1;
+        }
+        let byte = self.taken.trailing_zeros() as usize / TAGS_IN_A_WORD;
+        self.taken &= self.taken - 1;
+        let word = self.next_word - 1;
+        Some(self.page.place(word * TAGS_IN_A_WORD + byte))
+    }
+}
+
+impl<'a, C> Keys<'a, C> {
+    fn behind(&mut self) -> Option<Place<'a, C>> {
+        loop {
+            let behind = self.link.get()?;
+            let Some(slot) = behind.slots.get(self.next_behind) else {
+                (self.link, self.next_behind) = (&behind.next, 0);
+                continue;
+            };
+            self.next_behind += 1;
+            let place = Place::behind(slot);
+            if place.is_taken() {
+                return Some(place);
+            }
         }
     }
 }

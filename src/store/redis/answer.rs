@@ -7,7 +7,7 @@ use crate::algorithm::State;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
-use crate::store::Charge;
+use crate::store::{Charge, Taken};
 
 /// What the script tells of some charges: how their keys stand, at one moment. The numbers are made of it
 /// here.
@@ -29,6 +29,8 @@ pub(super) struct Told {
     own: Option<Own>,
     state: State,
 }
+
+const NOT_READ: &str = "the script's answer is not what this version reads";
 
 #[derive(Clone, Copy, Debug)]
 struct Own {
@@ -89,7 +91,26 @@ impl Answer {
             }
             parts.next().is_none().then_some(Self { each })
         };
-        read().ok_or_else(|| nonsense("the script's answer is not what this version reads"))
+        read().ok_or_else(|| nonsense(NOT_READ))
+    }
+
+    /// How many units were taken, and what is told of a charge of so many, or of one if there were none.
+    pub(super) fn of_taking(value: Value, charges: &[Charge]) -> Result<(u32, Self), StoreError> {
+        let read = || {
+            let Value::BulkString(mut text) = value else {
+                return None;
+            };
+            let end = text.iter().position(|byte| *byte == b';')?;
+            let told = text.split_off(end + 1);
+            let units: u32 = str::from_utf8(&text[..end]).ok()?.parse().ok()?;
+            Some((units, Value::BulkString(told)))
+        };
+        let (units, told) = read().ok_or_else(|| nonsense(NOT_READ))?;
+        let charged = charges.iter().map(|charge| Charge {
+            cost: charge.cost.min(units.max(1)),
+            ..*charge
+        });
+        Ok((units, Self::read(told, &charged.collect())?))
     }
 
     #[cfg(test)]
@@ -127,10 +148,19 @@ impl Answer {
         self.each.iter().map(|told| (&told.charge, told.blocked))
     }
 
-    /// The charges that were made, if the request was allowed.
-    pub(super) fn charged(&self) -> Charges {
-        let fitting = self.each.iter().filter(|told| told.fits);
-        fitting.map(|told| told.charge).collect()
+    /// What was charged, if the request was allowed.
+    pub(super) fn taken(&self, policies: &[Counted]) -> SmallVec<[Taken; 4]> {
+        let taken = self
+            .each
+            .iter()
+            .filter(|told| told.fits)
+            .filter_map(|told| {
+                let counted = policies.get(told.charge.policy)?;
+                let mut outcomes = Outcomes::new(told.at);
+                outcomes.push(told.charge.policy, told.outcome(counted, Micros::ZERO));
+                Some(Taken::of(&told.charge, &counted.algorithm, &outcomes))
+            });
+        taken.collect()
     }
 
     /// How long the request cannot pass at least, which has these outcomes and was denied; `None` if no wait

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use redis::Value;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
@@ -14,7 +15,7 @@ use crate::algorithm::{Algorithm, Lua};
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
 use crate::store::Charge;
 use crate::store::standby::Standby;
@@ -23,13 +24,14 @@ use crate::store::standby::Standby;
 pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
-    pub(super) standby: Standby,
+    pub(super) standby: Arc<Standby>,
     pub(super) policies: Box<[Counted]>,
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<Denials>,
     pub(super) changes: Arc<Changes>,
     pub(super) charge: SharedCalls,
     pub(super) amend: Script,
+    pub(super) take: Script,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
@@ -54,6 +56,8 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy)]
 pub(super) enum Amendment {
     Refund,
+    /// A refund before this moment.
+    TakeBack(Micros),
     Settle,
     Reset,
     Block(Micros),
@@ -63,6 +67,9 @@ pub(super) enum Amendment {
     Override([u64; 4], Micros),
     EndOverride,
 }
+
+/// What the script says when turns of a queue were given back.
+const GIVEN_BACK: Value = Value::Int(1);
 
 pub(super) type Charges = SmallVec<[Charge; 4]>;
 
@@ -89,9 +96,11 @@ impl Calls {
             match self.ask(group, Purpose::Charge, until).await {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
-                    let taken = together.charged();
                     // Whether that is done or not, the request is denied. It has time of its own.
-                    let _ = self.change_each(&taken, Amendment::Refund).await;
+                    for taken in together.taken(&self.policies) {
+                        let amendment = Amendment::TakeBack(taken.until());
+                        let _ = self.change_each(&[*taken.charge()], amendment).await;
+                    }
                     let mut denied = answer?;
                     let others = groups[..index].iter().chain(&groups[index + 1..]);
                     for group in others {
@@ -177,9 +186,10 @@ impl Calls {
         charges: &[Charge],
         amendment: Amendment,
         until: Instant,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let mut call = self.call(match amendment {
             Amendment::Refund => "refund",
+            Amendment::TakeBack(_) => "take back",
             Amendment::Settle => "settle",
             Amendment::Reset => "reset",
             Amendment::Block(_) => "block",
@@ -194,7 +204,9 @@ impl Calls {
                 Amendment::Block(length) | Amendment::Override(_, length) => {
                     (length.min(Micros::LONGEST).get(), 0)
                 }
-                Amendment::GiveBack(departure) => (charge.cost.into(), departure.get()),
+                Amendment::GiveBack(moment) | Amendment::TakeBack(moment) => {
+                    (charge.cost.into(), moment.get())
+                }
                 _ => (charge.cost.into(), 0),
             };
             self.put(&mut call, &mut names, charge, amount, moment);
@@ -204,33 +216,66 @@ impl Calls {
                 call.argument(number);
             }
         }
+        let answer = self.run(&self.amend, &call, charges, until).await;
+        self.watched(answer.map(|told| told == GIVEN_BACK))
+    }
+
+    /// Runs a script about keys of one server.
+    async fn run(
+        &self,
+        script: &Script,
+        call: &Call,
+        charges: &[Charge],
+        until: Instant,
+    ) -> Result<Value, StoreError> {
         let waiting = charges
             .first()
             .map(|charge| self.watch.waiting(&charge.key));
-        let answer = self.amend.run(&self.link, &call, until).await;
+        let answer = script.run(&self.link, call, until).await;
         if let Some(waiting) = waiting {
             waiting.end([&answer]);
         }
-        let answer = answer.map(drop).map_err(failure);
+        answer.map_err(failure)
+    }
+
+    fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &answer {
             self.watch.tell_of_some(error);
         }
         answer
     }
 
+    /// Takes as many units as there are, in one call: the keys have to be of one server.
+    pub(super) async fn take(&self, charges: &[Charge]) -> Result<(u32, Answer), StoreError> {
+        let until = self.link.deadline();
+        if self.groups(charges).len() > 1 {
+            let cause = "the policies count different keys, which may be on several servers";
+            return Err(StoreError::new(StoreErrorKind::Unsupported).caused_by(cause));
+        }
+        let mut call = self.call("take");
+        let mut names = Names::default();
+        for charge in charges {
+            let (cost, is_soft) = (charge.cost.into(), charge.is_soft.into());
+            self.put(&mut call, &mut names, charge, cost, is_soft);
+        }
+        let answer = self.run(&self.take, &call, charges, until).await;
+        self.watched(answer.and_then(|value| Answer::of_taking(value, charges)))
+    }
+
     pub(super) async fn change_each(
         &self,
         charges: &[Charge],
         amendment: Amendment,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
         self.changes.add(charges);
         // Somebody may be denied in between, and whatever comes of this it may have been done.
         let _forgetting = Forgetting(self, charges);
-        let mut changed = Ok(());
+        let mut changed = Ok(true);
         for group in self.groups(charges) {
             // That one server fails is no reason to leave out those of the others.
-            changed = changed.and(self.change(&group, amendment, until).await);
+            let of_group = self.change(&group, amendment, until).await;
+            changed = changed.and_then(|all| of_group.map(|it| all && it));
         }
         changed
     }

@@ -7,11 +7,13 @@ use super::calls::{Amendment, Calls, Charges, Purpose};
 use super::denials::Question;
 use super::failure::away;
 use crate::algorithm::{Algorithm, Lua};
+#[cfg(feature = "testing")]
+use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::standby::Verb;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Charge, Ledger, Reply, Taken};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
 pub struct RedisLedger(Arc<Calls>);
@@ -72,22 +74,80 @@ impl RedisLedger {
         })
     }
 
+    /// Takes what there is. The server is asked whenever it is there, so that what others gave back is seen at
+    /// once; a denial that is remembered holds while it is away.
+    fn take(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        let calls = &self.0;
+        if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
+            return Reply::Now(Ok((0, Outcomes::new(Micros::ZERO))));
+        }
+        let is_away = calls.watch.is_away(charges);
+        // What is denied is one unit.
+        let mut ones = Charges::from_slice(charges);
+        ones.iter_mut()
+            .for_each(|charge| charge.cost = charge.cost.min(1));
+        let mut denied = Outcomes::new(Micros::ZERO);
+        if is_away
+            && calls.standby.is_local(charges)
+            && let Some(denials) = &calls.denials
+            && denials.tell((&ones, &calls.policies), Instant::now(), true, &mut denied)
+        {
+            denied.degrade();
+            return Reply::Now(Ok((0, denied)));
+        }
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
+            let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
+            return Reply::later(async move {
+                calls.watch.ask_in_passing(part).await;
+                calls.take_here(&charges, away())
+            });
+        }
+        if is_away {
+            return Reply::Now(calls.take_here(charges, away()));
+        }
+        let denials = calls.denials.as_ref();
+        let question = denials.map(|denials| denials.put(&ones, Instant::now()));
+        let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
+        Reply::later(async move {
+            match calls.take(&charges).await {
+                Ok((units, answer)) => {
+                    let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, question);
+                    Ok((units, outcomes))
+                }
+                Err(error) => calls.take_here(&charges, error),
+            }
+        })
+    }
+
     fn change(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<(), StoreError>> {
+        let changed = self.change_and_tell(charges, amendment);
+        changed.map(|changed| changed.map(drop))
+    }
+
+    /// Whether turns of a queue were given back, if that is what is changed.
+    fn change_and_tell(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
         let charges = charges.iter().filter(|charge| calls.counts(charge));
         let charges: Charges = charges.copied().collect();
         if charges.is_empty() {
-            return Reply::Now(Ok(()));
+            return Reply::Now(Ok(false));
         }
         if calls.watch.is_away(&charges) {
             calls.changes.add(&charges);
             let changed = Err(away().told());
-            return Reply::Now(calls.standby.change(&charges, amendment.verb(), changed));
+            let changed = calls.standby.change(&charges, amendment.verb(), changed);
+            return Reply::Now(changed.map(|()| false));
         }
         Reply::later(async move {
             let changed = calls.change_each(&charges, amendment).await;
-            let changed = changed.map_err(StoreError::told);
-            calls.standby.change(&charges, amendment.verb(), changed)
+            let is_given_back = matches!(changed, Ok(true));
+            let changed = changed.map(drop).map_err(StoreError::told);
+            let changed = calls.standby.change(&charges, amendment.verb(), changed);
+            changed.map(|()| is_given_back)
         })
     }
 }
@@ -105,6 +165,15 @@ impl Calls {
             Purpose::Charge => self.standby.charge(charges, error),
             _ => self.standby.peek(charges, error),
         }
+    }
+
+    /// Takes without the server, which has failed so.
+    fn take_here(
+        &self,
+        charges: &[Charge],
+        error: StoreError,
+    ) -> Result<(u32, Outcomes), StoreError> {
+        self.standby.take_up_to(charges, || error.told())
     }
 
     /// What the server's answer says, and what is to be remembered of it.
@@ -141,6 +210,7 @@ impl Amendment {
     fn verb(self) -> Verb {
         match self {
             Self::Refund => Verb::Refund,
+            Self::TakeBack(_) => Verb::TakeBack,
             Self::Settle => Verb::Settle,
             Self::Reset => Verb::Reset,
             Self::Block(length) => Verb::Block(length),
@@ -156,12 +226,24 @@ impl Ledger for RedisLedger {
         self.ask(charges, Purpose::Charge)
     }
 
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        self.take(charges)
+    }
+
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ask(charges, Purpose::Peek)
     }
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.change(charges, Amendment::Refund)
+    }
+
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        if taken.is_degraded() {
+            self.0.standby.take_back(taken);
+            return Reply::Now(Ok(()));
+        }
+        self.change(&[*taken.charge()], Amendment::TakeBack(taken.until()))
     }
 
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
@@ -198,8 +280,13 @@ impl Ledger for RedisLedger {
         self.change(charges, Amendment::EndOverride)
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
-        self.change(&[*charge], Amendment::GiveBack(departure))
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
+        self.change_and_tell(&[*charge], Amendment::GiveBack(departure))
+    }
+
+    #[cfg(feature = "testing")]
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.0.clock.clone()
     }
 }
 

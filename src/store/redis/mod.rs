@@ -21,6 +21,7 @@ mod link;
 #[cfg(feature = "redis-cluster")]
 mod node;
 mod numbers;
+mod outage;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
@@ -141,6 +142,8 @@ impl Store for RedisStore {
         #[cfg(not(feature = "testing"))]
         let clock = None;
         let standby = Standby::new(given, self.nodes.unwrap_or(NonZeroU32::MIN), clock);
+        let standby = Arc::new(standby);
+        self.watch.concern(&standby);
         if self.nodes.is_none() && standby.keeps_any() {
             self.watch.say_what_nodes_admit();
         }
@@ -149,6 +152,7 @@ impl Store for RedisStore {
             watch: Arc::clone(&self.watch),
             charge: SharedCalls::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
             amend: Script::of(&rules, include_str!("amend.lua")),
+            take: Script::of(&rules, include_str!("take.lua")),
             denials: remembers
                 .then(|| Denials::new(self.remember_denials_for, Arc::clone(&self.changes))),
             changes: Arc::clone(&self.changes),

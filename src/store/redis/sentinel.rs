@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::failure::failure;
 use super::line::CONNECTING;
 use super::link::timed_out;
+use super::outage::place;
 use crate::error::{ConfigError, StoreErrorKind};
 
 /// Those who know which server is the master.
@@ -40,12 +41,13 @@ enum Fault {
 type Outcome<T> = Result<T, (Fault, RedisError)>;
 
 impl Sentinels {
-    pub(super) fn new<'a>(
+    pub(super) fn new<U: AsRef<str>>(
         master: &str,
-        urls: impl IntoIterator<Item = &'a str>,
+        urls: impl IntoIterator<Item = U>,
     ) -> Result<Self, ConfigError> {
         let (name, master) = parse_master(master)?;
-        let addresses: Result<Vec<_>, _> = urls.into_iter().map(parse_sentinel).collect();
+        let urls = urls.into_iter();
+        let addresses: Result<Vec<_>, _> = urls.map(|url| parse_sentinel(url.as_ref())).collect();
         let addresses = addresses?;
         if addresses.is_empty() {
             let remedy = "give the address of one at least, better of all";
@@ -56,6 +58,13 @@ impl Sentinels {
             name,
             master,
         })
+    }
+
+    /// What the log calls the master: its name, and who knows where it is.
+    pub(super) fn named(&self) -> String {
+        let sentinels = self.addresses.iter().map(|info| place(info.addr()));
+        let sentinels: Vec<_> = sentinels.collect();
+        format!("{} of the sentinels {}", self.name, sentinels.join(", "))
     }
 
     /// Asks all at once, so that one that does not answer delays nobody, and takes the first server that is

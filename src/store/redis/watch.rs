@@ -13,17 +13,20 @@ use super::breaker::{Breaker, Place};
 use super::failure::{failure, is_of_a_key, is_of_some};
 use super::line::CONNECTING;
 use super::link::{Link, timed_out};
+use super::outage::Outages;
 use super::slots::{slot_of, tag_in};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::store::Charge;
+use crate::store::standby::Standby;
 
 /// Watches whether the server is there, asks it by itself while it is not, and tells those who run the
 /// service.
 pub(super) struct Watch {
     link: Arc<Link>,
     prefix: Arc<str>,
+    outages: Outages,
     breaker: Breaker,
     /// When the server has answered last, more or less, in milliseconds since this was made; 0 if it never has.
     answered: AtomicU64,
@@ -50,11 +53,12 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
 );
 
 impl Watch {
-    pub(super) fn new(link: Arc<Link>, prefix: Arc<str>) -> Self {
+    pub(super) fn new(link: Arc<Link>, prefix: Arc<str>, servers: String) -> Self {
         Self {
             breaker: Breaker::new(link.is_guessed()),
             link,
             prefix,
+            outages: Outages::new(servers),
             answered: AtomicU64::new(0),
             made: Instant::now(),
             without: AtomicU64::new(0),
@@ -65,6 +69,11 @@ impl Watch {
     /// Says once what an outage can let through.
     pub(super) fn say_what_nodes_admit(&self) {
         warn_once_of(&WHOLE_LIMITS, format!("the store {:?}", self.prefix));
+    }
+
+    /// These policies are decided on without the store while it is away.
+    pub(super) fn concern(&self, standby: &Arc<Standby>) {
+        self.outages.concern(Arc::downgrade(standby));
     }
 
     /// Whether a server is known to be away that one of these needs.
@@ -112,7 +121,7 @@ impl Watch {
         if self.breaker.failed(place) {
             self.times().went_away = Some(Instant::now());
             self.without.store(0, Ordering::Relaxed);
-            log_absence(error);
+            self.outages.log_absence(error);
         }
         if self.breaker.is_any_open() {
             self.probe(place.part);
@@ -154,7 +163,7 @@ impl Watch {
         if is_due {
             times.told_of_some = Some(Instant::now());
             drop(times);
-            log_some(error);
+            self.outages.log_some(error);
         }
     }
 
@@ -243,10 +252,8 @@ impl Watch {
 
     fn is_back(&self) {
         let away = self.times().went_away.take().map(|since| since.elapsed());
-        log_return(
-            away.unwrap_or_default(),
-            self.without.load(Ordering::Relaxed),
-        );
+        let decided = self.without.load(Ordering::Relaxed);
+        self.outages.log_return(away.unwrap_or_default(), decided);
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
@@ -324,38 +331,6 @@ impl Drop for Probing {
     }
 }
 
-#[cfg(feature = "tracing")]
-fn log_absence(error: &StoreError) {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        reason = error.reason(),
-        "the rate limiter's store does not answer; until it does, requests are decided without it"
-    );
-}
-
-#[cfg(feature = "tracing")]
-fn log_return(away: Duration, decided: u64) {
-    tracing::info!(?away, decided, "the rate limiter's store answers again");
-}
-
-#[cfg(feature = "tracing")]
-fn log_some(error: &StoreError) {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        reason = error.reason(),
-        "the rate limiter's store cannot decide on some requests; they are decided without it"
-    );
-}
-
-#[cfg(not(feature = "tracing"))]
-fn log_absence(_: &StoreError) {}
-
-#[cfg(not(feature = "tracing"))]
-fn log_return(_: Duration, _: u64) {}
-
-#[cfg(not(feature = "tracing"))]
-fn log_some(_: &StoreError) {}
-
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
@@ -374,7 +349,7 @@ mod tests {
     fn a_task_that_ends_leaves_the_next_alone() {
         let server = "redis://127.0.0.1:6379/".into_connection_info().unwrap();
         let link = Arc::new(Link::to_server(server, CONNECTING));
-        let watch = Arc::new(Watch::new(link, "a".into()));
+        let watch = Arc::new(Watch::new(link, "a".into(), String::new()));
         let place = Place { part: 0, slot: 0 };
         let goes_away = || {
             while !watch.breaker.is_open(0) {

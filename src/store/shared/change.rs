@@ -29,8 +29,12 @@ pub(crate) type Meanwhile = std::sync::Arc<dyn Fn(&[bool]) + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Charge,
+    /// Charges as many units as all grant.
+    Take,
     Peek,
     Refund,
+    /// A refund before this moment.
+    TakeBack(Micros),
     Settle,
     Reset,
     Block(Micros),
@@ -47,6 +51,8 @@ pub(super) enum Verb {
 pub struct Changed {
     writes: Vec<Write>,
     pub(super) answer: Result<Outcomes, StoreError>,
+    /// How many units were taken, if that was asked for.
+    pub(super) units: u32,
 }
 
 /// An item to be written.
@@ -106,8 +112,19 @@ impl Change {
         let items = before.iter().cloned().map(Option::unwrap_or_default);
         let mut items: SmallVec<[Item; 2]> = items.collect();
         let mut outcomes = Outcomes::new(now);
+        let mut units = 0;
         match self.verb {
-            Verb::Charge | Verb::Peek => self.decide(&mut items, now, &mut outcomes),
+            Verb::Charge | Verb::Peek => decide(
+                &self.parts,
+                &mut items,
+                self.verb == Verb::Charge,
+                &mut outcomes,
+            ),
+            Verb::Take => {
+                let parts;
+                (units, parts) = self.shared_out(&items, now);
+                decide(&parts, &mut items, true, &mut outcomes);
+            }
             _ => {
                 for part in &self.parts {
                     part.amend(&mut items[part.item], now, self.verb);
@@ -121,7 +138,32 @@ impl Change {
                 .map(|(item, (_, after))| Write::of(item, after, now))
                 .collect(),
             answer: Ok(outcomes),
+            units,
         }
+    }
+
+    /// How many units every policy grants that can deny, and the parts at as many; at one, which is denied,
+    /// if that is none.
+    fn shared_out(&self, items: &[Item], now: Micros) -> (u32, SmallVec<[Part; 8]>) {
+        let most = self.parts.iter().map(|part| part.cost).max();
+        let mut units = most.unwrap_or(0);
+        for part in &self.parts {
+            let asks = Part {
+                cost: 0,
+                ..part.clone()
+            };
+            let seen = Seen::of(&asks, &items[part.item], now);
+            if seen.is_blocked() {
+                units = 0;
+            } else if part.cost > 0 && !part.is_soft {
+                units = units.min(seen.remaining());
+            }
+        }
+        let parts = self.parts.iter().map(|part| Part {
+            cost: part.cost.min(units.max(1)),
+            ..part.clone()
+        });
+        (units, parts.collect())
     }
 
     #[cfg(feature = "testing")]
@@ -137,20 +179,20 @@ impl Change {
         self.meanwhile = Some(meanwhile);
         self
     }
+}
 
-    fn decide(&self, items: &mut [Item], now: Micros, outcomes: &mut Outcomes) {
-        let seen: SmallVec<[Seen; 8]> = self
-            .parts
-            .iter()
-            .map(|part| Seen::of(part, &items[part.item], now))
-            .collect();
-        let mut each = self.parts.iter().zip(&seen);
-        let allowed = each.all(|(part, seen)| seen.passes(part));
-        let charges = self.verb == Verb::Charge;
-        for (part, seen) in self.parts.iter().zip(seen) {
-            let item = charges.then_some(&mut items[part.item]);
-            outcomes.push(part.policy, part.charge(seen, item, now, allowed));
-        }
+/// Decides at the moment of the outcomes, and writes down what was charged if it `charges`.
+fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outcomes) {
+    let now = outcomes.at();
+    let seen = parts
+        .iter()
+        .map(|part| Seen::of(part, &items[part.item], now));
+    let seen: SmallVec<[Seen; 8]> = seen.collect();
+    let mut each = parts.iter().zip(&seen);
+    let allowed = each.all(|(part, seen)| seen.passes(part));
+    for (part, seen) in parts.iter().zip(seen) {
+        let item = charges.then_some(&mut items[part.item]);
+        outcomes.push(part.policy, part.charge(seen, item, now, allowed));
     }
 }
 
@@ -169,6 +211,7 @@ impl Changed {
         Self {
             writes: Vec::new(),
             answer: Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)),
+            units: 0,
         }
     }
 }

@@ -5,14 +5,14 @@ use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::Items;
-use super::change::{Change, Verb};
+use super::change::{Change, Changed, Verb};
 use super::part::{Part, Tags};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::Policy;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Charge, Ledger, Reply, Taken};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
 pub struct SharedLedger<I> {
@@ -39,7 +39,7 @@ impl<I: Items> SharedLedger<I> {
     }
 
     /// All or nothing.
-    fn decide(&self, charges: &[Charge], verb: Verb) -> Reply<Result<Outcomes, StoreError>> {
+    fn decide(&self, charges: &[Charge], verb: Verb) -> Reply<Result<Changed, StoreError>> {
         let change = match self.change(charges, verb) {
             Ok(change) => change,
             Err(error) => return Reply::Now(Err(error)),
@@ -50,7 +50,7 @@ impl<I: Items> SharedLedger<I> {
             let error = StoreError::new(StoreErrorKind::Unsupported).caused_by(cause);
             return Reply::Now(Err(error));
         }
-        self.items.update(change).map(|changed| changed?.answer)
+        self.items.update(change)
     }
 
     /// One item after another, if they cannot be changed together.
@@ -139,15 +139,29 @@ fn tag(text: &str) -> u64 {
 
 impl<I: Items> Ledger for SharedLedger<I> {
     fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.decide(charges, Verb::Charge)
+        let changed = self.decide(charges, Verb::Charge);
+        changed.map(|changed| changed?.answer)
+    }
+
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        let changed = self.decide(charges, Verb::Take);
+        changed.map(|changed| {
+            let changed = changed?;
+            Ok((changed.units, changed.answer?))
+        })
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.decide(charges, Verb::Peek)
+        let changed = self.decide(charges, Verb::Peek);
+        changed.map(|changed| changed?.answer)
     }
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.amend(charges, Verb::Refund)
+    }
+
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.amend(&[*taken.charge()], Verb::TakeBack(taken.until()))
     }
 
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
@@ -188,8 +202,16 @@ impl<I: Items> Ledger for SharedLedger<I> {
         self.amend(charges, Verb::EndOverride)
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
-        self.amend(&[*charge], Verb::GiveBack(departure))
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
+        let asked = match self.change(&[*charge], Verb::GiveBack(departure)) {
+            Ok(asked) => asked,
+            Err(error) => return Reply::Now(Err(error)),
+        };
+        self.items.update(asked).map(|changed| {
+            let changed = changed?;
+            let is_given_back = !changed.writes().is_empty();
+            changed.answer.map(|_| is_given_back)
+        })
     }
 }
 

@@ -59,7 +59,16 @@ impl Seen {
     }
 
     pub(super) fn passes(&self, part: &Part) -> bool {
-        (part.is_soft || self.told.is_allowed()) && self.block.is_none()
+        (part.is_soft || self.told.is_allowed()) && !self.is_blocked()
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// How many units the policy grants, as long as the key is not blocked.
+    pub(super) fn remaining(&self) -> u32 {
+        self.told.remaining()
     }
 }
 
@@ -107,8 +116,9 @@ impl Part {
         let (mut own, state) = self.as_of(item, now);
         let limit = *self.limit(own.as_ref());
         let state = match verb {
-            Verb::Charge | Verb::Peek => return,
             Verb::Refund => limit.refund(state, now, self.cost),
+            Verb::TakeBack(until) if now < until => limit.refund(state, now, self.cost),
+            Verb::Charge | Verb::Take | Verb::Peek | Verb::TakeBack(_) => return,
             Verb::Settle => limit.settle(state, now, self.cost),
             Verb::GiveBack(departure) => rule::give_back(&limit, state, now, self.cost, departure),
             Verb::Reset => State::NEW,

@@ -64,9 +64,13 @@ pub(super) fn write(
         one.write(&mut file, now);
     }
     for (policy, blocked) in blocks {
+        let mut lasting = blocked.iter().filter(|(.., until)| *until > now).peekable();
+        if lasting.peek().is_none() {
+            continue;
+        }
         file.section("blocks", |file| {
             file.text(policy);
-            for (fingerprint, from, until) in blocked {
+            for (fingerprint, from, until) in lasting {
                 for number in [*fingerprint, from.get(), until.get()] {
                     file.number(number);
                 }

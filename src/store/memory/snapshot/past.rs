@@ -85,17 +85,22 @@ impl Restored {
         let Some(algorithm) = self.its_algorithm().filter(|_| self.is_waiting()) else {
             return;
         };
+        let overrides = self.its_overrides(&algorithm);
+        let (overrides, ended): (Vec<_>, Vec<_>) =
+            overrides.partition(|(_, limit, _)| limit.until > now);
+        let ended = ended
+            .into_iter()
+            .map(|(fingerprint, limit, state)| (fingerprint, limit.ended(&algorithm, state)));
         file.section("policy", |file| {
             file.text(&self.policy);
             file.text(&self.algorithm);
-            for (fingerprint, state) in self.keys() {
+            for (fingerprint, state) in self.keys().chain(ended) {
                 let (outcome, state) = algorithm.step(state, now, 0);
                 if !outcome.reset_after().is_zero() {
                     file.key(fingerprint, &state);
                 }
             }
         });
-        let overrides: Vec<_> = self.its_overrides().collect();
         put_overrides(file, (&self.policy, &self.algorithm), &overrides);
     }
 
@@ -113,12 +118,15 @@ impl Restored {
         std::iter::from_fn(move || keys.key())
     }
 
-    /// Those whose limit this version knows.
-    fn its_overrides(&self) -> impl Iterator<Item = Overridden> {
+    /// Those whose limit this version knows, and that differ from this algorithm in it alone.
+    fn its_overrides(&self, policys: &Algorithm) -> impl Iterator<Item = Overridden> {
         let mut overrides = Reader::of(&self.overrides);
         let each = std::iter::from_fn(move || overridden(&mut overrides));
         each.filter_map(|(limit, (from, until), (fingerprint, state))| {
-            let algorithm = limit.parse().ok()?;
+            let algorithm: Algorithm = limit.parse().ok()?;
+            if !algorithm.differs_in_its_limit_alone(policys) {
+                return None;
+            }
             let limit = Override {
                 algorithm,
                 from,
@@ -139,10 +147,8 @@ impl Restored {
         let (keys, left_out) = counter.restore(states, now);
         self.fate = Fate::Restored { keys, left_out };
         self.keys = Arc::default();
-        for (fingerprint, limit, state) in self.its_overrides() {
-            if limit.algorithm.differs_in_its_limit_alone(algorithm) {
-                counter.restore_override(fingerprint, limit, state, now);
-            }
+        for (fingerprint, limit, state) in self.its_overrides(algorithm) {
+            counter.restore_override(fingerprint, limit, state, now);
         }
         self.overrides = Arc::default();
         counter

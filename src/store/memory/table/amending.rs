@@ -28,7 +28,8 @@ enum Holds {
 
 /// What changes a state without deciding about anything.
 impl<S: Step, C: Keeps<S>> Table<S, C> {
-    /// Changes what is kept of a key, if anything is.
+    /// Changes what is kept of a key, if anything is: of one that has no place, and for which there is no
+    /// room, what the shared entry keeps.
     #[inline(never)]
     pub(in crate::store::memory) fn amend(
         &self,
@@ -36,15 +37,24 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         time: impl Fn() -> Micros,
         amendment: Amendment,
     ) {
+        let mut counted = Counted::Apart;
         let (glance, mut lock, slot) = loop {
-            let (glance, lock) = self.glance_and_lock(ask, Counted::Apart);
-            if let Some(slot) = self.page(&glance).find(ask.fingerprint) {
+            let (glance, lock) = self.glance_and_lock(ask, counted);
+            if let Some(slot) = self.page(&glance).find(glance.fingerprint(ask)) {
                 break (glance, lock, slot);
             }
             // As long as the page is locked, it does not come back to it.
             let is_beside = self.exceptions.find(ask.fingerprint).is_some();
             drop(lock);
-            if !is_beside || self.amend_beside(ask.fingerprint, &time, amendment) {
+            if is_beside {
+                if self.amend_beside(ask.fingerprint, &time, amendment) {
+                    return;
+                }
+            } else if counted == Counted::Apart
+                && (amendment.is_of_one_charge() || !self.has_room(&glance, time()))
+            {
+                counted = Counted::Together;
+            } else {
                 return;
             }
         };
@@ -59,6 +69,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let before = self.rule.size(&seen);
         match amendment {
             Amendment::Refund(units) => self.rule.refund(&mut seen, now, units),
+            Amendment::TakeBack(units, until) if now < until => {
+                self.rule.refund(&mut seen, now, units);
+            }
+            Amendment::TakeBack(..) => {}
             Amendment::GiveBack(cost, departure) => {
                 self.rule.give_back(&mut seen, now, cost, departure);
             }
@@ -66,9 +80,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         self.resize(&mut seen, before);
         slot.cell.keep(&self.rule, seen);
-        // Its page has something to forget earlier than was thought.
-        self.idle.may_be(glance.index, now);
-        self.going.may_be(glance.index, now);
+        self.may_go(&glance, now);
     }
 
     /// Charges a key after the fact, whether there is room under its limit or not. One that has no
@@ -101,6 +113,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
+    #[inline(never)]
     fn settle_where(
         &self,
         (ask, counted): (Ask, Counted),
@@ -136,7 +149,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         self.rule.settle(&mut seen, now, ask.cost);
         if !C::holds(&self.rule, &seen, now) {
             if counted == Counted::Apart && holds == Holds::All {
-                self.abandon(&glance, now);
+                self.may_go(&glance, now);
                 return Err(Unsettled::Beside);
             }
             C::fit(&self.rule, &mut seen);

@@ -71,6 +71,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                         counted = Counted::Together;
                     }
                 }
+                Err(Undecided::Crowded) => counted = Counted::Together,
                 Err(Undecided::Beside) => {
                     let told = told.as_deref_mut();
                     if let Some(allowed) = self.decide_beside(ask, clock, now, told) {
@@ -129,14 +130,18 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if !page.version.still_is(glance.seen) {
             return Err(Undecided::Changed);
         }
+        let is_apart = glance.counted == Counted::Apart;
+        if is_apart && self.is_crowded(now, glance.index) {
+            return Err(Undecided::Crowded);
+        }
         let kept = S::Kept::default();
         let allowed = self.rule.allows(&kept, now, ask.cost);
         if !allowed || ask.cost == 0 {
+            if is_apart && !self.has_room(glance, now) {
+                return Err(Undecided::Crowded);
+            }
             self.tell(&kept, ask, now, allowed, glance.counted, told);
             return Ok(allowed);
-        }
-        if glance.counted == Counted::Apart && self.is_crowded(now, glance.index) {
-            return Err(Undecided::NoRoom);
         }
         let Some(mut lock) = page.version.lock(glance.seen) else {
             return Err(Undecided::Changed);

@@ -13,6 +13,13 @@ pub(super) struct Found<'a, C> {
     nearest: Option<Place<'a, C>>,
 }
 
+/// What becomes of a key that has used some of its limit and can go.
+#[derive(Clone, Copy, PartialEq)]
+enum Victim {
+    Goes,
+    Stays,
+}
+
 /// How many pages are looked through for keys that may be as good as new, before any that can go
 /// will do.
 const SEARCHED_FOR_IDLE: usize = 8;
@@ -53,7 +60,20 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// Makes room on whichever page has a key that can go. No page is locked.
     pub(in crate::store::memory) fn make_room(&self, glance: &Glance, now: Micros) -> bool {
-        let from = glance.index;
+        self.search(glance.index, now, Victim::Goes)
+    }
+
+    /// Whether there is room for a newcomer, or [`make_room`](Self::make_room) would make it. Forgets only
+    /// what is as good as new. No page is locked.
+    ///
+    /// A key that has no place and finds none is counted by the shared entry: this is how every verb that
+    /// gives no place finds out.
+    pub(in crate::store::memory) fn has_room(&self, glance: &Glance, now: Micros) -> bool {
+        !self.budget.is_used_up() || self.search(glance.index, now, Victim::Stays)
+    }
+
+    /// Looks for a key that can go, from this page on.
+    fn search(&self, from: usize, now: Micros, victim: Victim) -> bool {
         // Each look makes the index exact for its page, so that there are as many looks in all as
         // there have been charges, and few for most newcomers.
         for searched in 0..C::PAGES_SEARCHED {
@@ -63,7 +83,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             let Some(index) = due.or_else(|| self.going.due(now, from)) else {
                 return false;
             };
-            if self.clear_out(index, now, can_wait) {
+            if self.clear_out(index, now, can_wait, victim) {
                 return true;
             }
         }
@@ -71,8 +91,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Forgets what is as good as new on this page or, if the table has nothing of that kind or it
-    /// `can_wait` no longer to be found, what is nearest to it. Tells whether anything was forgotten.
-    fn clear_out(&self, index: usize, now: Micros, can_wait: bool) -> bool {
+    /// `can_wait` no longer to be found, what is nearest to it. Tells whether anything was forgotten, or
+    /// would be but for a `victim` that stays.
+    fn clear_out(&self, index: usize, now: Micros, can_wait: bool, victim: Victim) -> bool {
         let page = self.pages.page(index);
         let (mut lock, _) = page.version.wait_and_lock();
         lock.changes();
@@ -83,11 +104,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if can_wait && self.idle.due(now, index).is_some() {
             return false;
         }
-        let Some(victim) = found.nearest else {
+        let Some(nearest) = found.nearest else {
             return false;
         };
-        self.evicted.fetch_add(1, Ordering::Relaxed);
-        self.forget(victim);
+        if victim == Victim::Goes {
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+            self.forget(nearest);
+        }
         true
     }
 

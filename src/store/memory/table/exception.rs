@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Ask, Changed, Glance};
-use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read, refund};
+use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 use crate::store::memory::counter::Amendment;
@@ -35,6 +35,11 @@ pub(in crate::store::memory) struct Override {
 }
 
 impl Override {
+    /// The state at its end: what was used stays used, as far as it counts under the policy's limit.
+    pub(in crate::store::memory) fn ended(&self, policy: &Algorithm, state: State) -> State {
+        policy.refund(self.algorithm.refund(state, self.until, 0), self.until, 0)
+    }
+
     /// As long as this, beginning no later than now.
     pub(super) fn moved_back(self, now: Micros) -> Self {
         let from = self.from.min(now);
@@ -66,9 +71,10 @@ impl Exception {
     }
 
     /// Reads something of this key, if nothing has changed since the glance.
+    #[inline(never)]
     pub(in crate::store::memory) fn look<A: Act>(
         &self,
-        base: &impl Step,
+        base: &dyn Base,
         glance: &Glance,
         (ask, now): (Ask, Micros),
         act: A,
@@ -81,9 +87,10 @@ impl Exception {
     }
 
     /// What is told of it, if nothing has changed since the glance.
+    #[inline(never)]
     pub(in crate::store::memory) fn told(
         &self,
-        base: &impl Step,
+        base: &dyn Base,
         glance: &Glance,
         (ask, now): (Ask, Micros),
         act: impl Act<Result = Outcome>,
@@ -96,9 +103,10 @@ impl Exception {
     }
 
     /// Charges it. It is locked.
+    #[inline(never)]
     pub(in crate::store::memory) fn charge(
         &self,
-        base: &impl Step,
+        base: &dyn Base,
         cost: u32,
         now: Micros,
     ) -> Outcome {
@@ -107,7 +115,8 @@ impl Exception {
     }
 
     /// Moves what is kept back to now. It is locked.
-    pub(in crate::store::memory) fn step_back(&self, base: &impl Step, now: Micros) {
+    #[inline(never)]
+    pub(in crate::store::memory) fn step_back(&self, base: &dyn Base, now: Micros) {
         let mut held = self.held();
         held.limit = held.limit.map(|limit| limit.moved_back(now));
         held.act(base, now, StepBack);
@@ -118,16 +127,21 @@ impl Exception {
 impl Held {
     /// The limit at this moment, if it is not that of the policy, and the state under it. At the end
     /// of the other limit what was used stays used, as far as it counts under the policy's.
+    #[inline(never)]
     pub(in crate::store::memory) fn as_of(
         &self,
-        base: &impl Step,
+        base: &dyn Base,
         now: Micros,
     ) -> (Option<Override>, State) {
         let state = self.state.clone();
         match self.limit {
             Some(limit) if limit.until <= now => {
                 let state = limit.algorithm.refund(state, limit.until, 0);
-                (None, refund(base, state, limit.until, 0))
+                (
+                    None,
+                    base.change(Change::StepBack(StepBack), state, limit.until)
+                        .1,
+                )
             }
             limit => (limit, state),
         }
@@ -136,15 +150,14 @@ impl Held {
     /// Does something under the limit of this moment.
     pub(in crate::store::memory) fn act<A: Act>(
         &mut self,
-        base: &impl Step,
+        base: &dyn Base,
         now: Micros,
         act: A,
     ) -> A::Result {
         let (limit, state) = self.as_of(base, now);
-        let acting = Acting { state, now, act };
         let (result, state) = match limit {
-            Some(limit) => limit.algorithm.with_rule(acting),
-            None => acting.under(base),
+            Some(limit) => limit.algorithm.with_rule(Acting { state, now, act }),
+            None => act.under(base, state, now),
         };
         if A::CHANGES {
             (self.limit, self.state) = (limit, state);
@@ -155,7 +168,7 @@ impl Held {
     /// What is told by an act, which says so if the limit is not the policy's.
     pub(in crate::store::memory) fn told(
         &mut self,
-        base: &impl Step,
+        base: &dyn Base,
         now: Micros,
         act: impl Act<Result = Outcome>,
     ) -> Outcome {
@@ -168,9 +181,10 @@ impl Held {
     }
 
     /// Lets this be the limit, or that of the policy. What was used stays used.
+    #[inline(never)]
     pub(in crate::store::memory) fn change_limit(
         &mut self,
-        base: &impl Step,
+        base: &dyn Base,
         limit: Option<Override>,
         now: Micros,
     ) {
@@ -187,6 +201,69 @@ pub(in crate::store::memory) trait Act {
     const CHANGES: bool = true;
 
     fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Self::Result;
+
+    /// The same under a rule of any type.
+    fn under(self, base: &dyn Base, state: State, now: Micros) -> (Self::Result, State);
+}
+
+/// A rule of any type. Keys beside the pages are few: what is done with them is compiled once for each rule, and
+/// not for each table and each act.
+pub(in crate::store::memory) trait Base {
+    fn allows(&self, act: Allows, state: State, now: Micros) -> (bool, State);
+
+    fn tell(&self, act: Telling, state: State, now: Micros) -> (Outcome, State);
+
+    fn change(&self, act: Change, state: State, now: Micros) -> ((), State);
+}
+
+/// An act that tells something.
+pub(in crate::store::memory) enum Telling {
+    Tell(Tell),
+    Foretell(Foretell),
+    Charge(Charge),
+}
+
+/// An act that tells nothing.
+pub(in crate::store::memory) enum Change {
+    StepBack(StepBack),
+    Amend(Amendment),
+    Settle(Settle),
+}
+
+impl<S: Step> Base for S {
+    #[inline(never)]
+    fn allows(&self, act: Allows, state: State, now: Micros) -> (bool, State) {
+        with(self, state, now, |kept| act.act(self, kept, now))
+    }
+
+    #[inline(never)]
+    fn tell(&self, act: Telling, state: State, now: Micros) -> (Outcome, State) {
+        with(self, state, now, |kept| match act {
+            Telling::Tell(act) => act.act(self, kept, now),
+            Telling::Foretell(act) => act.act(self, kept, now),
+            Telling::Charge(act) => act.act(self, kept, now),
+        })
+    }
+
+    #[inline(never)]
+    fn change(&self, act: Change, state: State, now: Micros) -> ((), State) {
+        with(self, state, now, |kept| match act {
+            Change::StepBack(act) => act.act(self, kept, now),
+            Change::Amend(act) => act.act(self, kept, now),
+            Change::Settle(act) => act.act(self, kept, now),
+        })
+    }
+}
+
+fn with<S: Step, R>(
+    rule: &S,
+    state: State,
+    now: Micros,
+    act: impl FnOnce(&mut S::Kept) -> R,
+) -> (R, State) {
+    let mut kept = read(rule, state, now);
+    let result = act(&mut kept);
+    (result, rule.write(kept))
 }
 
 struct Acting<A> {
@@ -195,28 +272,20 @@ struct Acting<A> {
     act: A,
 }
 
-impl<A: Act> Acting<A> {
-    fn under<S: Step>(self, rule: &S) -> (A::Result, State) {
-        let mut kept = read(rule, self.state, self.now);
-        let result = self.act.act(rule, &mut kept, self.now);
-        (result, rule.write(kept))
-    }
-}
-
 impl<A: Act> WithRule for Acting<A> {
     type Result = (A::Result, State);
 
     fn fixed(self, rule: impl Fixed) -> Self::Result {
-        self.under(&rule)
+        self.act.under(&rule, self.state, self.now)
     }
 
     fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
-        self.under(&rule)
+        self.act.under(&rule, self.state, self.now)
     }
 }
 
 /// What every change begins with.
-struct StepBack;
+pub(in crate::store::memory) struct StepBack;
 
 impl Act for StepBack {
     type Result = ();
@@ -224,6 +293,10 @@ impl Act for StepBack {
     /// Also brings a debt to the rate of now.
     fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
         rule.refund(kept, now, 0);
+    }
+
+    fn under(self, base: &dyn Base, state: State, now: Micros) -> ((), State) {
+        base.change(Change::StepBack(self), state, now)
     }
 }
 
@@ -237,6 +310,10 @@ impl Act for Allows {
 
     fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> bool {
         rule.allows(kept, now, self.0)
+    }
+
+    fn under(self, base: &dyn Base, state: State, now: Micros) -> (bool, State) {
+        base.allows(self, state, now)
     }
 }
 
@@ -254,6 +331,10 @@ impl Act for Tell {
     fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Outcome {
         rule.outcome(kept, now, self.cost, self.allowed)
     }
+
+    fn under(self, base: &dyn Base, state: State, now: Micros) -> (Outcome, State) {
+        base.tell(Telling::Tell(self), state, now)
+    }
 }
 
 /// What a request of this cost would be told if it was charged.
@@ -267,6 +348,10 @@ impl Act for Foretell {
     fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Outcome {
         Charge(self.0).act(rule, kept, now)
     }
+
+    fn under(self, base: &dyn Base, state: State, now: Micros) -> (Outcome, State) {
+        base.tell(Telling::Foretell(self), state, now)
+    }
 }
 
 /// Charges a request that is allowed.
@@ -279,6 +364,10 @@ impl Act for Charge {
         rule.charge(kept, now, self.0);
         rule.outcome(kept, now, self.0, true)
     }
+
+    fn under(self, base: &dyn Base, state: State, now: Micros) -> (Outcome, State) {
+        base.tell(Telling::Charge(self), state, now)
+    }
 }
 
 impl Act for Amendment {
@@ -287,9 +376,15 @@ impl Act for Amendment {
     fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
         match self {
             Self::Refund(units) => rule.refund(kept, now, units),
+            Self::TakeBack(units, until) if now < until => rule.refund(kept, now, units),
+            Self::TakeBack(..) => {}
             Self::GiveBack(cost, departure) => rule.give_back(kept, now, cost, departure),
             Self::Reset => *kept = S::Kept::default(),
         }
+    }
+
+    fn under(self, base: &dyn Base, state: State, now: Micros) -> ((), State) {
+        base.change(Change::Amend(self), state, now)
     }
 }
 
@@ -303,6 +398,10 @@ impl Act for Settle {
         if rule.limit() > 0 {
             rule.settle(kept, now, self.0);
         }
+    }
+
+    fn under(self, base: &dyn Base, state: State, now: Micros) -> ((), State) {
+        base.change(Change::Settle(self), state, now)
     }
 }
 

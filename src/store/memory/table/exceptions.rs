@@ -8,6 +8,7 @@ use crate::algorithm::{Algorithm, State, Step, read};
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{Amendment, Told};
+use crate::store::memory::seed::RESERVED;
 use crate::store::memory::version::Lock;
 
 /// The keys under one policy that stand beside its pages. They are found by those who look for them on
@@ -26,7 +27,9 @@ type Places = OnceLock<Box<[Exception]>>;
 
 #[derive(Debug, Default)]
 struct Index {
-    by_fingerprint: BTreeMap<u64, usize>,
+    by_fingerprint: BTreeMap<u64, Seat>,
+    /// How many of them have a limit of their own, or had one that has ended.
+    overridden: usize,
     /// Places that were somebody's.
     free: Vec<usize>,
     used: usize,
@@ -34,8 +37,27 @@ struct Index {
     next: u64,
 }
 
-/// How many keys under one policy can have a limit of their own.
+/// Where a key stands, and why.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    place: usize,
+    reason: Reason,
+}
+
+/// Why a key stands beside the pages. Each reason has a bound of its own, so that settled requests cannot take
+/// the room of limits that an operator sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// It has a limit of its own.
+    Override,
+    /// More was settled than a cell holds.
+    Settled,
+}
+
+/// How many keys under one policy can stand beside its pages for each reason.
 pub(in crate::store) const MOST: usize = 10_000;
+
+const PLACES: usize = 2 * MOST;
 
 const TOGETHER: usize = 100;
 
@@ -63,12 +85,12 @@ impl Exceptions {
 
     #[cold]
     fn look_up(&self, fingerprint: u64) -> Option<usize> {
-        self.read().by_fingerprint.get(&fingerprint).copied()
+        Some(self.read().by_fingerprint.get(&fingerprint)?.place)
     }
 
     pub(super) fn at(&self, place: usize) -> &Exception {
         let places = self.places.get_or_init(|| {
-            let none = (0..MOST / TOGETHER).map(|_| Places::new());
+            let none = (0..PLACES / TOGETHER).map(|_| Places::new());
             none.collect()
         });
         let some = || (0..TOGETHER).map(|_| Exception::default()).collect();
@@ -76,32 +98,41 @@ impl Exceptions {
     }
 
     /// A place for this key, which is locked, and whether it is new.
-    fn claim(&self, fingerprint: u64) -> Result<(&Exception, Lock<'_>, bool), Full> {
+    fn claim(
+        &self,
+        fingerprint: u64,
+        reason: Reason,
+    ) -> Result<(&Exception, Lock<'_>, bool), Full> {
         loop {
             let mut index = self.write();
-            if let Some(place) = index.by_fingerprint.get(&fingerprint).copied() {
+            if let Some(seat) = index.by_fingerprint.get(&fingerprint).copied() {
+                if reason == Reason::Override && !index.reseat(fingerprint, reason) {
+                    return Err(Full);
+                }
                 drop(index);
-                let exception = self.at(place);
+                let exception = self.at(seat.place);
                 let (lock, _) = exception.version.wait_and_lock();
                 if exception.is_of(fingerprint) {
                     return Ok((exception, lock, false));
                 }
                 continue;
             }
-            let place = match index.free.pop() {
-                Some(place) => place,
-                None if index.used < MOST => {
-                    index.used += 1;
-                    index.used - 1
-                }
-                None => return Err(Full),
-            };
+            if index.count_of(reason) == MOST {
+                return Err(Full);
+            }
+            let place = index.free.pop().unwrap_or_else(|| {
+                index.used += 1;
+                index.used - 1
+            });
             let exception = self.at(place);
             // Whoever has it yet finds out that it is nobody's.
             let (mut lock, _) = exception.version.wait_and_lock();
             lock.changes();
             exception.held().fingerprint = fingerprint;
-            index.by_fingerprint.insert(fingerprint, place);
+            index
+                .by_fingerprint
+                .insert(fingerprint, Seat { place, reason });
+            index.overridden += usize::from(reason == Reason::Override);
             self.count
                 .store(index.by_fingerprint.len(), Ordering::Relaxed);
             return Ok((exception, lock, true));
@@ -113,11 +144,19 @@ impl Exceptions {
         lock.changes();
         let gone = std::mem::take(&mut *exception.held()).fingerprint;
         let mut index = self.write();
-        if let Some(place) = index.by_fingerprint.remove(&gone) {
-            index.free.push(place);
+        if let Some(seat) = index.by_fingerprint.remove(&gone) {
+            index.overridden -= usize::from(seat.reason == Reason::Override);
+            index.free.push(seat.place);
         }
         self.count
             .store(index.by_fingerprint.len(), Ordering::Relaxed);
+    }
+
+    /// Whether a key that has no limit of its own any more can stay for what it has settled.
+    fn stays_settled(&self, fingerprint: u64) -> bool {
+        let seat = self.read().by_fingerprint.get(&fingerprint).copied();
+        let is_settled = seat.is_some_and(|seat| seat.reason == Reason::Settled);
+        is_settled || self.write().reseat(fingerprint, Reason::Settled)
     }
 
     /// Some keys, others each time, until all have had their turn.
@@ -138,6 +177,35 @@ impl Exceptions {
 
     fn write(&self) -> RwLockWriteGuard<'_, Index> {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Index {
+    fn count_of(&self, reason: Reason) -> usize {
+        match reason {
+            Reason::Override => self.overridden,
+            Reason::Settled => self.by_fingerprint.len() - self.overridden,
+        }
+    }
+
+    /// Lets a key stand there for this reason, if no more do than can.
+    fn reseat(&mut self, fingerprint: u64, reason: Reason) -> bool {
+        let count = self.count_of(reason);
+        let Some(seat) = self.by_fingerprint.get_mut(&fingerprint) else {
+            return false;
+        };
+        if seat.reason == reason {
+            return true;
+        }
+        if count == MOST {
+            return false;
+        }
+        seat.reason = reason;
+        match reason {
+            Reason::Override => self.overridden += 1,
+            Reason::Settled => self.overridden -= 1,
+        }
+        true
     }
 }
 
@@ -243,11 +311,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Charges a key after the fact, and gives it a place beside the pages first if it has none.
+    #[inline(never)]
     pub(super) fn settle_beside(&self, ask: Ask, time: impl Fn() -> Micros) -> Result<(), Full> {
         self.make_way(AT_ONCE, time());
-        self.except(ask.fingerprint, time, |exception, now| {
+        let settle = |exception: &Exception, now| {
             exception.held().act(&self.rule, now, Settle(ask.cost));
-        })
+        };
+        self.except(ask.fingerprint, Reason::Settled, time, settle)
     }
 
     /// Lets a key have a limit of its own.
@@ -268,10 +338,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             };
             exception.held().change_limit(&self.rule, Some(limit), now);
         };
-        match self.except(fingerprint, &time, change) {
+        match self.except(fingerprint, Reason::Override, &time, change) {
             Err(Full) => {
-                self.make_way(MOST, time());
-                self.except(fingerprint, time, change)
+                self.make_way(PLACES, time());
+                self.except(fingerprint, Reason::Override, time, change)
             }
             done => done,
         }
@@ -290,12 +360,17 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let change = |exception: &Exception, now: Micros| {
             exception.held().change_limit(&self.rule, None, now);
         };
-        if self.except(fingerprint, time, change).is_ok() {
+        // The key stands there already, for its own reason.
+        if self
+            .except(fingerprint, Reason::Settled, time, change)
+            .is_ok()
+        {
             self.readmit(fingerprint, now);
         }
     }
 
-    /// Tells each key that stands beside the pages.
+    /// Tells each key that stands beside the pages, but for those whose limit has ended and that are as good
+    /// as new.
     pub(in crate::store::memory) fn each_exception(
         &self,
         now: Micros,
@@ -304,7 +379,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let keys: Vec<(u64, usize)> = {
             let index = self.exceptions.read();
             let keys = index.by_fingerprint.iter();
-            keys.map(|(key, place)| (*key, *place)).collect()
+            keys.map(|(key, seat)| (*key, seat.place)).collect()
         };
         for (fingerprint, place) in keys {
             let exception = self.exceptions.at(place);
@@ -312,7 +387,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             let held = exception.held();
             if held.fingerprint == fingerprint {
                 let (limit, state) = held.as_of(&self.rule, now);
-                tell(fingerprint, limit, state);
+                let kept = read(&self.rule, state.clone(), now);
+                if limit.is_some() || self.rule.distance(&kept, now) > 0 {
+                    tell(fingerprint, limit, state);
+                }
             }
         }
     }
@@ -332,7 +410,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             held.limit = Some(Override { until, ..limit }.moved_back(now));
         };
         // As many were told as there can be.
-        let _ = self.except(fingerprint, || now, restore);
+        let _ = self.except(fingerprint, Reason::Override, || now, restore);
         self.readmit(fingerprint, now);
     }
 
@@ -340,19 +418,32 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     fn except(
         &self,
         fingerprint: u64,
+        reason: Reason,
         time: impl Fn() -> Micros,
         change: impl FnOnce(&Exception, Micros),
     ) -> Result<(), Full> {
-        let (exception, mut lock, is_new) = self.exceptions.claim(fingerprint)?;
+        let (exception, _lock, now) = self.put_beside(fingerprint, reason, &time)?;
+        change(exception, now);
+        Ok(())
+    }
+
+    /// Apart from what is changed, so that it is compiled once for each table.
+    #[inline(never)]
+    fn put_beside(
+        &self,
+        fingerprint: u64,
+        reason: Reason,
+        time: &dyn Fn() -> Micros,
+    ) -> Result<(&Exception, Lock<'_>, Micros), Full> {
+        let (exception, mut lock, is_new) = self.exceptions.claim(fingerprint, reason)?;
         if is_new {
             // From here on, whoever looks for it on its page finds it here, once it is unlocked.
-            let (state, latest) = self.take_out(fingerprint, &time);
+            let (state, latest) = self.take_out(fingerprint, time);
             exception.held().state = state;
             exception.set_latest(latest);
         }
         let now = self.begin(exception, &mut lock, time());
-        change(exception, now);
-        Ok(())
+        Ok((exception, lock, now))
     }
 
     /// Takes a key from its page.
@@ -367,12 +458,24 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         lock.changes();
         let found = page.keys().find(|place| place.fingerprint() == fingerprint);
         let Some(place) = found else {
-            return (State::NEW, time());
+            drop(lock);
+            return self.state_without_a_place(&glance, time());
         };
         let latest = page.latest();
         let kept = place.slot().cell.see(&self.rule, latest).clone();
         self.forget(place);
         (self.rule.write(kept), latest)
+    }
+
+    /// The state of a key that has no place: what newcomers share, if there is no room for it.
+    fn state_without_a_place(&self, glance: &Glance, now: Micros) -> (State, Micros) {
+        if self.has_room(glance, now) {
+            return (State::NEW, now);
+        }
+        match self.copy(RESERVED, Counted::Together) {
+            Some((kept, latest)) => (self.rule.write(kept), latest),
+            None => (State::NEW, now),
+        }
     }
 
     /// What every change begins with. The key is locked.
@@ -386,7 +489,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Puts a key back on its page if it has the limit of the policy and fits a cell, or forgets it
-    /// if it is as good as new.
+    /// if it is as good as new. What does not fit is forgiven if no more can stand here for that.
+    #[inline(never)]
     fn readmit(&self, fingerprint: u64, now: Micros) {
         let Some(place) = self.exceptions.find(fingerprint) else {
             return;
@@ -401,16 +505,21 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         let (_, state) = held.as_of(&self.rule, now);
         drop(held);
-        let kept = read(&self.rule, state, now);
-        let is_back = self.rule.distance(&kept, now) == 0
-            || (C::holds(&self.rule, &kept, now)
-                && self.revive(fingerprint, kept, now, latest).is_ok());
-        if is_back {
+        let mut kept = read(&self.rule, state, now);
+        let is_new = self.rule.distance(&kept, now) == 0;
+        if !is_new && !C::holds(&self.rule, &kept, now) {
+            if self.exceptions.stays_settled(fingerprint) {
+                return;
+            }
+            C::fit(&self.rule, &mut kept);
+        }
+        if is_new || self.revive(fingerprint, kept, now, latest).is_ok() {
             self.exceptions.release(exception, &mut lock);
         }
     }
 
     /// Lets some keys go that can.
+    #[inline(never)]
     fn make_way(&self, most: usize, now: Micros) {
         if self.exceptions.are_any() {
             for fingerprint in self.exceptions.next(most) {

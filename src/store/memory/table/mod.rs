@@ -47,6 +47,9 @@
 //! there is none, new keys share one entry, and know that without a look at any page. A look makes the index exact
 //! for its page and takes some 300 ns. A new key looks at no more than 2,500 pages, and nearly always at one or none.
 //!
+//! A verb that gives no place, such as a peek or a refund, finds out in the same way whether its key is counted
+//! by the shared entry, and evicts nothing for it (`has_room`).
+//!
 //! # Fingerprints
 //!
 //! A fingerprint is 64 bits of `ahash` with 256 random bits of the process. Two of `n` keys share a fingerprint,
@@ -139,7 +142,10 @@ pub(super) struct Changed;
 /// Why there is no decision yet.
 pub(super) enum Undecided {
     Changed,
+    /// The key has no place unless room is made for it.
     NoRoom,
+    /// The key has no place, and no room can be made for it.
+    Crowded,
     /// The key stands beside the pages.
     Beside,
 }
@@ -185,6 +191,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (page, glance)
     }
 
+    #[inline(never)]
     pub(super) fn glance_and_lock(&self, ask: Ask, counted: Counted) -> (Glance, Lock<'_>) {
         loop {
             let (page, glance) = self.glance(ask, counted);
@@ -314,10 +321,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             cell.put(&self.rule, moved);
         }
         page.set_latest(now);
-        if glance.counted == Counted::Apart {
-            self.idle.may_be(glance.index, now);
-            self.going.may_be(glance.index, now);
-        }
+        self.may_go(glance, now);
     }
 
     /// Makes a place for a newcomer. The page is locked.
@@ -401,12 +405,20 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         self.budget.free(before.saturating_sub(after));
     }
 
-    /// A newcomer that was given a place is not charged after all. The page is locked.
-    pub(super) fn abandon(&self, glance: &Glance, now: Micros) {
+    /// Notes that a key of the page may go from now on: after a step back of the clock, after a refund, and
+    /// when a new place is not used. The page is locked.
+    pub(super) fn may_go(&self, glance: &Glance, now: Micros) {
         if glance.counted == Counted::Apart {
             self.idle.may_be(glance.index, now);
             self.going.may_be(glance.index, now);
         }
+    }
+
+    /// Whether the key has no place, and the table none that is free: see [`has_room`](Self::has_room).
+    pub(super) fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool {
+        glance.counted == Counted::Apart
+            && self.budget.is_used_up()
+            && self.page(glance).find(ask.fingerprint).is_none()
     }
 
     pub(super) fn rule(&self) -> &S {
@@ -561,7 +573,7 @@ mod tests {
             Counter::place(&table, &glance, ask, &mut lock, now),
             Ok(true)
         ));
-        Counter::abandon(&table, &glance, now);
+        Counter::may_go(&table, &glance, now);
         drop(lock);
         assert_no_time_is_too_late(&table, now);
         // It is charged when it comes again, and is no newcomer then.

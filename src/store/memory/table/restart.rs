@@ -36,7 +36,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// What is kept of a key, and the time of the latest charge on its page.
-    fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(S::Kept, Micros)> {
+    pub(super) fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(S::Kept, Micros)> {
         let ask = Ask {
             fingerprint,
             cost: 0,
@@ -55,16 +55,19 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
     ) -> (usize, usize) {
         let now = now.min(self.until);
-        let keys = keys.into_iter().filter_map(|(fingerprint, state)| {
-            let kept = self.rule.read(state, now);
-            let distance = self.rule.distance(&kept, now);
+        let mut order = Vec::new();
+        for (index, (fingerprint, state)) in keys.iter().enumerate() {
+            let distance = self.distance_of(state.clone(), now);
             // A fingerprint below is none.
-            (distance > 0 && fingerprint >= RESERVED).then_some((distance, fingerprint, kept))
-        });
-        let mut keys: Vec<_> = keys.collect();
-        keys.sort_by_key(|(distance, ..)| Reverse(*distance));
+            if distance > 0 && *fingerprint >= RESERVED {
+                order.push((Reverse(distance), index));
+            }
+        }
+        put_in_order(&mut order);
         let (mut restored, mut left_out) = (0, 0);
-        for (_, fingerprint, kept) in keys {
+        for (_, index) in order {
+            let (fingerprint, state) = &keys[index];
+            let (fingerprint, kept) = (*fingerprint, self.rule.read(state.clone(), now));
             match self.revive(fingerprint, kept, now, now) {
                 Ok(true) => restored += 1,
                 Ok(false) => {}
@@ -72,6 +75,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             }
         }
         (restored, left_out)
+    }
+
+    fn distance_of(&self, state: State, now: Micros) -> u64 {
+        let kept = self.rule.read(state, now);
+        self.rule.distance(&kept, now)
     }
 
     /// Gives a key a place that was charged last at `latest`. Tells whether it was not there yet.
@@ -125,6 +133,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         Ok(())
     }
+}
+
+/// Those that are the furthest from new first, and else as they were told. Apart, so that it is compiled once.
+fn put_in_order(order: &mut [(Reverse<u64>, usize)]) {
+    order.sort_unstable();
 }
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]

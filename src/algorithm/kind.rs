@@ -1,0 +1,109 @@
+//! What the room of an algorithm tells [`Algorithm`](super::Algorithm), and the list of the algorithms.
+//!
+//! `Algorithm` treats all kinds alike: the room of each kind implements [`Kind`], and `each_kind!` lists
+//! them. From the list come the enum, its conversions, and how an algorithm is read and written. The list is
+//! a macro because Rust cannot iterate over types.
+
+use std::fmt;
+
+use super::{WithRule, text};
+use crate::clock::Micros;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// A kind of algorithm: a quota, a rule that enforces it, and at most one more number, such as a burst.
+pub(crate) trait Kind: Copy {
+    /// Its name as text: `sliding-slots`.
+    const NAME: &'static str;
+
+    /// The word before its number in text: `slots`. Empty for a kind without a number.
+    const NUMBER: &'static str = "";
+
+    /// The algorithm with this quota and this number, or its default.
+    fn of_number(quota: Quota, number: Option<u32>) -> Result<Self, ConfigError>;
+
+    fn quota(&self) -> Quota;
+
+    /// Its number; `None` if it has none.
+    fn number(&self) -> Option<u32> {
+        None
+    }
+
+    /// The name of this value, if the kind has several.
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    /// The most at one instant: the quota's limit, or the capacity of a bucket.
+    fn size(&self) -> u32 {
+        self.quota().limit()
+    }
+
+    /// The number of slots into which it cuts the period; `None` if it does not.
+    fn slots(&self) -> Option<u32> {
+        None
+    }
+
+    /// The length of its windows or slots, if it counts several of them at a time: a refund then takes from
+    /// the newest first.
+    fn refunds_newest(&self) -> Option<Micros> {
+        None
+    }
+
+    /// The same with another quota and another size.
+    fn resized(&self, quota: Quota, _size: u32) -> Result<Self, ConfigError> {
+        Self::of_number(quota, self.number())
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result;
+
+    /// The rule in Lua.
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> super::Lua;
+
+    /// Reads its text: a quota, then its number behind its word.
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        text::parse(text)
+    }
+
+    /// Writes its text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::show(self, f)
+    }
+}
+
+/// The list of the algorithms. Passes it to another macro, which repeats something for each of them.
+macro_rules! each_kind {
+    ($repeat:ident $($arguments:tt)*) => {
+        $repeat! {
+            [
+                FixedWindow
+                AnchoredWindow
+                SlidingLog
+                SlidingWindow
+                SlidingSlots
+                TokenBucket
+                LeakyBucket
+                Gcra
+                LeakyQueue
+            ]
+            $($arguments)*
+        }
+    };
+}
+pub(super) use each_kind;
+
+/// A `match` with the same arm for every kind, and another arm for no limit:
+/// `match_kind!(self, kind => kind.name(), "unlimited")`.
+macro_rules! match_kind {
+    ([$($kind:ident)+] $algorithm:expr, $value:ident => $then:expr, $unlimited:expr) => {
+        match $algorithm {
+            $($crate::algorithm::Algorithm::$kind($value) => $then,)+
+            $crate::algorithm::Algorithm::Unlimited => $unlimited,
+        }
+    };
+    ($($arguments:tt)+) => {
+        $crate::algorithm::kind::each_kind!(match_kind $($arguments)+)
+    };
+}
+pub(super) use match_kind;
