@@ -107,9 +107,12 @@ async fn requests_that_come_together_after_the_connection_died_are_all_counted_o
 /// A server that reads a call and hangs up may have counted it.
 #[tokio::test]
 async fn a_call_that_was_written_on_a_connection_that_was_idle_is_not_sent_again() {
-    let server = StandIn::start(|words| match words[3].contains("ann") {
-        true => Answer::Break(""),
-        false => Answer::Allow,
+    let server = StandIn::start(|words| {
+        if words[3].contains("ann") {
+            Answer::Break("")
+        } else {
+            Answer::Allow
+        }
     });
     let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", LIMIT)]);
     assert!(limiter.check("bob", 1).await.is_ok());

@@ -121,7 +121,7 @@ async fn keys_that_are_not_of_the_prefix_are_out_of_reach() {
 }
 
 fn open_cluster(cluster: &Cluster) -> RedisStore {
-    let urls = cluster.nodes.iter().map(|node| node.port());
+    let urls = cluster.nodes.iter().map(Server::port);
     let urls: Vec<String> = urls
         .map(|port| format!("redis://limiter:p4ss@127.0.0.1:{port}/"))
         .collect();

@@ -45,7 +45,7 @@ impl Link {
             Box::pin(async move { Connection::open(&server).await })
         };
         Self {
-            wire: Wire::Server(Server::alone(deadline, connect)),
+            wire: Wire::Server(Server::new(deadline, connect)),
             deadline,
         }
     }
@@ -55,7 +55,7 @@ impl Link {
     pub(super) fn to_master(sentinels: Sentinels, deadline: Duration) -> Self {
         let connect = move || -> Promise<Connection> { Box::pin(sentinels.clone().connect()) };
         Self {
-            wire: Wire::Server(Server::alone(deadline, connect)),
+            wire: Wire::Server(Server::new(deadline, connect)),
             deadline,
         }
     }

@@ -35,7 +35,7 @@ impl Node {
         };
         Self {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
-            server: Server::of_several(deadline, connect),
+            server: Server::new(deadline, connect),
             host: host.clone(),
         }
     }

@@ -4,7 +4,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::Connection;
@@ -13,11 +12,7 @@ use super::line::Line;
 use super::link::{Promise, in_time, timed_out};
 
 /// One server, over one connection.
-pub(super) struct Server {
-    line: Line<Connection>,
-    /// Whether requests share calls, so that nothing depends on the order in which calls go on.
-    has_shared_calls: bool,
-}
+pub(super) struct Server(Line<Connection>);
 
 /// What comes of one attempt to send a call.
 enum Sent {
@@ -27,33 +22,17 @@ enum Sent {
 }
 
 impl Server {
-    /// The only server there is: requests that come at once share a call.
-    pub(super) fn alone(
+    pub(super) fn new(
         deadline: Duration,
         connect: impl Fn() -> Promise<Connection> + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            line: Line::new(deadline, connect),
-            has_shared_calls: true,
-        }
-    }
-
-    /// One of several: each request is a call.
-    #[cfg(feature = "redis-cluster")]
-    pub(super) fn of_several(
-        deadline: Duration,
-        connect: impl Fn() -> Promise<Connection> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            line: Line::new(deadline, connect),
-            has_shared_calls: false,
-        }
+        Self(Line::new(deadline, connect))
     }
 
     pub(super) async fn connect(&self) -> RedisResult<()> {
         match self.current() {
             Some(_) => Ok(()),
-            None => self.line.connection().await.map(drop),
+            None => self.0.connection().await.map(drop),
         }
     }
 
@@ -87,31 +66,26 @@ impl Server {
     async fn send_once(&self, command: &Cmd, is_asking: bool, until: Instant) -> Sent {
         let (mut connection, number) = match self.current() {
             Some(current) => current,
-            None => match in_time(timeout_at(until, self.line.connection()).await) {
+            None => match in_time(timeout_at(until, self.0.connection()).await) {
                 Ok(connected) => connected,
                 Err(error) => return Sent::Answered(Err(error)),
             },
         };
         let before = connection.written();
-        let waits = self.line.sent(number);
+        let waits = self.0.sent(number);
         let answer = {
+            // Written by the first poll, before the timer is set. It does not yield in between: tasks that do go on in
+            // any order, and requests that come one behind the other are decided so.
             let mut sent = pin!(connection.send(command, is_asking));
             match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
                 Poll::Ready(answer) => Ok(answer),
-                Poll::Pending => {
-                    // What is asked is written first: the timer is set while the server is at work. Tasks that have yielded
-                    // go on in any order, and requests that come one behind the other are decided so.
-                    if self.has_shared_calls {
-                        yield_now().await;
-                    }
-                    timeout_at(until, sent).await
-                }
+                Poll::Pending => timeout_at(until, sent).await,
             }
         };
         waits.answered();
         match answer {
             Ok(Err(error)) if is_of_no_use_after(&error) => {
-                self.line.forget(number);
+                self.0.forget(number);
                 // The connection ends with such an error, so nothing is written later.
                 if connection.has_written_nothing_since(before) {
                     return Sent::NotAtAll(error);
@@ -120,7 +94,7 @@ impl Server {
             }
             Ok(answer) => Sent::Answered(answer),
             Err(_) => {
-                self.line.forget(number);
+                self.0.forget(number);
                 Sent::Answered(Err(timed_out()))
             }
         }
@@ -128,9 +102,9 @@ impl Server {
 
     /// The connection that there is, unless it has died meanwhile.
     fn current(&self) -> Option<(Connection, u64)> {
-        let (connection, number) = self.line.current()?;
+        let (connection, number) = self.0.current()?;
         if connection.is_over() {
-            self.line.forget(number);
+            self.0.forget(number);
             return None;
         }
         Some((connection, number))
