@@ -174,6 +174,11 @@ impl Outcome {
         Some(Micros::new(wait.get()))
     }
 
+    /// [`reset_after`](Self::reset_after) in microseconds.
+    pub(crate) fn reset_micros(&self) -> Micros {
+        self.reset_after
+    }
+
     /// [`delay`](Self::delay) in microseconds.
     pub(crate) fn delay_micros(&self) -> Micros {
         let wait = self.wait.filter(|_| self.allowed);
@@ -445,14 +450,90 @@ impl Outcomes {
 #[derive(Clone)]
 #[must_use = "a request that is denied must not go on"]
 pub struct Decision {
-    names: Arc<[String]>,
+    names: Arc<Names>,
     outcomes: Outcomes,
+}
+
+/// What a limiter's policies are called, in the order in which they were declared.
+#[derive(Debug)]
+pub(crate) struct Names(Box<[Rule]>);
+
+/// What decisions and responses tell of a policy, whatever they say of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    name: String,
+    #[cfg(feature = "http")]
+    limit: Option<u32>,
+    #[cfg(feature = "http")]
+    period: Option<Duration>,
+}
+
+impl Rule {
+    /// A policy without a limit has neither a number nor a period, and one whose limit is 0 has no
+    /// period.
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(unused_variables, reason = "responses alone tell a limit")
+    )]
+    pub(crate) fn new(name: &str, limit: Option<u32>, period: Option<Duration>) -> Self {
+        Self {
+            name: name.to_owned(),
+            #[cfg(feature = "http")]
+            limit,
+            #[cfg(feature = "http")]
+            period,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(feature = "http")]
+impl Rule {
+    /// `None` for a policy that is never asked.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        self.limit
+    }
+
+    pub(crate) fn period(&self) -> Option<Duration> {
+        self.period
+    }
+}
+
+impl Names {
+    pub(crate) fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
+        Self(rules.into_iter().collect())
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(Rule::name)
+    }
+
+    fn get(&self, policy: usize) -> &str {
+        self.name(policy).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self, policy: usize) -> Option<&str> {
+        self.0.get(policy).map(Rule::name)
+    }
 }
 
 impl Decision {
     #[inline]
-    pub(crate) fn new(names: Arc<[String]>, outcomes: Outcomes) -> Self {
+    pub(crate) fn new(names: Arc<Names>, outcomes: Outcomes) -> Self {
         Self { names, outcomes }
+    }
+
+    /// What responses tell of the policies, and of what they decided.
+    #[cfg(feature = "http")]
+    pub(crate) fn told(&self) -> (&[Rule], &Outcomes) {
+        (&self.names.0, &self.outcomes)
+    }
+
+    pub(crate) fn outcomes(&self) -> &Outcomes {
+        &self.outcomes
     }
 
     /// Whether the request may go on: every policy that was asked allows it.
@@ -486,7 +567,7 @@ impl Decision {
         let was_asked = |policy| self.outcomes.iter().any(|(asked, _)| asked == policy);
         names
             .filter(move |(policy, _)| !was_asked(*policy))
-            .map(|(_, name)| name.as_str())
+            .map(|(_, name)| name)
     }
 
     /// Each policy that was asked, by name, in the order of declaration.
@@ -528,7 +609,7 @@ impl Decision {
     }
 
     fn name(&self, policy: usize) -> &str {
-        self.names.get(policy).map_or("", String::as_str)
+        self.names.get(policy)
     }
 }
 

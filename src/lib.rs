@@ -92,6 +92,8 @@ pub mod quota;
 pub mod service;
 pub mod store;
 
+mod line;
+
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "http")]

@@ -1,13 +1,13 @@
-//! What happened, told to those who run the service.
+//! Tells operators what happened.
 //!
-//! What is said, and what mends it, stands in [`diagnostics`](crate::diagnostics).
+//! [`diagnostics`](crate::diagnostics) lists the messages and their remedies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::StoreError;
 
-/// Whether a store works, as far as its last answer tells. A change is logged once, and not
-/// each request that meets it.
+/// Whether a store works, judged by its last answer. A change is logged once, and not for each
+/// request.
 #[derive(Debug, Default)]
 pub(crate) struct StoreHealth {
     has_failed: AtomicBool,
@@ -22,7 +22,7 @@ impl StoreHealth {
 
     #[inline]
     pub(crate) fn answered(&self) {
-        // Read first: a write by every request would be shared by all processors.
+        // The load comes first: a write by every request would be shared by all processors.
         if self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
         {
             log_recovery();

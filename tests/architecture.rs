@@ -16,7 +16,9 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("policy", 3, &[]),
     ("store", 4, &[]),
     ("observe", 4, &[]),
-    ("limiter", 5, &[]),
+    ("line", 5, &[]),
+    // It holds the requests that its store tells to wait.
+    ("limiter", 5, &["line"]),
     ("response", 6, &[]),
     ("middleware", 7, &[]),
     ("service", 7, &[]),

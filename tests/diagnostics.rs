@@ -7,20 +7,27 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use tower::ServiceExt;
+use tokio::time::timeout;
+use tower::{Layer, ServiceExt};
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies};
+use tower_ratelimit::key::{
+    self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies, Secret,
+};
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
-use tower_ratelimit::{ConfigError, FixedWindow, Policy, RateLimitLayer, StoreError, TokenBucket};
+use tower_ratelimit::{
+    ConfigError, FixedWindow, LeakyQueue, LimitLayer, Limiter, Policy, RateLimitLayer, StoreError,
+    TokenBucket,
+};
 use tracing::Level;
 
 #[path = "support/log.rs"]
@@ -442,16 +449,287 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
         of_user("h", FixedWindow::per_hour(10)),
     ]);
     assert_warns_once(&lines, "TRL006", r#"policy "m" beside "h""#);
+}
 
-    // Without HTTP, all policies count the same.
-    let (_, lines) = Log::of(|| {
-        let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10)));
-        tower_ratelimit::Limiter::builder()
-            .policies(same)
-            .build()
-            .unwrap()
+/// A limiter is told keys and costs with each question, so that nothing is proved when it is built.
+#[test]
+fn f79_a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
+    let twice = || {
+        let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10_000)));
+        Limiter::builder().policies(same).build().unwrap()
+    };
+    let ((), lines) = Log::of(|| {
+        let limiter = twice();
+        for _ in 0..99 {
+            let _ = limiter.check_now("ann", 1);
+        }
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+    let ((), lines) = Log::of(|| {
+        let (by_check, by_admit) = (twice(), twice());
+        for _ in 0..300 {
+            let _ = by_check.check_now("ann", 1);
+            let _ = by_admit.admit_now("ann", 1);
+        }
     });
     assert_warns_once(&lines, "TRL006", r#"policy "two" beside "one""#);
+}
+
+#[test]
+fn requests_that_keep_leaving_a_line_before_their_turn_are_warned_of_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let queue = Policy::new("queue", LeakyQueue::per_second(1).places(1_000));
+    let patient = Policy::new("bucket", TokenBucket::per_second(1))
+        .wait_up_to(Duration::from_secs(3_600))
+        .wait_places(1_000);
+    for policy in [queue, patient] {
+        let subject = format!("policy {:?}", policy.name());
+        let policy = policy.key(|_: &Head<'_>| "all");
+        let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
+        let app = hello().layer(limit);
+        let ((), lines) = Log::of(|| {
+            runtime.block_on(async {
+                for _ in 0..300 {
+                    let sent = app.clone().oneshot(Request::new(Body::empty()));
+                    let _ = timeout(Duration::ZERO, sent).await;
+                }
+            });
+        });
+        assert_warns_once(&lines, "TRL014", &subject);
+    }
+}
+
+/// Found in the field: 60 requests and 100,000 tokens a minute, each asked at a cost of its own, and
+/// the log told the operator to leave the tokens out.
+#[test]
+fn f79_policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
+    let limiter = || {
+        Limiter::builder()
+            .policy(Policy::new("requests", FixedWindow::per_minute(60)))
+            .policy(Policy::new("tokens", FixedWindow::per_minute(100_000)))
+            .build()
+            .unwrap()
+    };
+    let ((), lines) = Log::of(|| {
+        let limiter = limiter();
+        let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
+        for _ in 0..300 {
+            let _ = limiter.check_with_now(asked).unwrap();
+            // What asks all of them alike is an operator's question then.
+            let _ = limiter.check_now("ann", 1);
+        }
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+/// A batch of 50 under a burst of 20 is refused for ever, and its client is told no wait.
+#[test]
+fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
+    let burst = |name: &str| Policy::new(name, TokenBucket::per_second(10).burst(20));
+    let closed = Policy::new("closed", FixedWindow::per_day(0));
+    let soft = Policy::new("soft", FixedWindow::per_day(5)).soft();
+    let quiet = || {
+        let limiter = Limiter::builder().policies([burst("quiet"), closed, soft]);
+        let limiter = limiter.build().unwrap();
+        let ask = |policy, cost| limiter.check_with_now([(policy, "ann", cost)]).unwrap();
+        for _ in 0..3 {
+            // All of it, more than is left, a limit that nothing passes, a policy that denies nothing.
+            let _ = (ask("quiet", 20), ask("quiet", 20), ask("closed", 2));
+            let _ = ask("soft", 50);
+        }
+        // Questions, and taking what there is.
+        let _ = limiter.peek_now("ann", 50);
+        let _ = limiter.take_up_to_now("ann", 50);
+        let _ = block_on(limiter.take_up_to("ann", 50)).unwrap();
+        // A limit of its own that is lower, and a block.
+        let one = TokenBucket::per_second(10).burst(1);
+        let day = Duration::from_secs(86_400);
+        limiter
+            .override_limit_now("quiet", "bob", one, day)
+            .unwrap();
+        let _ = limiter.check_with_now([("quiet", "bob", 2)]).unwrap();
+        limiter.block_now("eve", day);
+        let _ = limiter.check_with_now([("quiet", "eve", 50)]).unwrap();
+    };
+    let ((), lines) = Log::of(quiet);
+    assert!(lines.is_empty(), "{lines:?}");
+
+    let limiter = |name: &str| Limiter::builder().policy(burst(name)).build().unwrap();
+    let now = |name: &str| limiter(name).check_now("ann", 50).is_allowed();
+    let verdict = |name: &str| limiter(name).admit_now("ann", 50);
+    let later = |name: &str| {
+        block_on(limiter(name).check("ann", 50))
+            .unwrap()
+            .is_allowed()
+    };
+    let by_name = |name: &str| {
+        let asked = limiter(name).check_with_now([(name, "ann", 50)]);
+        asked.unwrap().is_allowed()
+    };
+    let by_name_later = |name: &str| {
+        let asked = limiter(name).check_with([(name, "ann", 50)]).unwrap();
+        block_on(asked).unwrap().is_allowed()
+    };
+    let by_layer = |name: &str| {
+        let policy = burst(name).key(key::global()).cost(|_| 50);
+        let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
+        let asked = hello().layer(limit).oneshot(Request::new(Body::empty()));
+        block_on(asked).unwrap().status() == StatusCode::OK
+    };
+    let by_service = |name: &str| {
+        let limit: LimitLayer<(), bool, ()> =
+            LimitLayer::new(limiter(name), |()| "ann", |_| Ok(false)).cost(|()| 50);
+        let inner = tower::service_fn(async |()| Ok(true));
+        block_on(limit.layer(inner).oneshot(())).unwrap()
+    };
+    let ways: [(&str, Asked<'_>); 7] = [
+        ("now", &now),
+        ("verdict", &verdict),
+        ("later", &later),
+        ("by name", &by_name),
+        ("by name, later", &by_name_later),
+        ("layer", &by_layer),
+        ("service", &by_service),
+    ];
+    for (name, is_allowed) in ways {
+        let ((), lines) = Log::of(|| {
+            for _ in 0..3 {
+                assert!(!is_allowed(name), "{name}");
+            }
+        });
+        assert_warns_once(&lines, "TRL016", &format!("policy {name:?}"));
+    }
+}
+
+/// Asks at a cost above the limit; tells whether that was allowed.
+type Asked<'a> = &'a dyn Fn(&str) -> bool;
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
+}
+
+/// A store that other processes share, which is not asked.
+#[derive(Debug)]
+struct SharedByAll;
+
+impl Store for SharedByAll {
+    type Ledger = DownStore;
+
+    fn open(&self, _: &[Policy]) -> Result<DownStore, ConfigError> {
+        Ok(DownStore)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+/// What is logged when a layer over a shared store is built with this key.
+fn logged_of_shared(name: &str, key: impl Extract) -> Vec<Line> {
+    let policy = Policy::new(name, FixedWindow::per_day(5)).key(key);
+    let builder = RateLimitLayer::builder().policy(policy).store(SharedByAll);
+    Log::of(|| builder.build().unwrap()).1
+}
+
+/// `key::header("x-api-key")` stood in Redis as it was sent, for every user who may list its keys.
+#[test]
+fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
+    let secret = Secret::new([7; 32]).unwrap();
+    for name in [
+        "authorization",
+        "Proxy-Authorization",
+        "cookie",
+        "x-api-key",
+        "API-Key",
+        "apikey",
+        "x-auth-token",
+    ] {
+        let subject = format!("policy {name:?}, header {}", name.to_ascii_lowercase());
+        let lines = logged_of_shared(name, key::header(name));
+        assert_warns_once(&lines, "TRL015", &subject);
+        let again = logged_of_shared(name, key::header(name));
+        assert!(again.is_empty(), "{again:?}");
+        let hashed = logged_of_shared("hashed", key::header(name).hashed(&secret));
+        assert!(hashed.is_empty(), "{hashed:?}");
+    }
+    let lines = logged_of_shared("link", key::query("access_token"));
+    assert_warns_once(
+        &lines,
+        "TRL015",
+        r#"policy "link", query parameter access_token"#,
+    );
+
+    #[cfg(feature = "tonic")]
+    {
+        let lines = logged_of_shared("call", key::metadata("authorization"));
+        assert_warns_once(&lines, "TRL015", r#"policy "call", header authorization"#);
+    }
+
+    // Whatever it is combined with.
+    let header = || key::header("x-api-key");
+    for lines in [
+        logged_of_shared("1", header().or(key::client_ip())),
+        logged_of_shared("2", key::client_ip().or(header().prefix("a"))),
+        logged_of_shared("3", header().and(key::method())),
+        logged_of_shared("4", key::method().and(header()).prefix(1_u8)),
+    ] {
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0].fields["code"], "TRL015");
+    }
+    for quiet in [
+        logged_of_shared("a", key::api_key().hashed(&secret)),
+        logged_of_shared(
+            "b",
+            key::bearer_token().hashed(&secret).or(key::client_ip()),
+        ),
+        logged_of_shared("c", key::cookie("session").hashed(&secret)),
+        logged_of_shared("d", header().or(key::client_ip()).hashed(&secret)),
+        logged_of_shared("e", key::header("x-tenant").and(key::query("page"))),
+        logged_of_shared("f", key::client_ip()),
+    ] {
+        assert!(quiet.is_empty(), "{quiet:?}");
+    }
+    // Of a closure it is seen in the requests.
+    let by_closure = |head: &Head<'_>| {
+        let authorization = head.header("authorization")?;
+        Some(("token", authorization.strip_prefix("Bearer ")?).into_key())
+    };
+    for (name, key) in [
+        ("closure", Box::new(by_closure) as Box<dyn Extract>),
+        ("from_fn", Box::new(key::from_fn(by_closure).prefix("a"))),
+        (
+            "map",
+            Box::new(key::header("authorization").map(str::to_owned)),
+        ),
+    ] {
+        let key = key::from_fn(move |head| key.extract(head));
+        let policy = Policy::new(name, FixedWindow::per_day(5)).key(key);
+        let builder = RateLimitLayer::builder().policy(policy).store(SharedByAll);
+        let (limit, lines) = Log::of(|| builder.build().unwrap());
+        assert!(lines.is_empty(), "{lines:?}");
+        let said = |authorization: &'static str| {
+            let request = Request::get("/").header("authorization", authorization);
+            let asked = hello()
+                .layer(limit.clone())
+                .oneshot(request.body(Body::empty()).unwrap());
+            let (_, mut lines) = Log::of(|| block_on(asked).unwrap());
+            lines.retain(|line| line.fields.contains_key("code"));
+            lines
+        };
+        assert!(said("short").is_empty());
+        let lines = said("Bearer s3kr3t-t0k3n");
+        let subject = format!("policy {name:?}, header authorization");
+        assert_warns_once(&lines, "TRL015", &subject);
+        assert!(!format!("{lines:?}").contains("s3kr3t"), "{lines:?}");
+        assert!(said("Bearer s3kr3t-t0k3n").is_empty());
+    }
+    let policy = Policy::new("here", FixedWindow::per_day(5)).key(header());
+    let (_, here) = Log::of(|| RateLimitLayer::builder().policy(policy).build().unwrap());
+    assert!(here.is_empty(), "{here:?}");
 }
 
 macro_rules! by_user_of_its_own {

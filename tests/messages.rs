@@ -1,4 +1,4 @@
-//! What the compiler says of a key that cannot be one: our own words, whatever its own are.
+//! What the compiler says of code that cannot be right: our own words, whatever its own are.
 
 #![cfg(feature = "http")]
 
@@ -13,36 +13,59 @@ edition = "2024"
 
 [dependencies]
 tower-ratelimit = { path = "{root}", default-features = false, features = ["http"] }
+tower-layer = "0.3.3"
 
 [workspace]
 "#;
 
 const PROGRAM: &str = r#"
-use tower_ratelimit::{Policy, TokenBucket, key::{self, Head, IntoKey}};
+use tower_layer::Layer;
+use tower_ratelimit::policy::Http;
+use tower_ratelimit::{Algorithm, Policy, RateLimitLayer, TokenBucket, key::{self, Head, IntoKey}};
 
 #[derive(Clone)]
 pub struct User { id: u64 }
 
-fn main() {
-    let policy = || Policy::new("a", TokenBucket::per_second(1));
-    let _ = policy().key(|head: &Head<'_>| head.header("x").map(IntoKey::into_key));
-    {statement}
+fn policy() -> Policy {
+    Policy::new("a", TokenBucket::per_second(1))
 }
+
+fn keyed() -> Policy<Http> {
+    policy().key(|head: &Head<'_>| head.header("x").map(IntoKey::into_key))
+}
+
+/// As a router takes a layer.
+fn add<L: Layer<u32> + Clone + Send + Sync + 'static>(_: L)
+where
+    L::Service: Clone + Send + Sync + 'static,
+{
+}
+
+fn main() {
+    add(RateLimitLayer::builder().policy(keyed()).policies([keyed()]).build().unwrap());
+    let _ = policy().key(key::header("x"));
+    let _ = Policy::new("a", "token-bucket 5/second".parse::<Algorithm>().unwrap());
+}
+
+fn wrong() {
 "#;
 
 const USE_A_FUNCTION: &str = "use one of the functions of `tower_ratelimit::key`";
 const RETURN_A_FIELD: &str = "return the field that tells clients apart, such as `user.id`";
+const BUILD_IT: &str = "build it: `.layer(builder.build()?)`";
+const NEEDS_A_KEY: &str = "add one: `Policy::new(…).key(key::client_ip())`";
+const PARSE_IT: &str = "parse it: `\"token-bucket 5/second burst 10\".parse::<Algorithm>()?`";
 const MAP_THE_EXTENSION: &str = "`key::extension::<User>().map(|user: &User| user.id)`";
 
-/// What the compiler says of this statement in a program that is right otherwise.
-fn said_of(statement: &str) -> (bool, String) {
+/// What the compiler says of a program that is right but for these statements.
+fn said_of(statements: &[&str]) -> (bool, String) {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages");
     fs::create_dir_all(folder.join("src")).unwrap();
     let manifest = MANIFEST.replace("{root}", &root.display().to_string());
     fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
-    let program = PROGRAM.replace("{statement}", statement);
+    let program = format!("{PROGRAM}{}\n}}\n", statements.join("\n"));
     fs::write(folder.join("src/main.rs"), program).unwrap();
     let output = Command::new(env!("CARGO"))
         .args(["check", "--quiet", "--offline", "--color=never"])
@@ -56,13 +79,25 @@ fn said_of(statement: &str) -> (bool, String) {
     (output.status.success(), stderr)
 }
 
-// One test, since all statements are compiled in one folder.
+/// The errors that the compiler reports in each line of such a program, from the first statement on.
+fn errors_of(said: &str, statement: usize) -> Vec<&str> {
+    let line = PROGRAM.lines().count() + 1 + statement;
+    let place = format!("--> src/main.rs:{line}:");
+    let errors = said.split("\nerror").filter(|error| {
+        let first = error.lines().find(|line| line.contains("--> "));
+        first.is_some_and(|first| first.contains(&place))
+    });
+    errors.collect()
+}
+
+/// A builder that was not built, a policy without a key and text for an algorithm were answered with the
+/// types that did not match, and with no word of what was left out.
 #[test]
-fn what_cannot_be_a_key_is_answered_with_what_to_do() {
-    let (compiles, said) = said_of("let _ = policy().key(key::header(\"x\"));");
+fn what_cannot_be_right_is_answered_with_what_to_do() {
+    let (compiles, said) = said_of(&[]);
     assert!(compiles, "{said}");
 
-    for (statement, expected) in [
+    let wrong = [
         (r#"let _ = policy().key("x-tenant");"#, USE_A_FUNCTION),
         ("let _ = policy().key(User { id: 1 });", USE_A_FUNCTION),
         (
@@ -89,9 +124,39 @@ fn what_cannot_be_a_key_is_answered_with_what_to_do() {
             "let _ = key::header(\"x\").one_of([User { id: 1 }]);",
             RETURN_A_FIELD,
         ),
-    ] {
-        let (compiles, said) = said_of(statement);
-        assert!(!compiles, "{statement}");
-        assert!(said.contains(expected), "{statement}\n{said}");
+        ("add(RateLimitLayer::builder().policy(keyed()));", BUILD_IT),
+        (
+            "let _ = RateLimitLayer::builder().policy(policy());",
+            NEEDS_A_KEY,
+        ),
+        (
+            "let _ = RateLimitLayer::builder().policies([policy()]);",
+            NEEDS_A_KEY,
+        ),
+        (
+            r#"let _ = Policy::new("a", "token-bucket 5/second");"#,
+            PARSE_IT,
+        ),
+        (
+            r#"let _ = Policy::new("a", String::from("token-bucket 5/second"));"#,
+            PARSE_IT,
+        ),
+        (
+            r#"let _ = Policy::new("a", &String::from("token-bucket 5/second"));"#,
+            PARSE_IT,
+        ),
+        (
+            r#"let _ = RateLimitLayer::new(key::client_ip(), "token-bucket 5/second");"#,
+            PARSE_IT,
+        ),
+    ];
+    let (compiles, said) = said_of(&wrong.map(|(statement, _)| statement));
+    assert!(!compiles);
+    for (number, (statement, expected)) in wrong.iter().enumerate() {
+        // One mistake, one error.
+        let [error] = &*errors_of(&said, number) else {
+            panic!("{statement}\n{said}");
+        };
+        assert!(error.contains(expected), "{statement}\n{error}");
     }
 }

@@ -86,6 +86,39 @@ fn f42_each_change_is_told_once_with_its_reason_and_no_request_is() {
     assert!(decided >= 21, "{decided}");
 }
 
+/// With several stores, or several policies, the line said neither which server was meant nor who would be let
+/// through meanwhile.
+#[test]
+fn an_outage_names_its_server_and_what_each_policy_does_and_no_secret() {
+    let mut address = String::new();
+    let lines = logged(async {
+        let server = Server::start(&["--user", "limiter", "on", ">passw0rd", "~*", "+@all"]);
+        address = format!("127.0.0.1:{}/0", server.port());
+        let url = format!("redis://limiter:passw0rd@127.0.0.1:{}/", server.port());
+        let builder = RedisStore::builder().deadline(PATIENCE).nodes(2);
+        let store = builder.open(url).unwrap();
+        let [reads, writes] = ["reads", "writes"].map(daily);
+        let searches = daily("searches").on_store_failure(OnStoreFailure::Allow);
+        let logins = daily("logins").on_store_failure(OnStoreFailure::Refuse);
+        let first = limiter(&store, [reads, searches]);
+        let _others = [[logins].as_slice(), &[writes]].map(|it| limiter(&store, it.to_vec()));
+        drop(limiter(&store, [daily("gone")]));
+        fill(&server, &first, true).await;
+        fill(&server, &first, false).await;
+    });
+    let [away, back] = &*lines else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(away.fields["server"], address);
+    assert_eq!(away.fields["local"], "reads, writes");
+    assert_eq!(away.fields["allow"], "searches");
+    assert_eq!(away.fields["refuse"], "logins");
+    assert_eq!(back.fields["server"], address);
+    for secret in ["passw0rd", "limiter:"] {
+        assert!(!format!("{lines:?}").contains(secret), "{lines:?}");
+    }
+}
+
 #[test]
 fn f47_what_is_wrong_with_keys_is_told_once_and_names_none() {
     let lines = logged(async {
@@ -102,6 +135,7 @@ fn f47_what_is_wrong_with_keys_is_told_once_and_names_none() {
         panic!("{lines:?}");
     };
     assert_eq!(line.fields["reason"], "wrong type");
+    assert!(line.fields["server"].starts_with("127.0.0.1:"), "{line:?}");
     assert!(!format!("{line:?}").contains("amelia"), "{line:?}");
 }
 

@@ -11,13 +11,15 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimit;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::clock::Clock;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::service::{LimitLayer, Refused};
 use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy, StoreError,
+    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Micros, Policy,
+    StoreError,
 };
 
 #[derive(Clone, Copy)]
@@ -66,9 +68,21 @@ impl Service<Job> for Worker {
 }
 
 fn limiter(policy: Policy) -> Limiter {
-    let store = MemoryStore::new().clock(ManualClock::new());
-    let limiter = Limiter::builder().policy(policy).store(store).build();
+    let limiter = Limiter::builder().policy(policy).store(in_time()).build();
     limiter.unwrap()
+}
+
+/// Tokio's clock, so that the store and the timers agree while it is paused.
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Micros {
+        Micros::from(Duration::from_secs(1_704_067_200) + self.0.elapsed())
+    }
+}
+
+fn in_time() -> MemoryStore {
+    MemoryStore::new().clock(TokioClock(Instant::now()))
 }
 
 /// Of a type that can be written down.
@@ -87,7 +101,7 @@ fn hourly(units: u32) -> Policy {
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_key_has_its_own_limit_and_a_refusal_is_the_response_that_was_made_of_the_decision() {
     let worker = limit(limiter(hourly(1))).layer(Worker::default());
     let ask = |job| worker.clone().oneshot(job);
@@ -102,7 +116,7 @@ async fn each_key_has_its_own_limit_and_a_refusal_is_the_response_that_was_made_
     assert_eq!(ask(ownerless).await, Ok(Answer::Refused(Some(HOUR))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_takes_what_it_costs_and_one_that_can_never_pass_is_told_no_wait() {
     let limiter = limiter(hourly(10));
     let worker = limit(limiter.clone())
@@ -118,7 +132,7 @@ async fn a_request_takes_what_it_costs_and_one_that_can_never_pass_is_told_no_wa
     assert_eq!(ask(3).await, Ok(Answer::Done(3)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn layers_that_are_given_one_limiter_share_its_state() {
     let limiter = limiter(hourly(1)).erased();
     let refuse = |refused: Refused| Err::<(), BoxError>(refused.into());
@@ -168,6 +182,55 @@ async fn f72_one_that_goes_away_while_it_waits_gives_the_last_place_back() {
     assert!(matches!(ask().await, Ok(Answer::Refused(Some(_)))));
     drop(waiting);
     assert_eq!(ask().await, Ok(Answer::Done(1)));
+}
+
+/// As in `tests/http/leaving.rs`: the timeout cancels those that would have gone on next, and their turns
+/// passed unused.
+#[tokio::test(start_paused = true)]
+async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rate() {
+    let queue = Policy::new("jobs", LeakyQueue::per_second(10).places(50));
+    let limiter = Limiter::builder().policy(queue).store(in_time());
+    let worker = limit(limiter.build().unwrap()).layer(Worker::default());
+    let start = Instant::now();
+    let mut jobs = JoinSet::new();
+    for size in 0..200 {
+        let asked = worker.clone().oneshot(job(1, size));
+        let asked = tokio::time::timeout(Duration::from_millis(700), asked);
+        jobs.spawn(async move { (asked.await.is_ok(), size, start.elapsed()) });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut served = jobs.join_all().await;
+    served.retain(|(is_served, ..)| *is_served);
+    served.sort_by_key(|(_, _, at)| *at);
+    assert!(served.is_sorted_by_key(|(_, size, _)| *size), "{served:?}");
+    for second in 0..10 {
+        let within = served.iter().filter(|(.., at)| at.as_secs() == second);
+        assert_eq!(within.count(), 10, "in second {second}: {served:?}");
+    }
+}
+
+/// It waited by tokio's timers for a turn that it was given by the store's clock: a test that moved the clock
+/// to the turn found it waiting still.
+#[test]
+fn a_clock_that_is_moved_to_its_turn_lets_a_request_go_on_without_a_runtime() {
+    let clock = ManualClock::new();
+    let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(2));
+    let limiter = Limiter::builder()
+        .policy(queue)
+        .store(MemoryStore::new().clock(clock.clone()));
+    let worker = limit(limiter.build().unwrap()).layer(Worker::default());
+    let [mut first, mut second, mut third] =
+        [1, 2, 3].map(|size| polled(worker.clone().oneshot(job(1, size))));
+    assert_eq!(first.poll(), Poll::Ready(Ok(Answer::Done(1))));
+    assert!(second.poll().is_pending());
+    assert!(third.poll().is_pending());
+    clock.advance(Duration::from_micros(499_999));
+    assert!(second.poll().is_pending());
+    clock.advance(Duration::from_micros(1));
+    assert!(third.poll().is_pending());
+    assert_eq!(second.poll(), Poll::Ready(Ok(Answer::Done(2))));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(third.poll(), Poll::Ready(Ok(Answer::Done(3))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,7 +317,7 @@ async fn an_answer_that_comes_later_is_heeded_as_one_that_is_there() {
     assert_eq!(third.await, Ok(Answer::Refused(Some(HOUR))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_that_cannot_decide_is_told_apart_from_a_limit() {
     let limiter = Limiter::builder().policy(hourly(1)).store(LaterStore(None));
     let refuse = |refused: Refused| Err::<(), BoxError>(refused.into());

@@ -4,6 +4,9 @@
 //! and `WINDOW_MS` (default 10000). Clients are told apart by the header `x-api-key`, and those
 //! without one by their address. Pages of any origin may ask, and may read what they are told.
 //!
+//! Of an API key a hash is kept, under `SECRET`: 16 bytes or more, the same for processes that share a
+//! server. The example has a fixed one, which is public; a service has its own.
+//!
 //! State is in this process, or, with `REDIS_URL`, on a server that several such processes share:
 //!
 //! ```text
@@ -32,7 +35,7 @@ use axum::response::IntoResponse;
 use axum::{Extension, Router, routing::get};
 use serde_json::{Value, json};
 use tower_http::cors::{Any, CorsLayer};
-use tower_ratelimit::key::{self, Extract, Head, IntoKey};
+use tower_ratelimit::key::{self, Secret};
 use tower_ratelimit::response;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Policy,
@@ -45,11 +48,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let limit = setting("LIMIT", 5)?;
     let window = Duration::from_millis(setting("WINDOW_MS", 10_000)?);
+    let secret = Secret::new(setting("SECRET", String::from("public, in an example"))?)?;
     let state = State::open()?;
 
     let mut app = Router::new();
     for algorithm in algorithms(limit, window)? {
-        let route = get(decision).layer(layer(algorithm, &state)?);
+        let route = get(decision).layer(layer(algorithm, &secret, &state)?);
         app = app.route(&format!("/{}", algorithm.name()), route);
     }
     // Outside the limits: a browser shows a page a refusal only if it carries these fields too,
@@ -126,13 +130,12 @@ impl State {
     }
 }
 
-fn layer(algorithm: Algorithm, state: &State) -> Result<RateLimitLayer, Box<dyn Error>> {
-    let peer = key::peer_ip();
-    // The pair keeps a header that reads like an address apart from the address.
-    let client = move |head: &Head<'_>| match head.header("x-api-key") {
-        Some(key) => Ok(("x-api-key", key).into_key()),
-        None => peer.extract(head),
-    };
+fn layer(
+    algorithm: Algorithm,
+    secret: &Secret,
+    state: &State,
+) -> Result<RateLimitLayer, Box<dyn Error>> {
+    let client = key::api_key().hashed(secret).or(key::peer_ip());
     let policy = Policy::new(algorithm.name(), algorithm).key(client);
     let builder = RateLimitLayer::builder().policy(policy).expose_decision();
     Ok(match state {

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use super::{WithRule, text};
+use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -40,6 +41,12 @@ pub(crate) trait Kind: Copy {
 
     /// The number of slots into which it cuts the period; `None` if it does not.
     fn slots(&self) -> Option<u32> {
+        None
+    }
+
+    /// The length of its windows or slots, if it counts several of them at a time: a refund then takes from
+    /// the newest first.
+    fn refunds_newest(&self) -> Option<Micros> {
         None
     }
 

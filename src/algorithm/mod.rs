@@ -43,6 +43,7 @@ mod step;
 mod text;
 mod token_bucket;
 mod unlimited;
+mod unparsed;
 mod window;
 
 use std::time::Duration;
@@ -57,6 +58,8 @@ pub use self::sliding_slots::SlidingSlots;
 pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
+#[doc(hidden)]
+pub use self::unparsed::{Parsed, Unparsed};
 
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
@@ -262,6 +265,16 @@ impl Algorithm {
             (state: State, now: Micros, units: u32) -> State,
             rule => step::refund(&rule, state, now, units)
         )
+    }
+
+    /// Until when a refund gives back what was charged at this moment, and not what later requests were
+    /// charged. `reset_after` is that of the outcome of the charge.
+    pub(crate) fn refundable_until(&self, charged: Micros, reset_after: Micros) -> Micros {
+        let reset = charged.saturating_add(reset_after);
+        match_kind!(self, kind => kind.refunds_newest(), None).map_or(reset, |length| {
+            let since = charged.get() % length.get();
+            Micros::new(charged.get() - since + length.get()).min(reset)
+        })
     }
 
     /// Charges units after the fact, even if that exceeds the limit, and returns the state to keep: for a

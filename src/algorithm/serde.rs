@@ -10,10 +10,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::kind::each_kind;
-use super::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
-    SlidingSlots, SlidingWindow, TokenBucket,
-};
+use super::{Algorithm, Gcra, TokenBucket};
 
 /// Reads and writes a kind of algorithm as a table: `limit`, `per` and optional fields of its own.
 ///
@@ -88,7 +85,7 @@ macro_rules! named {
         #[derive(Deserialize, Serialize)]
         #[serde(rename_all = "kebab-case")]
         enum Named {
-            $($kind($kind),)+
+            $($kind(super::$kind),)+
             /// The name says how it is refilled, and so it has no field `refill`.
             TokenBucketInterval(Gcra),
         }
@@ -148,6 +145,7 @@ impl<'de> Visitor<'de> for TextOrTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::SlidingLog;
     use crate::quota::Quota;
 
     #[derive(Debug, Deserialize, PartialEq, Serialize)]

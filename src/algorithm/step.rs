@@ -54,8 +54,8 @@ pub(crate) trait Step: Send + Sync + 'static {
     /// Gives back units of the latest charges, as far as these still count.
     fn refund(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
-    /// Gives back the turn of a request of this cost that was to leave at `departure`, if no other request
-    /// has a later turn.
+    /// Gives back turns of a queue, the first of which begins at `begins`, if no request has a turn behind
+    /// them.
     fn give_back(&self, _: &mut Self::Kept, _: Micros, _: u32, _: Micros) {}
 
     /// How many further requests of cost 1 would be allowed at this instant.

@@ -4,10 +4,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use super::kind::{Kind, each_kind, match_kind};
-use super::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
-    SlidingSlots, SlidingWindow, TokenBucket,
-};
+use super::{Algorithm, TokenBucket};
 use crate::error::ConfigError;
 use crate::quota::{not_a_number, whole_number};
 
@@ -38,17 +35,17 @@ macro_rules! texts {
     ([$($kind:ident)+]) => {
         /// Reads the text after a name; `None` if no algorithm has this name.
         fn named(name: &str, rest: &str) -> Option<Result<Algorithm, ConfigError>> {
-            $(if name == $kind::NAME {
-                return Some(rest.parse::<$kind>().map(Algorithm::from));
+            $(if name == super::$kind::NAME {
+                return Some(rest.parse::<super::$kind>().map(Algorithm::from));
             })+
             (name == TokenBucket::BY_INTERVAL)
                 .then(|| Ok(rest.parse::<TokenBucket>()?.by_interval().into()))
         }
 
-        const NAMES: &[&str] = &[$($kind::NAME,)+ TokenBucket::BY_INTERVAL, UNLIMITED];
+        const NAMES: &[&str] = &[$(super::$kind::NAME,)+ TokenBucket::BY_INTERVAL, UNLIMITED];
 
         $(
-            impl FromStr for $kind {
+            impl FromStr for super::$kind {
                 type Err = ConfigError;
 
                 fn from_str(text: &str) -> Result<Self, ConfigError> {
@@ -56,7 +53,7 @@ macro_rules! texts {
                 }
             }
 
-            impl Display for $kind {
+            impl Display for super::$kind {
                 fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                     Kind::fmt(self, f)
                 }
@@ -105,6 +102,7 @@ impl Algorithm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::SlidingLog;
     use crate::quota::Quota;
 
     #[test]

@@ -3,17 +3,16 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::SystemTime;
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::lines::{Asked, Call, Place};
 use super::standing::Back;
 use super::told::Told;
 use super::{HeedError, Held};
+use crate::clock::Timer;
 
 pin_project! {
     /// The response of a [`Heed`](super::Heed) service.
@@ -36,7 +35,7 @@ pin_project! {
     {
         Waiting {
             place: Place,
-            timer: Pin<Box<Sleep>>,
+            timer: Timer,
             held: Option<Box<(S, Req)>>,
         },
         // It may go as soon as the inner service is ready.
@@ -63,7 +62,7 @@ impl<S: Service<Req>, Req> HeedFuture<S, Req> {
     }
 
     /// `inner` is not ready: while the request waits, the service can serve other requests.
-    pub(super) fn waiting(place: Place, timer: Pin<Box<Sleep>>, inner: S, request: Req) -> Self {
+    pub(super) fn waiting(place: Place, timer: Timer, inner: S, request: Req) -> Self {
         Self {
             state: State::Waiting {
                 place,
@@ -98,9 +97,9 @@ where
                     },
                     Ok(Asked::AgainAt(at)) => {
                         if timer.deadline() != at {
-                            timer.as_mut().reset(at);
+                            timer.reset(at);
                         }
-                        ready!(timer.as_mut().poll(cx));
+                        ready!(timer.poll(cx));
                         continue;
                     }
                     Err(held) => State::Refused { held: Some(held) },
@@ -124,10 +123,11 @@ where
                 StateProj::Calling { future, call } => {
                     let answer = ready!(future.poll(cx)).map_err(HeedError::Inner);
                     if let Some(call) = call.take() {
-                        call.back(match &answer {
-                            Ok(response) => Back::Answered(Told::by(response, SystemTime::now())),
+                        let with = match &answer {
+                            Ok(response) => Back::Answered(Told::by(response, call.wall())),
                             Err(_) => Back::Failed,
-                        });
+                        };
+                        call.back(with);
                     }
                     return Poll::Ready(answer);
                 }

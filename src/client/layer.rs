@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tower_layer::Layer;
 
 use super::lines::{Bounds, Lines};
 use super::{Heed, host};
+use crate::clock::{Clock, Timers};
 use crate::key::{Extract, IntoKey};
 
 /// Holds calls to HTTP and gRPC servers for as long as the responses of these servers say.
@@ -22,6 +22,7 @@ use crate::key::{Extract, IntoKey};
 /// - longest hold: an hour, even if a server announces more
 /// - wait: as long as the hold
 /// - waiting: 1,024 calls of each key
+/// - clock: tokio's timers
 /// - keys: 10,000, of which the layer forgets the least recently used first
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it wraps a service"]
@@ -87,9 +88,21 @@ impl HeedLayer {
         self
     }
 
+    /// Waits by this clock in place of tokio's timers, and reads dates by it, if a test moves the clock: a
+    /// [`ManualClock`](crate::ManualClock), or another clock that
+    /// [can be waited for](Clock::sleep_until). Calls that wait go on when the test moves it.
+    ///
+    /// The new layer shares no state with `self`: what a layer has learnt under one clock is of no use under
+    /// another.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        let timers = Timers::of(Some(Arc::new(clock)));
+        self.lines = Arc::new(Lines::new(timers));
+        self
+    }
+
     /// How much longer calls of this key are held; `None` if they are not.
     pub fn held_for(&self, key: impl IntoKey) -> Option<Duration> {
-        self.lines.held_for(&key.into_key(), Instant::now())
+        self.lines.held_for(&key.into_key())
     }
 }
 

@@ -6,24 +6,24 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ahash::RandomState;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::held::{Held, Reason};
 use super::line::{Line, Turn, Woken};
 use super::standing::{Back, May, Sent};
-use crate::clock::timer;
+use crate::clock::{Timer, Timers};
 use crate::key::Key;
 
 /// The lines of all keys. Clones of a layer and of its services share them.
 #[derive(Default)]
 pub(super) struct Lines {
     table: Mutex<Table>,
+    timers: Timers,
 }
 
 #[derive(Default)]
@@ -49,7 +49,7 @@ pub(super) enum Entry {
     /// It goes. `None` if there is no room to learn from its response.
     Go(Option<Call>),
     /// It waits in this place, by this timer.
-    Wait(Place, Pin<Box<Sleep>>),
+    Wait(Place, Timer),
     Refuse(Held),
 }
 
@@ -80,8 +80,16 @@ pub(super) struct Place {
 }
 
 impl Lines {
+    pub(super) fn new(timers: Timers) -> Self {
+        Self {
+            table: Mutex::default(),
+            timers,
+        }
+    }
+
     /// Lets a call of this key in.
-    pub(super) fn enter(self: &Arc<Self>, key: Key, bounds: Bounds, now: Instant) -> Entry {
+    pub(super) fn enter(self: &Arc<Self>, key: Key, bounds: Bounds) -> Entry {
+        let now = self.timers.now();
         let mut table = self.lock();
         let Some(line) = table.line(key, bounds.keys) else {
             return Entry::Go(None);
@@ -101,7 +109,7 @@ impl Lines {
             May::NotBefore(at) | May::NotBeforeAnswer(at) => {
                 if line.waiting() >= bounds.waiting {
                     Entry::Refuse(Held::new(at - now, Reason::TooMany))
-                } else if let Some(timer) = timer(Duration::ZERO) {
+                } else if let Some(timer) = self.timers.after(Duration::ZERO) {
                     let place = Place {
                         lines: Arc::clone(self),
                         key,
@@ -121,7 +129,8 @@ impl Lines {
     }
 
     /// How much longer calls of this key are held.
-    pub(super) fn held_for(&self, key: &Key, now: Instant) -> Option<Duration> {
+    pub(super) fn held_for(&self, key: &Key) -> Option<Duration> {
+        let now = self.timers.now();
         let table = self.lock();
         let until = table.lines.get(key)?.standing.held_until(now)?;
         Some(until - now)
@@ -174,6 +183,11 @@ fn wake(woken: Woken) {
 }
 
 impl Call {
+    /// The time on the wall.
+    pub(super) fn wall(&self) -> SystemTime {
+        self.lines.timers.wall()
+    }
+
     /// The call has come back.
     pub(super) fn back(mut self, with: Back) {
         self.back = with;
@@ -182,7 +196,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let now = Instant::now();
+        let now = self.lines.timers.now();
         let mut table = self.lines.lock();
         if let Some(line) = table.lines.get_mut(&self.key) {
             let standing = &mut line.standing;
@@ -197,7 +211,7 @@ impl Drop for Call {
 impl Place {
     /// Whether the call may go. If not, the waker is woken when something changes for it.
     pub(super) fn ask(&mut self, waker: &Waker) -> Result<Asked, Held> {
-        let now = Instant::now();
+        let now = self.lines.timers.now();
         let mut table = self.lines.lock();
         let Some(line) = table.lines.get_mut(&self.key) else {
             return Err(Held::new(Duration::ZERO, Reason::TooLong));
@@ -239,7 +253,7 @@ impl Drop for Place {
         if self.has_gone {
             return;
         }
-        let now = Instant::now();
+        let now = self.lines.timers.now();
         let mut table = self.lines.lock();
         if let Some(line) = table.lines.get_mut(&self.key) {
             line.leave(self.number);

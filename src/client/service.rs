@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use tokio::time::Instant;
 use tower_service::Service;
 
 use super::lines::{Bounds, Entry, Lines};
@@ -77,7 +76,7 @@ where
                 return HeedFuture::calling(self.inner.call(request), None);
             }
         };
-        match self.lines.enter(key, self.bounds, Instant::now()) {
+        match self.lines.enter(key, self.bounds) {
             Entry::Go(call) => HeedFuture::calling(self.inner.call(request), call),
             Entry::Wait(place, timer) => {
                 self.let_others_have_it();

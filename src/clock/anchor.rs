@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::Micros;
 
-/// Where the zero of a monotonic clock lies on the wall clock.
+/// The zero of a monotonic clock, as a moment of the wall clock.
 #[derive(Debug)]
 pub(super) struct Anchor {
     offset: AtomicU64,
@@ -14,7 +14,7 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 const TOLERATED_LAG: Micros = Micros::new(10_000);
 
 impl Anchor {
-    /// The monotonic clock is at its zero now.
+    /// Anchors a monotonic clock that is at its zero now.
     pub(super) fn now() -> Self {
         Self::at_zero(Micros::from_system_time(SystemTime::now()))
     }
@@ -25,7 +25,7 @@ impl Anchor {
         }
     }
 
-    /// The time when the monotonic clock shows `elapsed`.
+    /// Returns the time when the monotonic clock shows `elapsed`.
     #[inline]
     pub(super) fn at(&self, elapsed: Micros) -> Micros {
         Micros::new(self.offset.load(Ordering::Relaxed)).saturating_add(elapsed)
@@ -33,7 +33,7 @@ impl Anchor {
 
     /// Starts the thread that moves the clock forward after a pause of the machine.
     ///
-    /// The anchor is asked for by that thread alone, since the caller may be making it.
+    /// Only that thread calls `anchor`, because its caller may still be making the anchor.
     pub(super) fn watch(anchor: fn() -> &'static Self, elapsed: fn() -> Micros) {
         let watch = move || {
             loop {
@@ -42,17 +42,17 @@ impl Anchor {
                 anchor().catch_up(wall, elapsed());
             }
         };
-        // Without this thread the clock still works; it only cannot make up for a pause.
+        // Without this thread the clock works, but does not catch up after a pause.
         let _ = thread::Builder::new()
             .name("ratelimit-clock".into())
             .spawn(watch);
     }
 
-    /// Moves forward to `wall` if the clock is behind it by more than is tolerated.
+    /// Moves forward to `wall` if the clock is further behind than the tolerance.
     ///
-    /// `elapsed` must be read after `wall`: a thread that is held up between the two then sees
-    /// less lag than there is, never more. The other way round, each hold-up would push the
-    /// clock ahead for good.
+    /// `elapsed` must be read after `wall`: a delay of the thread between the two reads then makes
+    /// the lag look smaller, never larger. In the other order, each delay would push the clock
+    /// ahead for good.
     fn catch_up(&self, wall: Micros, elapsed: Micros) {
         let lag = wall.saturating_sub(self.at(elapsed));
         if lag > TOLERATED_LAG {
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_pause_of_the_machine_is_caught_up() {
         let clock = Anchor::at_zero(WALL);
-        // An hour on the wall, one second on a monotonic clock that slept through it.
+        // An hour on the wall, and one second on a monotonic clock that slept through it.
         clock.catch_up(after(3600), Micros::from_secs(1));
         assert_eq!(clock.at(Micros::from_secs(1)), after(3600));
         assert_eq!(clock.at(Micros::from_secs(2)), after(3601));

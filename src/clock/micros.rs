@@ -1,27 +1,26 @@
 use std::time::{Duration, SystemTime};
 
-/// A whole number of microseconds: a length of time, or a moment counted from the Unix epoch.
+/// A whole number of microseconds: a length of time, or a moment since the Unix epoch.
 ///
-/// Every decision is made on these, so that arithmetic is exact and both languages in which an
-/// algorithm may be written agree on it.
+/// All decisions use it, so that arithmetic is exact, and the same in Rust and in Lua.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(u64);
 
 impl Micros {
-    /// No time at all; as a moment, the Unix epoch.
+    /// A length of zero; as a moment, the Unix epoch.
     pub const ZERO: Self = Self(0);
 
-    /// The longest wait that is ever told: 2^53 − 1 µs, some 285 years.
+    /// The longest wait that a decision tells: 2^53 − 1 µs, about 285 years.
     ///
-    /// A wait longer than that (one request a year, four billion of them owed) is told as this.
+    /// A longer wait (one request a year, four billion of them owed) is told as this.
     pub const LONGEST: Self = Self((1 << 53) - 1);
 
-    /// This many microseconds.
+    /// Makes a length of this many microseconds.
     pub const fn new(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// The number of microseconds.
+    /// Returns the number of microseconds.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -30,27 +29,27 @@ impl Micros {
         Self(secs * 1_000_000)
     }
 
-    /// A wait, capped at [`LONGEST`](Self::LONGEST).
+    /// Makes a wait of at most [`LONGEST`](Self::LONGEST).
     pub(crate) fn wait(micros: u128) -> Self {
         u64::try_from(micros).map_or(Self::LONGEST, |micros| Self(micros).min(Self::LONGEST))
     }
 
-    /// Whole seconds, rounded up.
+    /// Returns whole seconds, rounded up.
     pub const fn ceil_secs(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
 
-    /// The same length, as std's type.
+    /// Converts a length.
     pub const fn to_duration(self) -> Duration {
         Duration::from_micros(self.0)
     }
 
-    /// The same moment, as std's type; `None` where the platform cannot hold it.
+    /// Converts a moment; `None` if the platform cannot hold it.
     pub fn to_system_time(self) -> Option<SystemTime> {
         SystemTime::UNIX_EPOCH.checked_add(self.to_duration())
     }
 
-    /// The moment of a wall clock, rounded down; the epoch for a moment before it.
+    /// Converts a moment, rounded down; a moment before the epoch becomes the epoch.
     pub fn from_system_time(time: SystemTime) -> Self {
         time.duration_since(SystemTime::UNIX_EPOCH)
             .map_or(Self::ZERO, Self::from)
@@ -66,7 +65,7 @@ impl Micros {
 }
 
 impl From<Duration> for Micros {
-    /// Rounds down to whole microseconds; longer than 584,000 years becomes that.
+    /// Rounds down to whole microseconds; at most about 584,000 years.
     fn from(duration: Duration) -> Self {
         let seconds = duration.as_secs().checked_mul(1_000_000);
         let below = u64::from(duration.subsec_micros());

@@ -1,7 +1,7 @@
-//! What time it is, in whole microseconds since the Unix epoch.
+//! The time, in whole microseconds since the Unix epoch.
 //!
 //! A store reads its clock once per decision. [`SystemClock`] is the default; [`ManualClock`]
-//! is for tests, yours as well as ours. With feature `quanta` there is a faster one,
+//! is for tests, yours as well as ours: requests that wait go on when it is moved. With feature `quanta` there is a faster one,
 //! `QuantaClock`, with a warning.
 
 mod anchor;
@@ -13,6 +13,7 @@ mod quanta;
 mod system;
 mod timer;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 pub(crate) use self::any::AnyClock;
@@ -21,20 +22,38 @@ pub use self::micros::Micros;
 #[cfg(feature = "quanta")]
 pub use self::quanta::QuantaClock;
 pub use self::system::SystemClock;
-pub(crate) use self::timer::timer;
+pub(crate) use self::timer::{Timer, Timers};
 
 /// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now, since the Unix epoch.
+    /// Returns the time now, since the Unix epoch.
     ///
-    /// It is read for each decision, and once more when another thread was quicker: it must not
-    /// block. Time that stands still is fine. Time that steps back is survived: state from the future
-    /// moves back to now, which lets through at most one limit more for each step.
+    /// It is called for each decision, and again if another thread was quicker, so it must not
+    /// block. The time may stand still. If it steps back, state from the future moves back to now,
+    /// which admits at most one limit more for each step.
     fn now(&self) -> Micros;
+
+    /// Waits until the clock shows this moment or a later one: at once, if it does already.
+    ///
+    /// A clock that a test moves returns `Some`, and requests that wait for their turn then go on when
+    /// the clock is moved. It needs no runtime of tokio's. Unless said, a clock returns `None`: requests
+    /// wait by tokio's timers, for as long as the clock says, which is right where the clock runs as
+    /// real time does. A clock returns `Some` always, or never.
+    fn sleep_until(&self, moment: Micros) -> Option<Sleep> {
+        let _ = moment;
+        None
+    }
 }
+
+/// A wait until a [clock](Clock::sleep_until) shows a moment.
+pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl<T: Clock + ?Sized> Clock for Arc<T> {
     fn now(&self) -> Micros {
         (**self).now()
+    }
+
+    fn sleep_until(&self, moment: Micros) -> Option<Sleep> {
+        (**self).sleep_until(moment)
     }
 }

@@ -3,16 +3,18 @@ use std::sync::LazyLock;
 use super::anchor::Anchor;
 use super::{Clock, Micros};
 
-/// The processor's cycle counter, set to the Unix epoch when the process first uses it: cheaper to
-/// read than [`SystemClock`](super::SystemClock), for those who know their machines.
+/// The cycle counter of the processor, set to the Unix epoch when the process first uses it:
+/// cheaper to read than [`SystemClock`](super::SystemClock).
 ///
 /// # When not to use it
 ///
-/// The counters of a machine's processors have to agree, and on some machines (a few virtual
-/// ones among them) they do not: a thread that moves from one processor to another then sees
-/// time jump, and requests are refused or admitted at random. The reading is calibrated once, at
-/// the start, for some milliseconds, and may drift from the wall clock by parts in a million.
-/// Where `quanta` finds no counter that it trusts, it reads the system's clock itself.
+/// The counters of all processors have to agree. On some machines, such as a few virtual ones, they
+/// do not. A thread that moves to another processor then sees time jump, and requests are refused
+/// or admitted at random.
+///
+/// The clock is calibrated once at the start, for some milliseconds, and may drift from the wall
+/// clock by parts in a million. If `quanta` finds no counter that it trusts, it reads the system
+/// clock itself.
 ///
 /// ```
 /// use tower_ratelimit::clock::QuantaClock;
@@ -33,7 +35,7 @@ struct Shared {
     anchor: Anchor,
     clock: quanta::Clock,
     zero: u64,
-    /// Microseconds in 2^64 ticks of the counter, none of which is longer than one.
+    /// Microseconds in 2^64 ticks of the counter. A tick is never longer than a microsecond.
     rate: u64,
 }
 
@@ -49,8 +51,7 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| {
     }
 });
 
-/// So many ticks, as a power of two, take the clock's rate exactly enough: it errs by less than a
-/// second in a century.
+/// The rate is computed from 2^40 ticks, which errs by less than a second in a century.
 const TICKS: u32 = 40;
 
 impl Shared {
@@ -63,7 +64,7 @@ impl Shared {
 }
 
 impl QuantaClock {
-    /// The process's one clock of this kind; the first call calibrates it.
+    /// Returns the one clock of this kind in the process. The first call calibrates it.
     pub fn new() -> Self {
         Self(&SHARED)
     }

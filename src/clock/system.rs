@@ -4,16 +4,17 @@ use std::time::Instant;
 use super::anchor::Anchor;
 use super::{Clock, Micros};
 
-/// The machine's monotonic clock, set to the Unix epoch when the process first uses it.
+/// The monotonic clock of the machine, set to the Unix epoch when the process first uses it.
 ///
-/// It never runs backwards and never follows a step of the wall clock back. On some systems a
-/// monotonic clock stands still while the machine sleeps or is paused; a background thread of
-/// the process compares it with the wall clock once a second and moves it **forward** when it
-/// has fallen more than 10 ms behind. A request never pays for that. Where no thread can be
-/// started, the clock works without catching up.
+/// It never runs backwards and never follows a step back of the wall clock. On some systems a
+/// monotonic clock stands still while the machine sleeps or is paused. So a background thread
+/// compares it with the wall clock once a second, and moves it **forward** when it is more than
+/// 10 ms behind. Requests never pay for that. If no thread can be started, the clock works without
+/// catching up.
 ///
-/// Windows that are aligned to the epoch therefore agree between machines as well as the
-/// machines' own clocks do. A wall clock that was wrongly ahead, at the start or later, leaves this
+/// Windows that are aligned to the epoch therefore agree between machines as well as the clocks of
+/// the machines do. If the wall clock is wrongly ahead, at the start or later, this clock stays
+/// ahead until the process restarts.
 /// one ahead until the process starts again.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock(&'static Shared);
@@ -40,7 +41,7 @@ impl Shared {
 }
 
 impl SystemClock {
-    /// The process's one system clock; the first call sets it.
+    /// Returns the one system clock of the process. The first call sets it.
     pub fn new() -> Self {
         Self(&SHARED)
     }

@@ -1,34 +1,256 @@
+//! By what requests wait: tokio's timers, or a clock that is moved by hand.
+
+use std::fmt;
 use std::panic;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+#[cfg(feature = "http")]
+use std::time::Instant as StdInstant;
+#[cfg(feature = "client")]
+use std::time::SystemTime;
 
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{self, Instant, sleep_until};
 
-/// A time that the platform cannot hold is as good as this.
+use super::{Clock, Micros, Sleep};
+
+/// Replaces a time that the platform cannot hold.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// A timer of tokio's that fires after this time; `None` where there is no runtime, or one without
-/// timers.
-pub(crate) fn timer(time: Duration) -> Option<Pin<Box<Sleep>>> {
-    Handle::try_current().ok()?;
-    let due = Instant::now() + time.min(FOR_EVER);
-    // A runtime does not tell whether its timers are enabled: it panics if they are not.
-    panic::catch_unwind(|| Box::pin(sleep_until(due))).ok()
+/// Tells requests that wait what time it is, and wakes them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Timers {
+    /// `None` for tokio's timers.
+    stepped: Option<Arc<Stepped>>,
+}
+
+/// A clock that makes requests wait until it shows their moment.
+struct Stepped {
+    clock: Arc<dyn Clock>,
+    /// What the clock showed, and a moment that stands for it from then on.
+    shown: Micros,
+    at: Instant,
+}
+
+impl Timers {
+    /// Those of this clock, if it [has any](Clock::sleep_until), and tokio's otherwise.
+    pub(crate) fn of(clock: Option<Arc<dyn Clock>>) -> Self {
+        let shows = |clock: Arc<dyn Clock>| {
+            let shown = clock.now();
+            drop(clock.sleep_until(shown)?);
+            Some(Arc::new(Stepped {
+                clock,
+                shown,
+                at: Instant::now(),
+            }))
+        };
+        Self {
+            stepped: clock.and_then(shows),
+        }
+    }
+
+    /// A timer that fires after this time. `None` if it would be tokio's, and there is no runtime or
+    /// one without timers.
+    pub(crate) fn after(&self, time: Duration) -> Option<Timer> {
+        if let Some(stepped) = &self.stepped {
+            let deadline = stepped.now() + time.min(FOR_EVER);
+            return Some(Timer::Stepped(Box::new(SteppedTimer {
+                stepped: Arc::clone(stepped),
+                deadline,
+                sleep: None,
+                has_fired: false,
+            })));
+        }
+        Handle::try_current().ok()?;
+        let due = Instant::now() + time.min(FOR_EVER);
+        // A runtime does not tell whether its timers are enabled: it panics if they are not.
+        let sleep = panic::catch_unwind(|| Box::pin(sleep_until(due))).ok()?;
+        Some(Timer::Tokio(sleep))
+    }
+}
+
+impl Timers {
+    pub(crate) fn now(&self) -> Instant {
+        match &self.stepped {
+            None => Instant::now(),
+            Some(stepped) => stepped.now(),
+        }
+    }
+
+    /// A moment of the real clock, as far from [`now`](Self::now) as it is from the real now.
+    #[cfg(feature = "http")]
+    pub(crate) fn moment(&self, real: StdInstant) -> Instant {
+        let real = Instant::from_std(real);
+        match &self.stepped {
+            None => real,
+            Some(stepped) => {
+                let left = real.saturating_duration_since(Instant::now());
+                stepped.now() + left.min(FOR_EVER)
+            }
+        }
+    }
+
+    /// Whether time passes in steps, of which each may pass over moments that were waited for.
+    pub(crate) fn are_stepped(&self) -> bool {
+        self.stepped.is_some()
+    }
+
+    /// How long to wait for a request that is due and does nothing. A clock that is moved by hand says
+    /// nothing of how long it did nothing.
+    pub(crate) fn patience(&self, patience: Duration) -> Duration {
+        if self.are_stepped() {
+            FOR_EVER
+        } else {
+            patience
+        }
+    }
+}
+
+#[cfg(feature = "client")]
+impl Timers {
+    /// The time on the wall.
+    pub(crate) fn wall(&self) -> SystemTime {
+        let stepped = self.stepped.as_ref();
+        let shown = stepped.and_then(|stepped| stepped.clock.now().to_system_time());
+        shown.unwrap_or_else(SystemTime::now)
+    }
+}
+
+impl Stepped {
+    fn now(&self) -> Instant {
+        let now = self.clock.now();
+        let ahead = now.saturating_sub(self.shown).to_duration();
+        let behind = self.shown.saturating_sub(now).to_duration();
+        let at = self.at.checked_sub(behind).unwrap_or(self.at);
+        at + ahead.min(FOR_EVER)
+    }
+
+    /// What the clock shows at this moment, or the next microsecond.
+    fn shows_at(&self, moment: Instant) -> Micros {
+        let micros = |time: Duration| Micros::wait(time.as_nanos().div_ceil(1_000));
+        let ahead = micros(moment.saturating_duration_since(self.at));
+        let behind = self.at.saturating_duration_since(moment).into();
+        self.shown.saturating_add(ahead).saturating_sub(behind)
+    }
+}
+
+/// Fires at a moment, and has fired from then on until it is reset.
+pub(crate) enum Timer {
+    Tokio(Pin<Box<time::Sleep>>),
+    Stepped(Box<SteppedTimer>),
+}
+
+pub(crate) struct SteppedTimer {
+    stepped: Arc<Stepped>,
+    deadline: Instant,
+    sleep: Option<Sleep>,
+    has_fired: bool,
+}
+
+impl Timer {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = match self {
+            Self::Tokio(sleep) => return sleep.as_mut().poll(cx),
+            Self::Stepped(timer) => &mut **timer,
+        };
+        if !timer.has_fired {
+            let moment = timer.stepped.shows_at(timer.deadline);
+            if timer.sleep.is_none() {
+                timer.sleep = timer.stepped.clock.sleep_until(moment);
+            }
+            if let Some(sleep) = &mut timer.sleep {
+                ready!(sleep.as_mut().poll(cx));
+            }
+            timer.sleep = None;
+            timer.has_fired = true;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Timer {
+    pub(crate) fn deadline(&self) -> Instant {
+        match self {
+            Self::Tokio(sleep) => sleep.deadline(),
+            Self::Stepped(timer) => timer.deadline,
+        }
+    }
+
+    pub(crate) fn reset(&mut self, deadline: Instant) {
+        match self {
+            Self::Tokio(sleep) => sleep.as_mut().reset(deadline),
+            Self::Stepped(timer) => {
+                timer.deadline = deadline;
+                timer.sleep = None;
+                timer.has_fired = false;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Stepped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stepped")
+            .field("now", &self.clock.now())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::clock::{ManualClock, SystemClock};
 
     #[test]
-    fn there_is_none_without_a_runtime_or_without_its_timers() {
-        assert!(timer(Duration::ZERO).is_none());
+    fn tokio_has_none_without_a_runtime_or_without_its_timers() {
+        let timers = Timers::of(Some(Arc::new(SystemClock::new())));
+        assert!(timers.after(Duration::ZERO).is_none());
         let without = Builder::new_current_thread().build().unwrap();
-        assert!(without.block_on(async { timer(Duration::ZERO) }).is_none());
+        assert!(
+            without
+                .block_on(async { timers.after(Duration::ZERO) })
+                .is_none()
+        );
         let with = Builder::new_current_thread().enable_time().build().unwrap();
-        assert!(with.block_on(async { timer(Duration::MAX) }).is_some());
+        assert!(
+            with.block_on(async { timers.after(Duration::MAX) })
+                .is_some()
+        );
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn a_timer_of_a_clock_that_is_moved_fires_when_it_shows_the_moment_and_needs_no_runtime() {
+        let clock = ManualClock::new();
+        let timers = Timers::of(Some(Arc::new(clock.clone())));
+        let mut context = Context::from_waker(Waker::noop());
+        let start = timers.now();
+        let mut timer = timers.after(Duration::from_secs(1)).unwrap();
+        assert!(timer.poll(&mut context).is_pending());
+        clock.advance(Duration::from_micros(999_999));
+        assert!(timer.poll(&mut context).is_pending());
+        clock.advance(Duration::from_micros(1));
+        assert!(timer.poll(&mut context).is_ready());
+        assert_eq!(timers.now() - start, Duration::from_secs(1));
+        // It has fired, whatever the clock shows now.
+        clock.set_micros(Micros::ZERO);
+        assert!(timer.poll(&mut context).is_ready());
+        timer.reset(start);
+        assert!(timer.poll(&mut context).is_pending());
+        clock.set_micros(Micros::new(u64::MAX));
+        assert!(timer.poll(&mut context).is_ready());
+        assert!(timers.now() > timer.deadline());
     }
 }

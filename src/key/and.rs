@@ -1,11 +1,11 @@
 use super::combinators::{combinators, hashed};
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// Two keys as one: what `and` returns.
 ///
 /// The parts cannot run together: `("a", "b:c")` is not `("a:b", "c")`. The key is missing if
-/// either part is, so all who leave one out share one quota, whatever the other is; give that part
-/// a substitute by `or` if they should not.
+/// either part is missing. All requests without a part then share one quota, whatever the other
+/// part is. To count them apart, give that part a substitute with `or`.
 ///
 /// ```
 /// use tower_ratelimit::key;
@@ -16,8 +16,8 @@ use super::{Extract, Head, IntoKey, Key, Missing};
 /// let by_address = Policy::new("logins", TokenBucket::per_minute(20)).key(key::client_ip());
 /// ```
 ///
-/// Each value of a part that the client chooses has a quota of its own: the second policy bounds how
-/// many users one address can try, and how often it can spell one of them anew.
+/// Each value of a part that the client chooses has a quota of its own. The second policy bounds
+/// how many users one address can try, and how many spellings of one user.
 #[derive(Clone, Copy, Debug)]
 pub struct And<A, B> {
     first: A,
@@ -43,9 +43,27 @@ impl<A: Extract, B: Extract> Extract for And<A, B> {
         let (first, second) = (self.first.identity()?, self.second.identity()?);
         Some(format!("({first} and {second})"))
     }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        let second = || self.second.credential_in_the_clear();
+        self.first.credential_in_the_clear().or_else(second)
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.first.is_of_this_process() || self.second.is_of_this_process()
+    }
 }
 
-/// What the server has left out is said first, whatever the client has left out beside it.
+impl<A: KeyOf, B: KeyOf> KeyOf for And<A, B> {
+    type Value<'a> = (A::Value<'a>, B::Value<'a>);
+
+    fn make(&self, (first, second): Self::Value<'_>) -> Result<Key, Missing> {
+        both(self.first.make(first), self.second.make(second))
+    }
+}
+
+/// A part that the server fails to provide is reported first, even if the client has left the other
+/// part out.
 fn both(first: Result<Key, Missing>, second: Result<Key, Missing>) -> Result<Key, Missing> {
     match (first, second) {
         (Ok(first), Ok(second)) => Ok((first, second).into_key()),

@@ -1,22 +1,23 @@
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
 use super::tonic::{Certificate, certificate};
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
-/// The TLS certificate of the client, whole, as a tonic server has verified it.
+/// The whole TLS certificate of the client, as a tonic server has verified it.
 ///
-/// A client proves that it has the certificate's key, and the authority that signed it says who may
-/// have one: nobody chooses this key. Another certificate of the same subject is another key, as
-/// after a renewal; to count by subject, read it from the certificate by
-/// [`map`](ClientCertificate::map), which is given its encoding (DER).
+/// A client proves that it has the key of the certificate, and the authority that signed it decides
+/// who gets one, so a client cannot choose this key. A renewed certificate of the same subject is
+/// another key. To count by subject, read the subject from the certificate in
+/// [`map`](ClientCertificate::map), whose closure receives the DER encoding.
 ///
-/// If there is none, the server is not set up to ask for one: calls are refused with `INTERNAL`, and
-/// the log says so once (`TRL010`). Where clients may leave it out (`client_auth_optional`), say so by
-/// [`optional`](ClientCertificate::optional).
+/// If there is no certificate, the server is not set up to ask for one: calls are refused with
+/// `INTERNAL`, and the log says so once (`TRL010`). Where clients may leave it out
+/// (`client_auth_optional`), use [`optional`](ClientCertificate::optional).
 ///
-/// It is looked for where tonic puts it (`TlsConnectInfo` of `TcpConnectInfo` or of
-/// `UdsConnectInfo`). Longer input than a [`Key`] holds becomes a digest, which takes some microseconds.
+/// The certificate is read from where tonic puts it (`TlsConnectInfo` of `TcpConnectInfo` or of
+/// `UdsConnectInfo`). A certificate longer than a [`Key`] becomes a digest, which takes some
+/// microseconds.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -34,8 +35,8 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// Takes a connection without a certificate for one whose client has left it out. All of these
-    /// share one quota, or another key is theirs by `or`:
+    /// Treats a connection without a certificate as one whose client has left it out. All such
+    /// connections share one quota, or `or` gives them another key:
     ///
     /// ```
     /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -44,7 +45,7 @@ impl ClientCertificate {
     /// let policy = Policy::new("caller", TokenBucket::per_second(5)).key(machine.or(key::client_ip()));
     /// ```
     ///
-    /// That the server does not ask for certificates is then not noticed.
+    /// A server that does not ask for certificates is then not reported.
     pub fn optional(self) -> Self {
         Self { is_optional: true }
     }
@@ -77,7 +78,7 @@ const fn not_there(subject: &'static str, remedy: &'static str) -> Diagnostic {
 }
 
 impl Take for ClientCertificate {
-    /// A copy, since what tonic tells of a connection cannot be borrowed.
+    /// A copy, because the connection info of tonic cannot be borrowed.
     type Out<'a> = Vec<u8>;
 
     fn take(&self, head: &Head<'_>) -> Result<Vec<u8>, Missing> {
@@ -96,6 +97,15 @@ impl Extract for ClientCertificate {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for ClientCertificate {
+    /// The encoding (DER) of the certificate.
+    type Value<'a> = &'a [u8];
+
+    fn make(&self, certificate: &[u8]) -> Result<Key, Missing> {
+        Ok(certificate.into_key())
     }
 }
 

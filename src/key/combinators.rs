@@ -1,15 +1,15 @@
-//! The methods of extractors. They are inherent, so that nobody has to import a trait.
+//! The methods of extractors. They are inherent, so that they need no trait import.
 
-/// What every extractor has.
+/// The methods of every extractor.
 macro_rules! combinators {
     ($extractor:ty $(; $($generics:tt)+)?) => {
         impl $(<$($generics)+>)? $extractor {
-            /// This key, or if the client has left it out, the other one; see
+            /// This key, or the other one if the client has left this one out; see
             /// [`Or`](crate::key::Or).
             ///
-            /// The key says which source it is of, so that nobody who writes an address into a
-            /// header is counted as that address. Mind what a client can choose: whether it sends
-            /// the first, and if nobody verifies it, a fresh value with a fresh quota each time.
+            /// The key contains its source, so a client that writes an address into a header is not
+            /// counted as that address. The client chooses whether it sends the first key. If the
+            /// first key is not verified, a fresh value each time has a fresh quota each time.
             pub fn or<Other>(self, other: Other) -> crate::key::Or<Self, Other>
             where
                 Self: crate::key::Extract,
@@ -18,7 +18,7 @@ macro_rules! combinators {
                 crate::key::Or::new(self, other)
             }
 
-            /// This key and the other one, as one; see [`And`](crate::key::And).
+            /// This key and the other one as one key; see [`And`](crate::key::And).
             pub fn and<Other>(self, other: Other) -> crate::key::And<Self, Other>
             where
                 Self: crate::key::Extract,
@@ -27,7 +27,7 @@ macro_rules! combinators {
                 crate::key::And::new(self, other)
             }
 
-            /// This key, with a constant part before it; see [`Prefix`](crate::key::Prefix).
+            /// This key with a constant part before it; see [`Prefix`](crate::key::Prefix).
             pub fn prefix(self, prefix: impl crate::key::IntoKey) -> crate::key::Prefix<Self>
             where
                 Self: crate::key::Extract,
@@ -35,14 +35,31 @@ macro_rules! combinators {
                 crate::key::Prefix::new(prefix.into_key(), self)
             }
 
+            /// The key that counts a request with this value: what an operator gives a
+            /// [`Limiter`](crate::Limiter) to block or to inspect a client. See
+            /// [keys for an operator](crate::key#keys-for-an-operator).
+            ///
+            /// # Errors
+            ///
+            /// When a request with this value has no key.
+            pub fn key_of(
+                &self,
+                value: <Self as crate::key::KeyOf>::Value<'_>,
+            ) -> Result<crate::key::Key, crate::key::Missing>
+            where
+                Self: crate::key::KeyOf,
+            {
+                crate::key::KeyOf::make(self, value)
+            }
+
             /// Whether what is read is one of these: a condition for
             /// [`Policy::when`](crate::Policy::when), and for lists.
             ///
-            /// Compared is what is read of the request, before it is hashed, has a prefix, or says
-            /// which source it is of. The condition does not hold where nothing can be read.
+            /// The condition compares the value as it is read from the request, without hash,
+            /// prefix and source. It does not hold if the request has no value.
             ///
-            /// They are of the type of what is read: text is no address, and an
-            /// [`IpAddr`](std::net::IpAddr) of IPv6 stands for its /64 network.
+            /// The listed values have the type of the value: text is never equal to an address, and
+            /// an IPv6 [`IpAddr`](std::net::IpAddr) stands for its /64 network.
             pub fn one_of<K: crate::key::IntoKey>(
                 self,
                 listed: impl IntoIterator<Item = K>,
@@ -56,11 +73,11 @@ macro_rules! combinators {
     };
 }
 
-/// What every extractor has that is not hashed by itself.
+/// The method of extractors that do not hash by themselves.
 macro_rules! hashed {
     ($extractor:ty $(; $($generics:tt)+)?) => {
         impl $(<$($generics)+>)? $extractor {
-            /// 128 bits of a keyed hash in place of this key, for what must not be seen; see
+            /// 128 bits of a keyed hash in place of this key, for secret values; see
             /// [`Secret`](crate::key::Secret).
             pub fn hashed(self, secret: &crate::key::Secret) -> crate::key::Hashed<Self>
             where
@@ -72,11 +89,11 @@ macro_rules! hashed {
     };
 }
 
-/// What every extractor has that reads a value of a type of its own.
+/// The method of extractors that read a typed value.
 macro_rules! map {
     ($extractor:ty, $value:ty $(; $($generics:tt)+)?) => {
         impl $(<$($generics)+>)? $extractor {
-            /// What the closure makes of the value; see [`Map`](crate::key::Map).
+            /// A key made by a closure from the value; see [`Map`](crate::key::Map).
             pub fn map<F, K>(self, map: F) -> crate::key::Map<Self, F>
             where
                 F: Fn($value) -> K + Send + Sync + 'static,
@@ -88,15 +105,15 @@ macro_rules! map {
     };
 }
 
-/// What every extractor has that reads an address.
+/// The methods of extractors that read an address.
 macro_rules! within {
     ($extractor:ty) => {
         impl $extractor {
-            /// Whether the address is in one of these networks (or is one of these addresses): a
+            /// Whether the address is in one of these networks, or is one of these addresses: a
             /// condition for [`Policy::when`](crate::Policy::when), and for lists.
             ///
-            /// It does not hold where there is no address, nor where a trusted proxy does not tell
-            /// the client's. An address of IPv4 that is mapped into IPv6 is that address of IPv4.
+            /// The condition does not hold if there is no address, nor if a trusted proxy does not
+            /// tell the address of the client. An IPv4-mapped IPv6 address is the IPv4 address.
             ///
             /// # Panics
             ///

@@ -2,26 +2,26 @@ use http::header::{COOKIE, HeaderName};
 
 use super::combinators::{combinators, map};
 use super::take::Take;
-use super::{Extract, Head, Key, Missing, Secret};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing, Secret};
 use crate::error::{ConfigError, or_panic};
 
-/// The value of a cookie, as 128 bits of a keyed hash: the value itself is in no key.
+/// The value of a cookie, as 128 bits of a keyed hash. No key contains the value itself.
 ///
-/// All `Cookie` lines are read, and the first pair with this name counts, whose case matters. The
-/// value is compared byte by byte, without the quotes that may stand around it. Clients that do not
-/// send the cookie share one quota.
+/// All `Cookie` headers are read, and the first pair with this name counts. The name is
+/// case-sensitive. The value is compared byte by byte, without enclosing quotes. Clients that do
+/// not send the cookie share one quota.
 ///
-/// The hash is keyed with [`Secret::of_the_process`] unless another is given by
-/// [`hashed`](Cookie::hashed), which nodes that share a store need.
+/// The hash is keyed with [`Secret::of_the_process`] unless [`hashed`](Cookie::hashed) gives
+/// another secret. Nodes that share a store need one.
 ///
-/// A client chooses what it sends, and here nobody has verified the value: a policy on it alone is a
-/// bypass, because each fresh value has a fresh quota, and so has each other spelling of one that
-/// the application decodes. Declare a policy on the address beside it, or use an
-/// [`extension`](super::extension()) that the session's layer has put there.
+/// A client chooses the value, and this extractor does not verify it. A policy on it alone is a
+/// bypass, because each fresh value has a fresh quota, and so has each other spelling of a value
+/// that the application decodes. Declare a policy on the address beside it, or use an
+/// [`extension`](super::extension()) that the session layer has put there.
 ///
 /// # Panics
 ///
-/// When `name` is not a valid name of a cookie, or the operating system gives no random bytes. This
+/// When `name` is not a valid cookie name, or the operating system provides no random bytes. This
 /// is meant for a literal, at start-up; [`Cookie::try_new`] returns an error.
 ///
 /// ```
@@ -42,14 +42,14 @@ pub struct Cookie {
 }
 
 impl Cookie {
-    /// The value of a cookie; see [`cookie`].
+    /// Returns the extractor; see [`cookie`].
     ///
     /// # Errors
     ///
-    /// When `name` is not a valid name of a cookie (a token of RFC 9110), or the operating system
-    /// gives no random bytes.
+    /// When `name` is not a valid cookie name (a token of RFC 9110), or the operating system
+    /// provides no random bytes.
     pub fn try_new(name: &str) -> Result<Self, ConfigError> {
-        // The names of header fields are tokens too.
+        // The names of headers are tokens too.
         if HeaderName::from_bytes(name.as_bytes()).is_err() {
             let remedy = "give a name such as session";
             return Err(ConfigError::quoting("cookie", name, remedy));
@@ -60,7 +60,7 @@ impl Cookie {
         })
     }
 
-    /// Hashes with this secret, in place of that of the process.
+    /// Hashes with this secret in place of the secret of the process.
     pub fn hashed(self, secret: &Secret) -> Self {
         Self {
             secret: secret.clone(),
@@ -85,8 +85,8 @@ impl Take for Cookie {
         str::from_utf8(self.value(head)?).map_err(|_| Missing::ByClient)
     }
 
-    fn seal(&self, plain: Key) -> Key {
-        self.secret.hash(plain)
+    fn secret(&self) -> Option<&Secret> {
+        Some(&self.secret)
     }
 }
 
@@ -102,9 +102,21 @@ impl Extract for Cookie {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn is_of_this_process(&self) -> bool {
+        self.secret.is_of_the_process()
+    }
 }
 
-/// The value, if this is a pair of this name.
+impl KeyOf for Cookie {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(self.seal(value.into_key()))
+    }
+}
+
+/// The value, if the pair has this name.
 fn value_of<'a>(name: &[u8], pair: &'a [u8]) -> Option<&'a [u8]> {
     let rest = pair.trim_ascii().strip_prefix(name)?;
     let value = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();

@@ -4,20 +4,21 @@ use std::marker::PhantomData;
 
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
-/// A value that a layer outside has put into the request's extensions, such as the identity
+/// A value that an outer layer has put into the extensions of the request, such as the identity
 /// that authentication has verified.
 ///
-/// If it is not there, requests are answered with `500 Internal Server Error`, and the log says so
-/// once (`TRL002`): as a rule the layers are in the wrong order. Where some requests have it and
-/// others do not, say to which the policy applies
-/// (`.when(|head| head.extension::<User>().is_some())`), or what counts instead, behind
-/// [`optional`](Extension::optional).
+/// If it is absent, the answer is `500 Internal Server Error`, and the log says so once (`TRL002`):
+/// the layers are usually in the wrong order. If only some requests have the extension, either
 ///
-/// Of a type of yours, [`map`](Extension::map) takes what tells clients apart; a type that is
-/// [`IntoKey`] is a key by itself.
+/// - state to which requests the policy applies
+///   (`.when(|head| head.extension::<User>().is_some())`), or
+/// - declare it [`optional`](Extension::optional), and give the other requests another key.
+///
+/// For a type of your own, [`map`](Extension::map) takes the part that identifies the client. A
+/// type that is [`IntoKey`] is a key by itself.
 ///
 /// ```
 /// use tower_ratelimit::key;
@@ -40,15 +41,15 @@ pub fn extension<T: Clone + Send + Sync + 'static>() -> Extension<T> {
 
 /// The extractor that [`extension`] returns.
 pub struct Extension<T> {
-    // `fn() -> T`, so that the extractor is `Send` and `Sync` whatever `T` is.
+    // `fn() -> T` makes the extractor `Send` and `Sync` for every `T`.
     of: PhantomData<fn() -> T>,
     is_optional: bool,
 }
 
 impl<T> Extension<T> {
-    /// Takes a request without the extension for one whose client has left it out, such as a
-    /// visitor who has not logged in. All of these share one quota, or another key is theirs by
-    /// `or`:
+    /// Treats a request without the extension as one whose client has left it out, such as a
+    /// visitor who is not logged in. All such requests share one quota, or `or` gives them another
+    /// key:
     ///
     /// ```
     /// use tower_ratelimit::key;
@@ -58,7 +59,7 @@ impl<T> Extension<T> {
     /// let policy = Policy::new("caller", TokenBucket::per_second(5)).key(user.or(key::client_ip()));
     /// ```
     ///
-    /// That the layers are in the wrong order is then not noticed.
+    /// Layers in the wrong order are then not reported.
     pub fn optional(self) -> Self {
         Self {
             is_optional: true,
@@ -84,7 +85,7 @@ impl<T: Clone + Send + Sync + 'static> Take for Extension<T> {
     }
 
     fn reads(&self) -> Option<String> {
-        // Two types may have one name.
+        // The type id is part of the text because two types may have the same name.
         Some(format!("{self:?} {:?}", TypeId::of::<T>()))
     }
 }
@@ -96,6 +97,14 @@ impl<T: IntoKey + Clone + Send + Sync + 'static> Extract for Extension<T> {
 
     fn identity(&self) -> Option<String> {
         self.reads()
+    }
+}
+
+impl<T: IntoKey + Clone + Send + Sync + 'static> KeyOf for Extension<T> {
+    type Value<'a> = &'a T;
+
+    fn make(&self, value: &T) -> Result<Key, Missing> {
+        Ok(value.clone().into_key())
     }
 }
 

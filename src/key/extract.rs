@@ -1,12 +1,14 @@
+use std::fmt;
+
 use super::{Head, IntoKey, Key};
 use crate::diagnostics::Diagnostic;
 
-/// Takes the key from a request's head.
+/// Takes the key from the head of a request.
 ///
 /// The functions of [`key`](crate::key) return extractors, and closures over [`Head`] are
-/// extractors. A closure's argument has to be annotated (in [`from_fn`](super::from_fn()) it need
-/// not be), and what it returns must not borrow from the request; `IntoKey::into_key` copies
-/// without allocating:
+/// extractors. The argument of a closure has to be annotated (except in
+/// [`from_fn`](super::from_fn())), and its result must not borrow from the request.
+/// `IntoKey::into_key` copies without allocating:
 ///
 /// ```
 /// use tower_ratelimit::key::{Head, IntoKey};
@@ -16,9 +18,9 @@ use crate::diagnostics::Diagnostic;
 ///     .key(|head: &Head<'_>| head.header("x-tenant").map(IntoKey::into_key));
 /// ```
 ///
-/// Without the annotation the compiler says "type annotations needed" (E0282) or
-/// "implementation of `FnOnce` is not general enough"; with a borrowed result it says "lifetime
-/// may not live long enough". What is no extractor at all is answered with what to do instead:
+/// Without the annotation the compiler reports "type annotations needed" (E0282) or "implementation
+/// of `FnOnce` is not general enough". With a borrowed result it reports "lifetime may not live
+/// long enough". A type that is no extractor gets an error with the remedy:
 ///
 /// ```compile_fail,E0277
 /// # use tower_ratelimit::{Policy, TokenBucket};
@@ -32,21 +34,40 @@ use crate::diagnostics::Diagnostic;
     note = "of an extension that is no key by itself, take what tells clients apart: `key::extension::<User>().map(|user: &User| user.id)`"
 )]
 pub trait Extract: Send + Sync + 'static {
-    /// The key, or why there is none.
+    /// Returns the key, or the reason why there is none.
     ///
     /// # Errors
     ///
-    /// [`Missing::ByClient`] when the client left it out; [`Missing::ByServer`] when the server
+    /// [`Missing::ByClient`] when the client has left it out; [`Missing::ByServer`] when the server
     /// is not set up to provide it.
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing>;
 
-    /// What this extractor reads, as a text that two extractors have in common only if requests
-    /// that have one key for the first have one for the second. `None`, as of a closure, if there
-    /// is no such text.
+    /// Describes what this extractor reads.
     ///
-    /// With it, a policy that another makes pointless is found when a layer is built.
+    /// If two extractors return the same text, requests with the same key for the first have the
+    /// same key for the second. `None` if there is no such text, as for a closure.
+    ///
+    /// The layer uses it at build time to find policies that another policy makes pointless.
     fn identity(&self) -> Option<String> {
         None
+    }
+
+    /// The credential that stands in the key as the client has sent it, such as
+    /// `header authorization`. `None` if none does, or if that is not known, as of a closure.
+    ///
+    /// With it, a layer over a store that is shared warns of it when it is built
+    /// ([`TRL015`](crate::diagnostics)), and without it looks through the first requests.
+    fn credential_in_the_clear(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the key is hashed with [`Secret::of_the_process`](super::Secret::of_the_process), so
+    /// that no other process makes the same key of the same request.
+    ///
+    /// With it, a layer over a store that is shared warns of it when it is built
+    /// ([`TRL013`](crate::diagnostics)).
+    fn is_of_this_process(&self) -> bool {
+        false
     }
 
     /// What is read of the request, before it is hashed, has a prefix, or says which source it is
@@ -60,23 +81,35 @@ pub trait Extract: Send + Sync + 'static {
     }
 }
 
-/// Why a request has no key. What then becomes of it is as said here, unless the policy's
-/// [`NoKey`](crate::policy::NoKey) says otherwise.
+/// Why a request has no key.
+///
+/// The policy's [`NoKey`](crate::policy::NoKey) can change what happens to such requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// The client left it out. All who do so share one quota.
+    /// The client left it out. All such requests share one quota.
     ByClient,
-    /// The server is not set up to provide it. The request is answered with
-    /// `500 Internal Server Error`, and the diagnostic is logged, once per process.
+    /// The server is not set up to provide it. The answer is `500 Internal Server Error`, and the
+    /// diagnostic is logged once per process.
     ByServer(Diagnostic),
 }
 
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByClient => f.write_str("the client has left the key out"),
+            Self::ByServer(diagnostic) => diagnostic.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Missing {}
+
 /// What a closure may return in place of a key.
 ///
-/// Implemented for everything that is [`IntoKey`], for an `Option` of it, where `None` is
-/// [`Missing::ByClient`], and for `Result<_, Missing>`. What cannot be a key is answered with what
-/// to do instead:
+/// It is implemented for every [`IntoKey`] type, for an `Option` of one (`None` is
+/// [`Missing::ByClient`]), and for `Result<_, Missing>`. Any other type gets an error with the
+/// remedy:
 ///
 /// ```compile_fail,E0277
 /// # use tower_ratelimit::{Policy, TokenBucket, key};
@@ -95,11 +128,11 @@ pub enum Missing {
     note = "or implement `tower_ratelimit::key::IntoKey` for it"
 )]
 pub trait Extracted {
-    /// The key, or why there is none.
+    /// Returns the key, or the reason why there is none.
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// The reason why there is no key.
     fn extracted(self) -> Result<Key, Missing>;
 }
 

@@ -3,11 +3,11 @@ use std::fmt;
 use super::combinators::{combinators, hashed};
 use super::{Extract, Extracted, Head, Key, Missing};
 
-/// A closure over the request's head, as an extractor that can be combined with others.
+/// A closure over the head of the request, as an extractor with the combining methods.
 ///
-/// A closure alone is an extractor too; this one has the methods that the others have, and its
-/// argument need not be annotated. What it returns must not borrow from the request:
-/// `IntoKey::into_key` copies without allocating.
+/// A bare closure is an extractor too, but has no methods, and its argument has to be annotated.
+/// What the closure returns must not borrow from the request: `IntoKey::into_key` copies without
+/// allocating.
 ///
 /// ```
 /// use tower_ratelimit::key::{self, IntoKey};

@@ -1,7 +1,7 @@
 use super::combinators::{combinators, hashed};
-use super::{Extract, Head, Key, Missing};
+use super::{Extract, Head, Key, KeyOf, Missing};
 
-/// One key for everybody: all requests share one quota.
+/// One key for all requests: they share one quota.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -9,8 +9,8 @@ use super::{Extract, Head, Key, Missing};
 /// let policy = Policy::new("site", TokenBucket::per_second(1_000)).key(key::global());
 /// ```
 ///
-/// One client alone can take all of it: declare a policy on the address beside it. Elsewhere its
-/// key is [`Key::EVERYBODY`].
+/// One client alone can use all of it: declare a policy on the address beside it.
+/// [`Key::EVERYBODY`] is the same key outside of extractors.
 pub fn global() -> Global {
     Global(())
 }
@@ -26,6 +26,14 @@ impl Extract for Global {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for Global {
+    type Value<'a> = ();
+
+    fn make(&self, (): ()) -> Result<Key, Missing> {
+        Ok(Key::EVERYBODY)
     }
 }
 

@@ -1,17 +1,17 @@
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
-/// The method of gRPC that is called, with its service: `package.Service/Method`.
+/// The called gRPC method with its service: `package.Service/Method`.
 ///
-/// A client chooses it, and nothing here knows which methods there are: each name that a client
-/// invents is another key, with a fresh quota. So it belongs into a condition
+/// A client chooses it, and this extractor does not know which methods exist: each invented name is
+/// another key with a fresh quota. Use it in a condition
 /// (`.when(key::grpc_method().one_of(["shop.Orders/Export"]))`), or beside a policy on the address.
 ///
 /// Requests whose path is not that of a call share one quota. An
-/// [interceptor](crate::middleware::RateLimitInterceptor) is not told the path: there calls are
-/// refused with `INTERNAL`, and the log says so once (`TRL011`).
+/// [interceptor](crate::middleware::RateLimitInterceptor) does not know the path: it refuses calls
+/// with `INTERNAL`, and the log says so once (`TRL011`).
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -28,7 +28,7 @@ pub fn grpc_method() -> GrpcMethod {
 #[derive(Clone, Copy, Debug)]
 pub struct GrpcMethod(());
 
-/// Among the extensions of a request whose path is not known.
+/// Marks a request, in its extensions, whose path is not known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pathless;
 
@@ -39,7 +39,8 @@ const PATHLESS: Diagnostic = Diagnostic::new(
     "put a layer in its place: `Server::builder().layer(limit)`, or around the one service",
 );
 
-/// A call, as `service/method`, and its service alone, by the path of its request (gRPC over HTTP/2, `Path`).
+/// Splits the path of a request into the call, `service/method`, and its service (gRPC over HTTP/2,
+/// `Path`).
 pub(super) fn call<'a>(head: &Head<'a>) -> Result<(&'a str, &'a str), Missing> {
     if head.extension::<Pathless>().is_some() {
         return Err(Missing::ByServer(PATHLESS));
@@ -70,6 +71,14 @@ impl Extract for GrpcMethod {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for GrpcMethod {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

@@ -1,12 +1,12 @@
 use super::combinators::{combinators, hashed, map};
 use super::grpc_method::call;
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
-/// The service of gRPC that is called: `package.Service`.
+/// The called gRPC service: `package.Service`.
 ///
-/// A client chooses it, and may invent one. What holds for [`grpc_method`](super::grpc_method())
-/// holds for it.
+/// A client chooses it, and may invent one: all that is said of
+/// [`grpc_method`](super::grpc_method()) holds here too.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
@@ -45,6 +45,14 @@ impl Extract for GrpcService {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for GrpcService {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

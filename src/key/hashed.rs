@@ -1,7 +1,7 @@
 use super::combinators::combinators;
-use super::{Extract, Head, Key, Missing, Secret};
+use super::{Extract, Head, Key, KeyOf, Missing, Secret};
 
-/// A key of which only 128 bits of a keyed hash are kept: what `hashed` returns.
+/// 128 bits of a keyed hash in place of a key: what `hashed` returns.
 #[derive(Clone, Debug)]
 pub struct Hashed<E> {
     secret: Secret,
@@ -25,6 +25,18 @@ impl<E: Extract> Extract for Hashed<E> {
 
     fn identity(&self) -> Option<String> {
         self.of.identity()
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.secret.is_of_the_process() || self.of.is_of_this_process()
+    }
+}
+
+impl<E: KeyOf> KeyOf for Hashed<E> {
+    type Value<'a> = E::Value<'a>;
+
+    fn make(&self, value: E::Value<'_>) -> Result<Key, Missing> {
+        Ok(self.secret.hash(self.of.make(value)?))
     }
 }
 

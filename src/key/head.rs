@@ -2,10 +2,10 @@ use std::fmt;
 
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 
-/// The head of a request: everything but its body.
+/// The head of a request: everything except the body.
 ///
-/// Extractors, costs and conditions see this one view, whatever the body is, so that a layer
-/// has no body type in its name.
+/// Extractors, costs and conditions see this view, whatever the body type. So the type of a layer
+/// does not name a body.
 #[derive(Clone, Copy)]
 pub struct Head<'a> {
     method: &'a Method,
@@ -16,7 +16,7 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The head of this request.
+    /// Returns the head of this request.
     pub fn of<B>(request: &'a Request<B>) -> Self {
         Self {
             method: request.method(),
@@ -27,50 +27,51 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> &'a Method {
         self.method
     }
 
-    /// The target. It has no host in most requests of HTTP/1.1; where it has one, the client has
-    /// chosen it.
+    /// Returns the request target.
+    ///
+    /// Most HTTP/1.1 requests have no host in it. If there is one, the client has chosen it.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
 
-    /// The path of the target.
+    /// Returns the path of the target.
     pub fn path(&self) -> &'a str {
         self.uri.path()
     }
 
-    /// The version of HTTP.
+    /// Returns the HTTP version.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// All header fields.
+    /// Returns all headers.
     pub fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// The first value of a header field, if it is there and is visible ASCII.
+    /// Returns the first value of a header, or `None` if it is absent or not visible ASCII.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// All extensions.
+    /// Returns all extensions.
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
-    /// The extension of this type, if a layer outside has put one there.
+    /// Returns the extension of this type, if an outer layer has put one there.
     pub fn extension<T: Send + Sync + 'static>(&self) -> Option<&'a T> {
         self.extensions.get()
     }
 }
 
 impl fmt::Debug for Head<'_> {
-    /// Headers and the query are left out, since they hold secrets.
+    /// Leaves out headers and query, because they hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Head")
             .field("method", self.method)

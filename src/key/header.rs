@@ -1,30 +1,31 @@
 use http::header::{HeaderName, InvalidHeaderName};
 
 use super::combinators::{combinators, hashed, map};
+use super::credentials;
 use super::take::Take;
-use super::{Extract, Head, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::error::{ConfigError, or_panic};
 
-/// The value of a header field, compared byte by byte; the first one if there are several.
+/// The value of a header, compared byte by byte. If there are several values, the first counts.
 ///
-/// A client chooses what it sends: a policy on an unverified header alone is a bypass, because
-/// each fresh value has a fresh quota. Declare a policy on the address beside it, or use an
+/// A client chooses its headers: a policy on an unverified header alone is a bypass, because each
+/// fresh value has a fresh quota. Declare a policy on the address beside it, or use an
 /// [`extension`](super::extension()) that authentication has put there.
 ///
 /// Clients that do not send the field share one quota. (For [`map`](Header::map) a value that is not
 /// UTF-8 is not there; for a closure over [`Head::header`](super::Head::header) one that is not
-/// visible ASCII.) A value that must not be seen, such as a key of an API, becomes 128 bits of a
-/// keyed hash by [`hashed`](Header::hashed).
+/// visible ASCII.) A value that must not be seen becomes 128 bits of a keyed hash by
+/// [`hashed`](Header::hashed); for an API key there is [`api_key`](super::api_key()).
 ///
 /// # Panics
 ///
-/// When `name` is not a valid name of a header field. This is meant for a literal, at start-up;
+/// When `name` is not a valid header name. This is meant for a literal, at start-up;
 /// [`Header::try_new`] returns an error.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
 ///
-/// let policy = Policy::new("key", TokenBucket::per_second(50)).key(key::header("x-api-key"));
+/// let policy = Policy::new("tenant", TokenBucket::per_second(50)).key(key::header("x-tenant"));
 /// ```
 #[track_caller]
 pub fn header(name: &str) -> Header {
@@ -38,16 +39,20 @@ pub struct Header {
 }
 
 impl Header {
-    /// The value of a header field; see [`header`].
+    /// Returns the extractor; see [`header`].
     ///
     /// # Errors
     ///
-    /// When `name` is not a valid name of a header field.
+    /// When `name` is not a valid header name.
     pub fn try_new(name: &str) -> Result<Self, ConfigError> {
         let name = name.parse().map_err(|_: InvalidHeaderName| {
             ConfigError::quoting("header", name, "give a name such as x-api-key")
         })?;
         Ok(Self { name })
+    }
+
+    pub(super) fn named(name: HeaderName) -> Self {
+        Self { name }
     }
 
     fn value<'a>(&self, head: &Head<'a>) -> Result<&'a [u8], Missing> {
@@ -75,6 +80,18 @@ impl Extract for Header {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        credentials::in_header(&self.name)
+    }
+}
+
+impl KeyOf for Header {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

@@ -1,13 +1,18 @@
+//! Conversion of values into keys.
+//!
+//! The conversions are here, apart from [`Key`], because they decide which values share a quota:
+//! signed and unsigned numbers, mapped addresses, IPv6 networks.
+
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::Key;
 
-/// A value that can be a key. To make one allocates nothing.
+/// Converts a value into a key, without allocating.
 ///
-/// Implemented for text, bytes, whole numbers, addresses and pairs of these (nest them for more
-/// parts). Implement it for a type of yours by way of one that has it:
+/// It is implemented for text, bytes, integers, addresses, and pairs of these (nest pairs for more
+/// parts). Implement it for a type of your own through a type that has it:
 ///
 /// ```
 /// use tower_ratelimit::key::{IntoKey, Key};
@@ -27,7 +32,7 @@ use super::Key;
     note = "or implement `tower_ratelimit::key::IntoKey` for it"
 )]
 pub trait IntoKey {
-    /// The key.
+    /// Returns the key.
     fn into_key(self) -> Key;
 }
 
@@ -118,7 +123,7 @@ impl IntoKey for usize {
     }
 }
 
-/// The address itself.
+/// The key is the address itself.
 impl IntoKey for Ipv4Addr {
     #[inline]
     fn into_key(self) -> Key {
@@ -126,8 +131,8 @@ impl IntoKey for Ipv4Addr {
     }
 }
 
-/// Its /64 network: the least that one subscriber has, who chooses the rest freely. An IPv4
-/// address mapped into IPv6 is that IPv4 address.
+/// The key is the /64 network. That is the least that one subscriber has, and the subscriber
+/// chooses the other bits freely. An IPv4-mapped address is the IPv4 address.
 impl IntoKey for Ipv6Addr {
     #[inline]
     fn into_key(self) -> Key {
@@ -139,8 +144,8 @@ impl IntoKey for Ipv6Addr {
     }
 }
 
-/// The address itself of IPv4, the /64 network of IPv6. For one address of IPv6 alone use its
-/// octets.
+/// The key is an IPv4 address itself, or the /64 network of an IPv6 address. To count single IPv6
+/// addresses, use their octets.
 impl IntoKey for IpAddr {
     #[inline]
     fn into_key(self) -> Key {

@@ -10,7 +10,7 @@ use super::{Extract, Head, IntoKey, Key, Missing};
 use crate::diagnostics::diagnose;
 use crate::error::ConfigError;
 
-/// Whether what an extractor reads is one of these.
+/// Whether the value that an extractor reads is listed.
 pub(super) fn one_of<E: Extract, K: IntoKey>(
     extractor: E,
     listed: impl IntoIterator<Item = K>,
@@ -34,7 +34,8 @@ where
     Ok(move |head: &Head<'_>| holds(list.0.told(head), |address| list.1.contains(address)))
 }
 
-/// A condition does not hold for what is not there; that the server has not provided it is said.
+/// A condition does not hold for an absent value. If the server has not provided it, the diagnostic
+/// is logged.
 fn holds<T>(read: Result<T, Missing>, condition: impl FnOnce(T) -> bool) -> bool {
     match read {
         Ok(value) => condition(value),

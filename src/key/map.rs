@@ -3,12 +3,12 @@ use std::fmt;
 
 use super::combinators::{combinators, hashed};
 use super::take::Take;
-use super::{Extract, Extracted, Head, Key, Missing};
+use super::{Extract, Extracted, Head, Key, KeyOf, Missing, Secret};
 
-/// A key made of what an extractor reads: what `map` returns.
+/// A key that a closure makes from the value of an extractor: what `map` returns.
 ///
-/// What the closure returns may not borrow from the request; `IntoKey::into_key` copies without
-/// allocating. Of an extractor that is hashed, what the closure returns is hashed too.
+/// The result of the closure must not borrow from the request: `IntoKey::into_key` copies without
+/// allocating. If the extractor is hashed, the result is hashed too.
 #[derive(Clone, Copy)]
 pub struct Map<E, F> {
     of: E,
@@ -35,11 +35,29 @@ where
         (self.map)(self.of.told(head)?).extracted()
     }
 
-    /// A closure that has captured nothing does the same wherever it stands.
+    /// Two closures of one type without captures return the same result.
     fn identity(&self) -> Option<String> {
         let is_pure = size_of::<F>() == 0;
         let reads = self.of.reads().filter(|_| is_pure)?;
         Some(format!("{reads} mapped by {:?}", TypeId::of::<F>()))
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.of.secret().is_some_and(Secret::is_of_the_process)
+    }
+}
+
+impl<E, F, K> KeyOf for Map<E, F>
+where
+    E: Take,
+    F: for<'a> Fn(E::Out<'a>) -> K + Send + Sync + 'static,
+    K: Extracted,
+{
+    /// What the closure is given.
+    type Value<'a> = E::Out<'a>;
+
+    fn make(&self, value: E::Out<'_>) -> Result<Key, Missing> {
+        Ok(self.of.seal((self.map)(value).extracted()?))
     }
 }
 

@@ -2,15 +2,15 @@ use axum::extract::{MatchedPath as FromAxum, OriginalUri};
 
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
-/// The path of axum's route that the request has matched, such as `/users/{id}`.
+/// The path of the matched axum route, such as `/users/{id}`.
 ///
-/// All who ask for a path that no route has share one quota. If no router has seen the request
-/// (the layer stands around the router, and not in it by `Router::layer`), the server is not set
-/// up to provide the path: requests are answered with `500 Internal Server Error`, and the log
-/// says so once (`TRL007`). axum tells no path to what stands inside `nest_service`.
+/// Requests for paths without a route share one quota. If no router has seen the request (the layer
+/// is around the router, instead of inside it through `Router::layer`), the server is not set up to
+/// provide the path: the answer is `500 Internal Server Error`, and the log says so once
+/// (`TRL007`). axum provides no path inside `nest_service`.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -39,7 +39,7 @@ impl Take for MatchedPath {
     fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
         match head.extension::<FromAxum>() {
             Some(path) => Ok(path.as_str()),
-            // A router leaves this, whether one of its routes has matched or none.
+            // A router sets `OriginalUri` whether or not a route matches.
             None if head.extension::<OriginalUri>().is_some() => Err(Missing::ByClient),
             None => Err(Missing::ByServer(NO_ROUTER)),
         }
@@ -53,6 +53,14 @@ impl Extract for MatchedPath {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for MatchedPath {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

@@ -6,22 +6,23 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::{HeaderName, InvalidHeaderName};
 
 use super::combinators::{combinators, hashed, map};
+use super::credentials;
 use super::take::Take;
-use super::{Extract, Head, Key, Missing};
+use super::{Extract, Head, Key, KeyOf, Missing};
 use crate::error::{ConfigError, or_panic};
 
-/// The value of a key of a call's metadata; the first one if there are several.
+/// The value of a metadata key of a call. If there are several values, the first counts.
 ///
-/// Of a key that ends in `-bin` it is the bytes for which the base64 stands: with padding or without,
-/// they are the same. Of any other key it is the text, as of a [`header`](super::header()).
+/// For a key that ends in `-bin` it is the decoded base64, with or without padding. For any other
+/// key it is the text, as for a [`header`](super::header()).
 ///
-/// A client chooses what it sends: a policy on unverified metadata alone is a bypass, because each
-/// fresh value has a fresh quota. Clients that do not send the key share one quota, and so do those
-/// whose base64 is none.
+/// A client chooses its metadata: a policy on unverified metadata alone is a bypass, because each
+/// fresh value has a fresh quota. Clients that do not send the key, or send invalid base64, share
+/// one quota.
 ///
 /// # Panics
 ///
-/// When `name` is not a valid key of metadata. This is meant for a literal, at start-up;
+/// When `name` is not a valid metadata key. This is meant for a literal, at start-up;
 /// [`Metadata::try_new`] returns an error.
 ///
 /// ```
@@ -40,7 +41,7 @@ pub struct Metadata {
     name: HeaderName,
 }
 
-/// Both forms have to be accepted (gRPC over HTTP/2, `Binary-Header`).
+/// Servers have to accept base64 with and without padding (gRPC over HTTP/2, `Binary-Header`).
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -49,11 +50,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 impl Metadata {
-    /// The value of a key of a call's metadata; see [`metadata`].
+    /// Returns the extractor; see [`metadata`].
     ///
     /// # Errors
     ///
-    /// When `name` is not a valid key of metadata.
+    /// When `name` is not a valid metadata key.
     pub fn try_new(name: &str) -> Result<Self, ConfigError> {
         let name = name.parse().map_err(|_: InvalidHeaderName| {
             ConfigError::quoting("metadata", name, "give a key such as tenant or tenant-bin")
@@ -64,10 +65,18 @@ impl Metadata {
     fn is_binary(&self) -> bool {
         self.name.as_str().ends_with("-bin")
     }
+
+    fn key(&self, value: &[u8]) -> Key {
+        if self.is_binary() {
+            Key::bytes(value)
+        } else {
+            Key::text_or_bytes(value)
+        }
+    }
 }
 
 impl Take for Metadata {
-    /// Bytes, of which those of text are borrowed.
+    /// Decoded bytes are owned, and text is borrowed.
     type Out<'a> = Cow<'a, [u8]>;
 
     fn take<'a>(&self, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Missing> {
@@ -76,7 +85,7 @@ impl Take for Metadata {
         if !self.is_binary() {
             return Ok(Cow::Borrowed(value));
         }
-        // Several values may come in one line.
+        // One header may hold several values.
         let mut values = value.split(|byte| *byte == b',');
         let first = values.next().unwrap_or_default().trim_ascii();
         let decoded = BASE64.decode(first).map_err(|_| Missing::ByClient)?;
@@ -90,16 +99,24 @@ impl Take for Metadata {
 
 impl Extract for Metadata {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        let value = self.take(head)?;
-        Ok(if self.is_binary() {
-            Key::bytes(&value)
-        } else {
-            Key::text_or_bytes(&value)
-        })
+        Ok(self.key(&self.take(head)?))
     }
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        credentials::in_header(&self.name)
+    }
+}
+
+impl KeyOf for Metadata {
+    /// Of a key that ends in `-bin`, the bytes for which the base64 stands.
+    type Value<'a> = &'a [u8];
+
+    fn make(&self, value: &[u8]) -> Result<Key, Missing> {
+        Ok(self.key(value))
     }
 }
 

@@ -1,12 +1,12 @@
 use super::combinators::{combinators, hashed, map};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// The method of the request.
 ///
-/// The nine of HTTP (RFC 9110 and PATCH) are told apart; all others are one, `"other"`, so that
-/// nobody has a fresh quota by inventing one. A client chooses the method, so as a key this
-/// belongs beside another, or into a policy for the whole site.
+/// The nine standard methods (RFC 9110 and PATCH) are told apart. All other methods are one key,
+/// `"other"`, so that an invented method has no fresh quota. A client chooses the method: use this
+/// key beside another, or in a policy for the whole site.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -28,11 +28,17 @@ impl Take for Method {
     type Out<'a> = &'a str;
 
     fn take<'a>(&self, head: &Head<'a>) -> Result<&'a str, Missing> {
-        Ok(match head.method().as_str() {
-            method @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS"
-            | "TRACE" | "PATCH") => method,
-            _ => OTHER,
-        })
+        Ok(known(head.method().as_str()))
+    }
+}
+
+/// The method itself if HTTP has it, and one name for all inventions.
+fn known(method: &str) -> &str {
+    match method {
+        "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => {
+            method
+        }
+        _ => OTHER,
     }
 }
 
@@ -43,6 +49,14 @@ impl Extract for Method {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for Method {
+    type Value<'a> = &'a str;
+
+    fn make(&self, method: &str) -> Result<Key, Missing> {
+        Ok(known(method).into_key())
     }
 }
 

@@ -1,13 +1,14 @@
-//! Who is being counted.
+//! Who is counted.
 //!
-//! A [`Key`] is a short value taken from a request by a key extractor: one of the functions of
-//! this module, or a closure over the request's [`Head`].
+//! A [`Key`] is a short value that a key extractor takes from a request. An extractor is one of the
+//! functions of this module, or a closure over the [`Head`] of the request. [The
+//! guide](crate::guide::keys) has a page on keys.
 //!
 //! ```
 //! use tower_ratelimit::key::{self, Head, IntoKey};
 //! use tower_ratelimit::{Policy, TokenBucket};
 //!
-//! /// Put into the request's extensions by the layer that authenticates, outside this one.
+//! /// The authentication layer, outside this one, puts it into the extensions of the request.
 //! #[derive(Clone)]
 //! struct User {
 //!     id: u64,
@@ -22,32 +23,33 @@
 //!
 //! # The extractors
 //!
-//! | extractor | what it reads | who chooses it | if it is not there |
+//! | extractor | reads | the value is chosen by | if it is absent |
 //! | --- | --- | --- | --- |
 //! | [`client_ip`], [`peer_ip`] | the address | the network | the server's fault |
 //! | [`extension`] | what a layer outside has put there | that layer | the server's fault, or the client's choice if it is [`optional`](Extension::optional) |
 //! | [`header`] | a header field | the client | the client's choice |
+//! | [`api_key`] | the header `x-api-key` or another, hashed | the client | the client's choice |
 //! | [`bearer_token`] | the token of `Authorization`, hashed | the client | the client's choice |
 //! | [`cookie`] | a cookie, hashed | the client | the client's choice |
-//! | [`query`] | a parameter of the query | the client | the client's choice |
-//! | [`method`] | the method, inventions as one | the client, of ten | is always there |
-//! | [`matched_path`], [`route`] (feature `axum`) | the route's path; with the method | the client, of your routes | the client's choice if no route has matched, the server's fault if the layer is not in a router |
-//! | [`client_certificate`] (feature `tonic`) | the TLS certificate that a tonic server has verified | who signs it | the server's fault, or the client's choice if it is [`optional`](ClientCertificate::optional) |
-//! | [`metadata`] (feature `tonic`) | a key of a call's metadata | the client | the client's choice |
-//! | [`grpc_method`], [`grpc_service`] (feature `tonic`) | the method that is called, and its service | the client | the client's choice |
-//! | [`global`] | nothing: one key for everybody | nobody | is always there |
-//! | [`from_fn`] | what a closure says | as it reads | as the closure says |
+//! | [`query`] | a query parameter | the client | the client's choice |
+//! | [`method`] | the method; all non-standard methods are one | the client, from ten | never absent |
+//! | [`matched_path`], [`route`] (feature `axum`) | the path of the route; with the method | the client, from your routes | the client's choice if no route matches, the server's fault if the layer is not in a router |
+//! | [`client_certificate`] (feature `tonic`) | the TLS certificate that a tonic server has verified | its issuer | the server's fault, or the client's choice if it is [`optional`](ClientCertificate::optional) |
+//! | [`metadata`] (feature `tonic`) | a metadata key of a call | the client | the client's choice |
+//! | [`grpc_method`], [`grpc_service`] (feature `tonic`) | the called method, and its service | the client | the client's choice |
+//! | [`global`] | nothing: one key for all requests | no client | never absent |
+//! | [`from_fn`] | what a closure returns | depends on what it reads | as the closure returns |
 //!
-//! Each returns a type of its name, which has to be written down in few places only.
+//! Each function returns a type of the same name. Code rarely has to write that type.
 //!
-//! They can be combined: [`or`](Or) takes another if the first is not there, [`and`](And) takes both
-//! as one, [`map`](Map) makes a key of the value in its own type, [`prefix`](Prefix) puts a constant
-//! before it, and [`hashed`](Hashed) keeps 128 bits of a keyed hash of what must not be seen.
+//! Extractors combine: [`or`](Or) takes the second if the first is absent, [`and`](And) takes both
+//! as one key, [`map`](Map) makes a key from the typed value, [`prefix`](Prefix) puts a constant
+//! before it, and [`hashed`](Hashed) keeps 128 bits of a keyed hash in place of a secret value.
 //!
 //! # Conditions and lists
 //!
-//! `one_of` and, where it reads an address, `within` make a condition of an extractor: for
-//! [`Policy::when`](crate::Policy::when), and for the lists of a layer, which are
+//! `one_of`, and `within` for addresses, turn an extractor into a condition: for
+//! [`Policy::when`](crate::Policy::when), and for the lists of a layer,
 //! [`allow`](crate::middleware::RateLimitLayerBuilder::allow) and
 //! [`deny`](crate::middleware::RateLimitLayerBuilder::deny).
 //!
@@ -63,32 +65,167 @@
 //!
 //! # What a client can choose
 //!
-//! A client chooses the headers that it sends. A policy on an unverified header alone is a
-//! bypass: whoever sends a fresh value each time has a fresh quota each time. Take such a key
-//! from something that was verified (an [`extension`] that authentication has put there), or
-//! declare a policy on the address beside it.
+//! A client chooses its headers. A policy on an unverified header alone is a bypass: a client that
+//! sends a fresh value each time has a fresh quota each time. Take such a key from a verified
+//! source (an [`extension`] that authentication has put there), or declare a policy on the address
+//! beside it.
+//!
+//! # Credentials
+//!
+//! An API key, a token or a session's cookie lets its owner act as the client, and a store shows its
+//! keys to many: to all of its users, in its backups, in its slow log. [`api_key`], [`bearer_token`] and
+//! [`cookie`] keep 128 bits of a keyed hash in place of the value, and `hashed` does the same for any
+//! other extractor. Nodes that share a store share the [`Secret`] too. A credential that reaches a
+//! shared store in the clear is said in the log when the layer is built
+//! ([`TRL015`](crate::diagnostics)).
+//!
+//! # A verified client, or its address
+//!
+//! A site that gives more to clients with an API key must not let the header alone decide: under
+//! `.when(|head| head.header("x-api-key").is_none())` the strict policy is escaped by any made-up key.
+//! Authentication verifies the API key and puts who the client is into the request's extensions. What
+//! is not there was not verified, whatever the client has sent:
+//!
+//! ```
+//! use std::net::SocketAddr;
+//!
+//! use axum::{Router, body::Body, extract::Request, middleware, middleware::Next, routing::get};
+//! use tower::ServiceExt;
+//! use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key, policy::NoKey};
+//!
+//! /// Who has sent the request. Only authentication makes one.
+//! #[derive(Clone)]
+//! struct Customer {
+//!     id: u64,
+//! }
+//!
+//! async fn authenticate(mut request: Request, next: Next) -> axum::response::Response {
+//!     let api_key = request.headers().get("x-api-key");
+//!     // In place of a look into the database.
+//!     if api_key.is_some_and(|api_key| api_key == "k3y-of-ann") {
+//!         request.extensions_mut().insert(Customer { id: 1 });
+//!     }
+//!     next.run(request).await
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let customer = key::extension::<Customer>().optional();
+//! let limit = RateLimitLayer::builder()
+//!     .policy(
+//!         Policy::new("customer", FixedWindow::per_day(100))
+//!             .key(customer.map(|customer: &Customer| customer.id))
+//!             .no_key(NoKey::Skip),
+//!     )
+//!     .policy(
+//!         Policy::new("stranger", FixedWindow::per_day(1))
+//!             .key(key::client_ip())
+//!             .when(|head| head.extension::<Customer>().is_none()),
+//!     )
+//!     .build()?;
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async {}))
+//!     .layer(limit)
+//!     // The last layer is the outermost: the limit knows what this has found out.
+//!     .layer(middleware::from_fn(authenticate));
+//!
+//! let send = async |api_key: Option<&str>| {
+//!     let mut request = Request::new(Body::empty());
+//!     request.extensions_mut().insert(SocketAddr::from(([192, 0, 2, 1], 0)));
+//!     if let Some(api_key) = api_key {
+//!         request.headers_mut().insert("x-api-key", api_key.parse().unwrap());
+//!     }
+//!     app.clone().oneshot(request).await.unwrap().status()
+//! };
+//! assert_eq!(send(None).await, 200);
+//! // No made-up key is a fresh quota.
+//! assert_eq!(send(Some("made-up")).await, 429);
+//! assert_eq!(send(Some("made-up-too")).await, 429);
+//! assert_eq!(send(Some("k3y-of-ann")).await, 200);
+//! assert_eq!(send(Some("k3y-of-ann")).await, 200);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where it costs much to verify, another layer outside authentication counts all requests by address:
+//! it bounds how many API keys one address can try.
+//!
+//! # Keys for an operator
+//!
+//! An operator who blocks, resets or inspects a client gives a [`Limiter`](crate::Limiter) the key that
+//! the policy's extractor makes. That is often another than the value: the text `"203.0.113.9"` is no
+//! address, the hash of an API key is not the API key, and of two sources joined by `or` a key says
+//! which it is of. So take it from the same extractor, by `key_of`:
+//!
+//! ```
+//! use std::{net::IpAddr, time::Duration};
+//!
+//! use tower_ratelimit::key::{self, Extract, Head, IntoKey, Secret, Source};
+//! use tower_ratelimit::{RateLimitLayer, TokenBucket};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let configured = "b2f0e6f2c6a44f6db4f3a1f9d7c0a5e8";
+//! let secret = Secret::new(configured)?;
+//! let client = key::api_key().hashed(&secret).or(key::client_ip());
+//! let limiter = RateLimitLayer::new(client.clone(), TokenBucket::per_second(5)).limiter();
+//!
+//! let leaked = client.key_of(Source::First("k3y"))?;
+//! limiter.block(leaked, Duration::from_secs(3_600)).await?;
+//!
+//! let address: IpAddr = "203.0.113.9".parse()?;
+//! let inspection = limiter.inspect(client.key_of(Source::Second(address))?).await?;
+//! assert_eq!(inspection.to_string(), "default: nothing of 5 used.\n");
+//!
+//! // A closure reads a request: make one up that is like the client's.
+//! let tenant = |head: &Head<'_>| head.header("x-tenant").map(IntoKey::into_key);
+//! let request = http::Request::get("/").header("x-tenant", "acme").body(())?;
+//! let acme = tenant.extract(&Head::of(&request))?;
+//! assert_eq!(acme, "acme".into_key());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | extractor | what `key_of` takes |
+//! | --- | --- |
+//! | [`client_ip`], [`peer_ip`] | the client's address, whatever proxies are trusted |
+//! | [`api_key`], [`cookie`], [`header`], [`query`] | the text of the value |
+//! | [`bearer_token`] | the token, without its scheme |
+//! | [`extension`] | a reference to the value |
+//! | [`method`], [`matched_path`], [`grpc_method`], [`grpc_service`] | the text |
+//! | [`route`] | a pair: method and path |
+//! | [`client_certificate`], [`metadata`] | the bytes |
+//! | [`global`] | `()` |
+//! | [`and`](And) | a pair of what both take |
+//! | [`or`](Or) | a [`Source`] of what one of them takes |
+//! | [`map`](Map) | what its closure takes |
+//! | [`prefix`](Prefix), [`hashed`](Hashed) | what the extractor takes of which they are made |
+//! | [`from_fn`] and closures | nothing: they make a key of a request by [`Extract::extract`] |
+//!
+//! All clients without a key are [`Key::NOBODY`]. A value that is no text, as a header may have, has a
+//! key by way of a request too.
 //!
 //! # Behind a proxy
 //!
-//! The peer of a server behind a proxy is the proxy. It tells the client's address in a header
-//! field, which every client can write too; so [`client_ip`] reads none until it is told which
-//! proxies to trust and which field they maintain. They have to append to that field or to
-//! overwrite it.
+//! The peer of a server behind a proxy is the proxy. The proxy tells the address of the client in a
+//! header, which every client can write too. So [`client_ip`] reads no header until it is told
+//! which proxies to trust and which header they maintain. The proxies have to append to that header
+//! or to overwrite it.
 //!
-//! nginx, on a network of its own, with
+//! nginx in a network of its own, with
 //! `proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;`:
 //!
 //! ```
 //! use tower_ratelimit::key::{self, Forwarding, Proxies};
 //!
 //! let key = key::client_ip().behind(Proxies::in_networks(["10.0.0.0/8"]), Forwarding::XForwardedFor);
-//! // The same over a Unix socket, with nobody else before nginx.
+//! // The same over a Unix socket, with nginx as the only proxy.
 //! let key = key::client_ip().behind(Proxies::unix_socket(), Forwarding::XForwardedFor);
 //! ```
 //!
-//! A load balancer of a cloud, whose addresses are not known. Google's global one sends
-//! `<what the client sent>, <client>, <load balancer>`, so the client is the second from the right;
-//! one that appends the client alone is `hops(1)`:
+//! A cloud load balancer with unknown addresses. Google's global load balancer sends
+//! `<what the client sent>, <client>, <load balancer>`, so the client is the second from the right.
+//! A load balancer that appends the client alone is `hops(1)`:
 //!
 //! ```
 //! use tower_ratelimit::key::{self, Forwarding, Proxies};
@@ -96,7 +233,7 @@
 //! let key = key::client_ip().behind(Proxies::hops(2), Forwarding::XForwardedFor);
 //! ```
 //!
-//! Cloudflare, with the list of networks that it publishes:
+//! Cloudflare, with the networks that it publishes:
 //!
 //! ```
 //! use tower_ratelimit::key::{self, Forwarding, Proxies};
@@ -107,39 +244,41 @@
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 //!
-//! What cannot be noticed:
+//! What the crate cannot detect:
 //!
-//! - By [networks](Proxies::in_networks): a proxy in them that passes the field on as the client
-//!   sent it. Then each client chooses who it is.
-//! - By [hops](Proxies::hops): a peer that goes around the proxies. It sends as many elements as
-//!   they would, and chooses who it is. Close the server to all others.
-//! - A single value of a vendor: who wrote it. If the server can be reached directly, from an
-//!   address that is trusted, it is forged. Trust the vendor's networks only, or have it show a
-//!   certificate.
-//! - A translator (NAT64, SIIT) whose prefix was not [given](ClientIp::unwrap_ipv4): all of IPv4
-//!   behind it is one network of IPv6 with one quota.
-//! - Who shares a network of IPv6. A home often has a /56, a business a /48, which is 256 or 65,536
-//!   quotas of a /64 each: see [`ipv6_prefix`](ClientIp::ipv6_prefix) for a second, wider policy.
+//! - With [networks](Proxies::in_networks): a proxy in them that passes the header on as the client
+//!   sent it. Then each client chooses its own address.
+//! - With [hops](Proxies::hops): a peer that bypasses the proxies. It sends as many elements as
+//!   they would, and chooses its own address. Close the server to all other peers.
+//! - With a single value of a vendor: who wrote it. If a client can reach the server directly, from
+//!   a trusted address, it can forge the value. Trust the networks of the vendor only, or require a
+//!   client certificate from the vendor.
+//! - A translator (NAT64, SIIT) whose prefix is not [given](ClientIp::unwrap_ipv4): all of IPv4
+//!   behind it is one IPv6 network with one quota.
+//! - How clients share an IPv6 network. A home often has a /56 and a business a /48, which is 256
+//!   or 65,536 quotas of a /64 each: see [`ipv6_prefix`](ClientIp::ipv6_prefix) for a second, wider
+//!   policy.
 //!
 //! # When there is no key
 //!
-//! If the client left it out (a header), all who do so share one quota, and so do all for whom a
-//! closure returns `None`. If the server has not provided it (the peer's address, an
-//! [`extension`]), the request is answered with `500 Internal Server Error`, and the log says once
-//! which line of code is missing, so that a quota is not shared by a whole site by accident. A
-//! closure says the same by returning [`Missing::ByServer`].
+//! - **The client left it out** (a header): all such requests share one quota. The same holds for
+//!   all requests for which a closure returns `None`.
+//! - **The server does not provide it** (the peer address, an [`extension`]): the answer is
+//!   `500 Internal Server Error`, and the log says once which line of code is missing. So a whole
+//!   site does not share one quota by accident. A closure does the same by returning
+//!   [`Missing::ByServer`].
 //!
-//! A policy that is to do otherwise says so: by [`no_key`](crate::Policy::no_key) such requests
-//! share one quota, are not counted by it, or are refused with a status that you choose.
+//! [`no_key`](crate::Policy::no_key) changes both for a policy: such requests share one quota, are
+//! not counted, or are refused with a status that you choose.
 //!
-//! Where some requests have an identity and others have none, say to which a policy applies
-//! (`.when(|head| head.extension::<User>().is_some())`), or that the others are counted by something
-//! else: `user.optional().or(key::client_ip())`. Without `optional` nobody is counted as somebody
-//! else because the server has not provided a key.
+//! If some requests have an identity and others do not, state to which requests the policy applies
+//! (`.when(|head| head.extension::<User>().is_some())`), or count the others by something else:
+//! `user.optional().or(key::client_ip())`. Without `optional`, `or` does not take the second key
+//! when the server fails to provide the first.
 //!
 //! # Limits for each plan
 //!
-//! A policy for each plan, and a condition:
+//! Declare a policy for each plan, with a condition:
 //!
 //! ```
 //! use tower_ratelimit::key::{self, Head};
@@ -171,6 +310,8 @@ mod value;
 #[cfg(feature = "http")]
 mod and;
 #[cfg(feature = "http")]
+mod api_key;
+#[cfg(feature = "http")]
 mod bearer_token;
 #[cfg(feature = "tonic")]
 mod client_certificate;
@@ -180,6 +321,8 @@ mod client_ip;
 mod combinators;
 #[cfg(feature = "http")]
 mod cookie;
+#[cfg(feature = "http")]
+mod credentials;
 #[cfg(feature = "http")]
 mod extension;
 #[cfg(feature = "http")]
@@ -198,6 +341,8 @@ mod hashed;
 mod head;
 #[cfg(feature = "http")]
 mod header;
+#[cfg(feature = "http")]
+mod key_of;
 #[cfg(feature = "http")]
 mod list;
 #[cfg(feature = "http")]
@@ -228,6 +373,8 @@ mod tonic;
 #[cfg(feature = "http")]
 pub use self::and::And;
 #[cfg(feature = "http")]
+pub use self::api_key::{ApiKey, api_key};
+#[cfg(feature = "http")]
 pub use self::bearer_token::{BearerToken, bearer_token};
 #[cfg(feature = "tonic")]
 pub use self::client_certificate::{ClientCertificate, client_certificate};
@@ -235,6 +382,8 @@ pub use self::client_certificate::{ClientCertificate, client_certificate};
 pub use self::client_ip::{ClientIp, Forwarding, Proxies, SingleValue, client_ip};
 #[cfg(feature = "http")]
 pub use self::cookie::{Cookie, cookie};
+#[cfg(feature = "http")]
+pub(crate) use self::credentials::credential_shown_by;
 #[cfg(feature = "http")]
 pub use self::extension::{Extension, extension};
 #[cfg(feature = "http")]
@@ -257,6 +406,8 @@ pub use self::head::Head;
 pub use self::header::{Header, header};
 pub use self::into_key::IntoKey;
 #[cfg(feature = "http")]
+pub use self::key_of::KeyOf;
+#[cfg(feature = "http")]
 pub use self::map::Map;
 #[cfg(feature = "axum")]
 pub use self::matched_path::{MatchedPath, matched_path};
@@ -266,7 +417,7 @@ pub use self::metadata::{Metadata, metadata};
 pub use self::method::{Method, method};
 pub use self::name::KeyName;
 #[cfg(feature = "http")]
-pub use self::or::Or;
+pub use self::or::{Or, Source};
 #[cfg(feature = "http")]
 pub use self::peer_ip::{Peer, PeerIp, peer_ip};
 #[cfg(feature = "http")]

@@ -1,3 +1,9 @@
+//! Keys as text, for stores that several processes share.
+//!
+//! Nodes of different versions share a store, so the form of a name never changes. It shows the
+//! key, for people who look into the store, and it is short and without special characters, for the
+//! limits of stores (memcached takes keys up to 250 bytes without spaces).
+
 use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,17 +12,22 @@ use smallvec::SmallVec;
 
 use super::value::{HEAD, Kind, number};
 
-/// A [`Key`](super::Key) as text, for stores that several processes share: what [`Key::name`](super::Key::name) returns.
+/// A [`Key`](super::Key) as text, for stores that several processes share: what
+/// [`Key::name`](super::Key::name) returns.
 ///
-/// Different keys have different names, and every process gives a key the same one. A name has 1 to
-/// 120 characters, of `A` to `Z`, `a` to `z`, `0` to `9` and `.`, `_`, `:`, `/`, `@`, `-`, `%`, `,`:
-/// none is a space, a brace or a control character. Upper and lower case are different.
+/// Different keys have different names, and a key has the same name in all processes. A name has 1
+/// to 120 characters from `A` to `Z`, `a` to `z`, `0` to `9` and `.`, `_`, `:`, `/`, `@`, `-`, `%`,
+/// `,`. It has no space, brace or control character. Names are case-sensitive.
 ///
-/// It shows the key, with its kind before it: `ip:203.0.113.7`, `ip:2001:db8::/64`, `n:42`, `t:ann`.
-/// Other characters of text are percent-encoded, bytes are `b:` and hexadecimal digits, and a pair is
-/// `p:`, its first part, a comma and its second. Of a value longer than 46 bytes, and of a key whose
-/// name would be too long, the first 128 bits of a SHA-256 digest are shown; of what a
-/// [`Secret`](super::Secret) has hashed, the hash.
+/// A name shows the kind and the key:
+///
+/// - `ip:203.0.113.7`, `ip:2001:db8::/64`, `n:42`, `t:ann`;
+/// - text with other characters is percent-encoded;
+/// - bytes are `b:` and hexadecimal digits;
+/// - a pair is `p:`, the first part, a comma and the second part;
+/// - a value longer than 46 bytes, or a key whose name would be too long, is the first 128 bits of
+///   its SHA-256 digest;
+/// - a value hashed with a [`Secret`](super::Secret) is the hash.
 ///
 /// ```
 /// use tower_ratelimit::key::IntoKey;
@@ -28,16 +39,16 @@ use super::value::{HEAD, Kind, number};
 pub struct KeyName(SmallVec<[u8; KeyName::MAX_LEN]>);
 
 impl KeyName {
-    /// The greatest length of a name, in bytes.
+    /// The maximum length of a name, in bytes.
     pub const MAX_LEN: usize = 120;
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
-        // Only ASCII is ever written to it.
+        // Names are ASCII.
         str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The name of the key that is these bytes: kind, length and value.
+    /// Makes the name of the key with these bytes: kind, length and value.
     pub(super) fn of(key: &[u8]) -> Self {
         let mut name = Self(SmallVec::new_const());
         match name.key(key) {
@@ -48,12 +59,12 @@ impl KeyName {
 
     fn of_digest(key: &[u8]) -> Self {
         let mut name = Self(SmallVec::new_const());
-        // It fits.
+        // A digest always fits.
         let _ = name.digest("d", &Sha256::digest(key));
         name
     }
 
-    /// Writes the key that these bytes begin with, and returns the others. An error says that there
+    /// Writes the key at the beginning of `bytes`, and returns the rest. An error means that there
     /// was no room, or no key.
     fn key<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], fmt::Error> {
         let (&[kind, len], rest) = bytes.split_first_chunk::<HEAD>().ok_or(fmt::Error)?;
@@ -88,7 +99,8 @@ impl KeyName {
         Ok(rest)
     }
 
-    /// Its comma is the only one that is not in a pair inside it, so the parts cannot run together.
+    /// A comma separates the parts, and commas inside the parts are encoded or belong to nested
+    /// pairs, so the parts cannot run together.
     fn pair(&mut self, value: &[u8]) -> fmt::Result {
         self.write_str("p:")?;
         let second = self.key(value)?;
@@ -149,7 +161,7 @@ impl KeyName {
     }
 }
 
-/// The digit of a number below 16.
+/// The hexadecimal digit of a number below 16.
 fn hex(nibble: u8) -> u8 {
     b"0123456789ABCDEF"[usize::from(nibble & 15)]
 }
@@ -172,7 +184,7 @@ impl fmt::Display for KeyName {
     }
 }
 
-/// Shows the length alone, since the key may be secret.
+/// Shows only the length, because the key may be secret.
 impl fmt::Debug for KeyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyName({} bytes)", self.0.len())
@@ -196,7 +208,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Nodes of different versions share a store, so these stay as they are.
+    /// Nodes of different versions share a store, so these names never change.
     #[test]
     fn names_stay_the_same_from_version_to_version() {
         assert_name(ip("203.0.113.7"), "ip:203.0.113.7");

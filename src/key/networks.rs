@@ -1,3 +1,8 @@
+//! Sets of addresses, written as networks: trusted proxies, translators and the networks of lists.
+//!
+//! All addresses are compared in their canonical form. An IPv4-mapped IPv6 network is an IPv4
+//! network, so a client cannot leave a list by the way it connects.
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,8 +13,8 @@ use crate::error::ConfigError;
 /// A set of addresses, written as networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Networks {
-    // In order and apart from each other, so that an address is found by bisection: the lists
-    // that clouds publish have thousands.
+    // Sorted and disjoint, so that bisection finds an address: the published lists of clouds have
+    // thousands of networks.
     v4: Arc<[Ipv4Net]>,
     v6: Arc<[Ipv6Net]>,
 }
@@ -22,7 +27,7 @@ impl Networks {
         }
     }
 
-    /// `field` is what an error calls them.
+    /// Parses networks. `field` is their name in errors.
     pub(super) fn parse(
         field: &'static str,
         networks: impl IntoIterator<Item: AsRef<str>>,
@@ -43,16 +48,16 @@ impl Networks {
         })
     }
 
-    /// Whether all addresses of IPv4 or all of IPv6 are in them.
+    /// Whether the set contains all IPv4 addresses or all IPv6 addresses.
     pub(super) fn hold_all(&self) -> bool {
         let v4 = self.v4.iter().any(|network| network.prefix_len() == 0);
         v4 || self.v6.iter().any(|network| network.prefix_len() == 0)
     }
 
-    /// Whether this address, in its canonical form, is in one of them.
+    /// Whether the set contains this address, which is in canonical form.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
-        // Of networks that are apart, only the last that begins at the address or before it can
-        // hold it.
+        // The networks are disjoint: only the last one that begins at or before the address can
+        // contain it.
         match address {
             IpAddr::V4(address) => {
                 let behind = self.v4.partition_point(|net| net.network() <= address);
@@ -68,10 +73,11 @@ impl Networks {
     }
 }
 
-/// A network, or a single address, in its canonical form: `::ffff:10.0.0.0/104` is `10.0.0.0/8`.
+/// Parses a network, or a single address, into its canonical form: `::ffff:10.0.0.0/104` is
+/// `10.0.0.0/8`.
 pub(super) fn parse(field: &'static str, text: &str) -> Result<IpNet, ConfigError> {
     const REMEDY: &str = "give a network such as 10.0.0.0/8 or fd00::/8, or an address";
-    /// The bits before the address of IPv4 in one mapped into IPv6.
+    /// The bits before the IPv4 address in an IPv4-mapped address.
     const MAPPED: u8 = 96;
 
     let wrong = || ConfigError::quoting(field, text, REMEDY);
@@ -86,7 +92,7 @@ pub(super) fn parse(field: &'static str, text: &str) -> Result<IpNet, ConfigErro
     let written: IpAddr = address.parse().map_err(|_| wrong())?;
     let (address, prefix) = match (written, written.to_canonical()) {
         (IpAddr::V6(_), IpAddr::V4(address)) => {
-            // A shorter prefix is a network of IPv6 that holds the mapped addresses and more.
+            // An IPv6 network with a shorter prefix contains more than the mapped addresses.
             let prefix = prefix.map(|prefix| prefix.checked_sub(MAPPED).ok_or_else(wrong));
             (IpAddr::V4(address), prefix.transpose()?)
         }

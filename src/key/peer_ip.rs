@@ -1,3 +1,8 @@
+//! The address of the peer, read from where servers put it.
+//!
+//! axum, tonic and servers of other kinds keep the address of a connection in different types in
+//! the extensions of the request. This file is the only one that knows all of them.
+
 use std::any::type_name;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -5,21 +10,25 @@ use std::sync::Arc;
 
 use super::combinators::{combinators, hashed, map, within};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
-/// The address of the socket's other end: the client, or the last proxy before this server.
+/// The address at the other end of the socket: the client, or the last proxy before this server.
 ///
-/// IPv4 is counted by address, also when it is mapped into IPv6; IPv6 by /64 network. For other
+/// IPv4 is counted by address, also if it is mapped into IPv6; IPv6 by /64 network. For other
 /// networks, and behind a translator (NAT64, SIIT), use [`client_ip`](super::client_ip()): without
 /// proxies it is the same address.
 ///
-/// The address is looked for where axum puts it (`ConnectInfo<SocketAddr>`, or
-/// `MockConnectInfo<SocketAddr>` in tests), then as a plain [`SocketAddr`] among the request's
-/// extensions, for servers of your own, and with feature `tonic` where a tonic server puts it
-/// (`TcpConnectInfo`, `TlsConnectInfo<TcpConnectInfo>`, `UdsConnectInfo`);
-/// [`connect_info`](PeerIp::connect_info) names another type. If it is not there, the server is not set up to provide it: requests are answered with
-/// `500 Internal Server Error`, and the log says once what to write (`TRL001`).
+/// The address is read from the extensions of the request, in this order:
+///
+/// 1. where axum puts it: `ConnectInfo<SocketAddr>`, or `MockConnectInfo<SocketAddr>` in tests;
+/// 2. a plain [`SocketAddr`], for servers of your own;
+/// 3. with feature `tonic`, where a tonic server puts it: `TcpConnectInfo`,
+///    `TlsConnectInfo<TcpConnectInfo>`, `UdsConnectInfo`.
+///
+/// [`connect_info`](PeerIp::connect_info) names another type. If there is no address, the server is
+/// not set up to provide it: the answer is `500 Internal Server Error`, and the log says once which
+/// line of code is missing (`TRL001`).
 pub fn peer_ip() -> PeerIp {
     PeerIp { told: None }
 }
@@ -27,11 +36,11 @@ pub fn peer_ip() -> PeerIp {
 /// The extractor that [`peer_ip`] returns.
 #[derive(Clone)]
 pub struct PeerIp {
-    // None where it is a `SocketAddr`.
+    // `None` reads a `SocketAddr`.
     told: Option<Told>,
 }
 
-/// How a listener of the user's tells the peer.
+/// How a custom listener tells the peer.
 #[derive(Clone)]
 struct Told {
     by: Arc<dyn Fn(&Head<'_>) -> Peer + Send + Sync>,
@@ -40,34 +49,34 @@ struct Told {
 
 /// The other end of a connection, as a listener tells it.
 ///
-/// Made of an address, with or without a port, and of an `Option` of one.
+/// It converts from an address, with or without a port, and from an `Option` of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Peer {
-    /// This address.
+    /// A peer with this address.
     Ip(IpAddr),
-    /// The other end of a Unix socket, which has no address: a proxy on the same machine, as a
-    /// rule. See [`Proxies::unix_socket`](super::Proxies::unix_socket).
+    /// The other end of a Unix socket, which has no address: usually a proxy on the same machine.
+    /// See [`Proxies::unix_socket`](super::Proxies::unix_socket).
     UnixSocket,
-    /// The listener does not know.
+    /// The listener does not know the peer.
     Unknown,
 }
 
 impl PeerIp {
-    /// Reads the peer from connection info of a type of yours, such as that of a listener for the
+    /// Reads the peer from a connection info type of your own, such as that of a listener for the
     /// PROXY protocol.
     ///
-    /// It is looked for as axum's `ConnectInfo<T>` (or `MockConnectInfo<T>`), then as a bare `T`
-    /// among the request's extensions, and nowhere else.
+    /// The type is read as axum's `ConnectInfo<T>` (or `MockConnectInfo<T>`), then as a bare `T` in
+    /// the extensions of the request. No other place is read.
     ///
-    /// A listener for the PROXY protocol has to be told to expect it and must not guess. Where a
-    /// connection is announced as `UNKNOWN` or `LOCAL`, the peer is the socket's own address.
+    /// A listener for the PROXY protocol has to be configured to expect it; it must not guess. For
+    /// a connection announced as `UNKNOWN` or `LOCAL`, the peer is the address of the socket.
     ///
     /// ```
     /// use std::net::SocketAddr;
     /// use tower_ratelimit::key::{self, Extract, Head, IntoKey};
     ///
-    /// /// What a listener of the PROXY protocol knows of a connection.
+    /// /// What a PROXY protocol listener knows about a connection.
     /// #[derive(Clone)]
     /// struct Connection {
     ///     socket: SocketAddr,
@@ -102,7 +111,7 @@ impl PeerIp {
         }
     }
 
-    /// The address in its canonical form: one of IPv4 is never mapped into IPv6.
+    /// Returns the address in canonical form: an IPv4 address is never mapped into IPv6.
     fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         match self.peer(head) {
             Peer::Ip(address) => Ok(address.to_canonical()),
@@ -110,7 +119,7 @@ impl PeerIp {
         }
     }
 
-    /// The address as axum tells it, or a server of one's own.
+    /// Returns the address from axum or from a custom server.
     #[inline]
     pub(super) fn socket<'a>(&self, head: &Head<'a>) -> Option<&'a SocketAddr> {
         if self.is_told() {
@@ -133,13 +142,13 @@ impl PeerIp {
         }
     }
 
-    /// Whether a closure of the user's tells the peer.
+    /// Whether a closure of the application reads the peer.
     #[inline]
     pub(super) fn is_told(&self) -> bool {
         self.told.is_some()
     }
 
-    /// Why a peer has no address.
+    /// Returns why a peer has no address.
     pub(super) fn missing(&self, peer: Peer) -> Missing {
         const PROBLEM: &str =
             "the server does not tell the address of the peer, so clients cannot be told apart";
@@ -178,9 +187,17 @@ impl Extract for PeerIp {
         self.address(head).map(IntoKey::into_key)
     }
 
-    /// Closures cannot be compared.
+    /// Closures cannot be compared, so a custom reader has no identity.
     fn identity(&self) -> Option<String> {
         self.told.is_none().then(|| format!("{self:?}"))
+    }
+}
+
+impl KeyOf for PeerIp {
+    type Value<'a> = IpAddr;
+
+    fn make(&self, address: IpAddr) -> Result<Key, Missing> {
+        Ok(address.into_key())
     }
 }
 
@@ -193,7 +210,7 @@ impl fmt::Debug for PeerIp {
     }
 }
 
-/// What a listener has told of the connection.
+/// Returns what a listener has told about the connection.
 #[inline]
 fn connection<'a, T: Clone + Send + Sync + 'static>(head: &Head<'a>) -> Option<&'a T> {
     #[cfg(feature = "axum")]

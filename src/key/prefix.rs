@@ -1,11 +1,11 @@
 use super::combinators::{combinators, hashed};
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// A key with a constant part before it: what `prefix` returns.
 ///
-/// It keeps values apart that come from one source and mean different things, such as in the
-/// branches of an [`Or`](super::Or) of yours or for one [`Limiter`](crate::Limiter) that serves
-/// several applications. As in [`And`](super::And), the parts cannot run together.
+/// It separates values of one source that mean different things, for example in the branches of an
+/// [`Or`](super::Or), or for one [`Limiter`](crate::Limiter) that serves several applications. As
+/// in [`And`](super::And), the parts cannot run together.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<E> {
     prefix: Key,
@@ -29,6 +29,22 @@ impl<E: Extract> Extract for Prefix<E> {
 
     fn identity(&self) -> Option<String> {
         self.of.identity()
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        self.of.credential_in_the_clear()
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.of.is_of_this_process()
+    }
+}
+
+impl<E: KeyOf> KeyOf for Prefix<E> {
+    type Value<'a> = E::Value<'a>;
+
+    fn make(&self, value: E::Value<'_>) -> Result<Key, Missing> {
+        Ok((self.prefix, self.of.make(value)?).into_key())
     }
 }
 

@@ -1,20 +1,19 @@
 use std::borrow::Cow;
 
 use super::combinators::{combinators, hashed, map};
+use super::credentials;
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
-/// The value of a parameter of the query, decoded as forms are; the first one if there are
-/// several.
+/// The decoded value of a query parameter. If there are several values, the first counts.
 ///
-/// A client chooses what it sends: a policy on a parameter alone is a bypass, because each fresh
-/// value has a fresh quota. Declare a policy on the address beside it. Mind too that a handler may
-/// read the last of several, and that what is not UTF-8 is replaced (U+FFFD), in the name as well
-/// as in the value.
+/// A client chooses its parameters: a policy on a parameter alone is a bypass, because each fresh
+/// value has a fresh quota. Declare a policy on the address beside it. A handler may read the last
+/// of several values. Invalid UTF-8 is replaced (U+FFFD) in names and in values.
 ///
-/// Clients that leave it out share one quota; a parameter without a value is there, and empty. A
-/// value that must not be seen, such as a token in a link, becomes 128 bits of a keyed hash by
-/// [`hashed`](Query::hashed).
+/// Clients that leave the parameter out share one quota. A parameter without a value is present,
+/// and empty. For a secret value, such as a token in a link, [`hashed`](Query::hashed) keeps 128
+/// bits of a keyed hash.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -51,6 +50,18 @@ impl Extract for Query {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        credentials::in_parameter(&self.name)
+    }
+}
+
+impl KeyOf for Query {
+    type Value<'a> = &'a str;
+
+    fn make(&self, value: &str) -> Result<Key, Missing> {
+        Ok(value.into_key())
     }
 }
 

@@ -1,8 +1,8 @@
 use super::And;
 use super::combinators::{combinators, hashed};
-use super::{Extract, Head, Key, MatchedPath, Method, Missing, matched_path, method};
+use super::{Extract, Head, Key, KeyOf, MatchedPath, Method, Missing, matched_path, method};
 
-/// The route: the [`method`] and the [`matched_path`].
+/// The route: the [`method`] and the [`matched_path`] as one key.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, TokenBucket, key};
@@ -24,6 +24,15 @@ impl Extract for Route {
 
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for Route {
+    /// The method and the path of the route.
+    type Value<'a> = (&'a str, &'a str);
+
+    fn make(&self, route: (&str, &str)) -> Result<Key, Missing> {
+        self.0.make(route)
     }
 }
 

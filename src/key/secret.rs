@@ -1,3 +1,9 @@
+//! Keyed hashes of secret values.
+//!
+//! A token must not stand in a store, a log or an error, and a plain hash of a short token can be
+//! guessed. So extractors of tokens keep a keyed hash. Nodes of different versions share a store,
+//! so the hash never changes.
+
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
@@ -7,14 +13,14 @@ use sha2::Sha256;
 use super::{IntoKey, Key};
 use crate::error::ConfigError;
 
-/// What values are hashed with that must not be seen, such as tokens, before they are keys.
+/// The secret that hashes tokens and other secret values into keys.
 ///
-/// The hash is HMAC-SHA-256, cut to 128 bits. Whoever reads a store finds no token there, and
-/// without the secret cannot try whether a token was.
+/// The hash is HMAC-SHA-256, cut to 128 bits. A store contains no token, and a reader of the store
+/// who does not know the secret cannot test whether a token was used.
 ///
-/// Nodes that share a store must share the secret, so it comes from configuration there. Unless
-/// one is given, extractors use [`Secret::of_the_process`], which no other process has: each node
-/// then counts apart, and so does a node that has been started anew.
+/// Nodes that share a store must share the secret, so it comes from configuration there. By
+/// default, extractors use [`Secret::of_the_process`], which is different in each process: each
+/// node then counts apart, and counts anew after a restart.
 ///
 /// ```
 /// use tower_ratelimit::key::{self, Secret};
@@ -30,10 +36,10 @@ use crate::error::ConfigError;
 pub struct Secret(Arc<Hmac<Sha256>>);
 
 impl Secret {
-    /// The least length of a secret, in bytes.
+    /// The minimum length of a secret, in bytes.
     pub const MIN_LEN: usize = 16;
 
-    /// A secret of these bytes, which should be random: 16 or more, 32 if you choose.
+    /// Makes a secret of these bytes, which should be random: at least 16, better 32.
     ///
     /// # Errors
     ///
@@ -54,11 +60,11 @@ impl Secret {
         Ok(Self(Arc::new(hash)))
     }
 
-    /// 256 random bits, made when they are first asked for, and the same for the whole process.
+    /// Returns 256 random bits, made at the first call and then the same for the whole process.
     ///
     /// # Errors
     ///
-    /// When the operating system gives no random bytes.
+    /// When the operating system provides no random bytes.
     pub fn of_the_process() -> Result<Self, ConfigError> {
         static RANDOM: LazyLock<Result<Secret, ConfigError>> = LazyLock::new(|| {
             let mut bytes = [0; 32];
@@ -74,15 +80,12 @@ impl Secret {
         RANDOM.clone()
     }
 
-    /// How [`of_the_process`](Self::of_the_process) shows itself.
-    pub(crate) const OF_THE_PROCESS: &str = "Secret of the process";
-
-    fn is_of_the_process(&self) -> bool {
+    pub(super) fn is_of_the_process(&self) -> bool {
         Self::of_the_process().is_ok_and(|own| Arc::ptr_eq(&own.0, &self.0))
     }
 
-    /// The key that stands for this value: what an extractor that is hashed with this secret
-    /// makes of it.
+    /// Returns the key for this value: the key that an extractor hashed with this secret makes of
+    /// it.
     ///
     /// ```
     /// use tower_ratelimit::key::Secret;
@@ -113,18 +116,18 @@ impl Secret {
 
 #[cfg(feature = "http")]
 impl Secret {
-    /// What a client may be told of a key: not the hash of it that a store may have.
+    /// A hash of the key for clients. It differs from the hash in a store.
     pub(crate) fn partition(&self, key: &Key) -> [u8; 16] {
-        // The bytes of a key begin with its kind, and no kind has the number of a letter.
+        // A key begins with the number of its kind, which is never that of a letter.
         self.half("pk", key)
     }
 }
 
-/// Shows nothing of it.
+/// Shows no part of the secret.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_of_the_process() {
-            Self::OF_THE_PROCESS
+            "Secret of the process"
         } else {
             "Secret"
         })
@@ -158,8 +161,8 @@ mod tests {
         assert_eq!(secret(1).hash("token"), secret(1).hash("token"));
     }
 
-    /// Nodes of different versions share a store, so what is hashed, and how, stays as it is:
-    /// kind, length and value, by HMAC-SHA-256.
+    /// Nodes of different versions share a store, so the input and the hash never change: kind,
+    /// length and value, by HMAC-SHA-256.
     #[test]
     fn hashes_stay_the_same_from_version_to_version() {
         let mut by_hand = Hmac::<Sha256>::new_from_slice(&[1; 32]).unwrap();

@@ -1,4 +1,4 @@
-//! What tonic tells of a connection, among the extensions of each request that comes over it.
+//! The connection info that tonic puts into the extensions of each request.
 
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -8,14 +8,14 @@ use tonic::transport::server::Connected;
 
 use super::{Head, Peer};
 
-/// What tonic tells of a connection over this: `TcpConnectInfo`, `UdsConnectInfo`.
+/// The connection info of a socket: `TcpConnectInfo`, `UdsConnectInfo`.
 type Info<S> = <S as Connected>::ConnectInfo;
 
-/// The same with TLS: `TlsConnectInfo<…>`, which tonic shows by this way only, unless a feature has
-/// chosen the cryptography too.
+/// The same with TLS: `TlsConnectInfo<…>`. tonic exports that type only with a feature that also
+/// chooses the cryptography; through the trait it is always available.
 type TlsInfo<S> = Info<TlsStream<S>>;
 
-/// The other end of the connection, if it is one of tonic's own kinds, with TLS or without.
+/// Returns the other end of the connection, if it is a connection of tonic, with or without TLS.
 pub(super) fn peer(head: &Head<'_>) -> Peer {
     if let Some(tcp) = connection::<TcpStream>(head) {
         return tcp.remote_addr().into();
@@ -32,14 +32,14 @@ fn connection<'a, S: Connected>(head: &Head<'a>) -> Option<&'a Info<S>> {
     plain.or_else(|| Some(head.extension::<TlsInfo<S>>()?.get_ref()))
 }
 
-/// What a client's certificate is, if the connection is one of TLS over one of tonic's own kinds.
+/// The certificate of a client, on a TLS connection of tonic.
 #[derive(Debug)]
 pub(super) enum Certificate<D> {
-    /// There is no TLS, as far as tonic has told.
+    /// No TLS, as far as tonic knows.
     NoTls,
     /// The client has shown none, or was not asked for one.
     NotShown,
-    /// Its encoding (DER), as the closure has read it.
+    /// What the closure has read from its DER encoding.
     Shown(D),
 }
 

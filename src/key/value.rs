@@ -1,3 +1,9 @@
+//! The key itself: six words on the stack.
+//!
+//! A key is made, copied and hashed for each decision, so it has a fixed size and no allocation.
+//! Kind and length are part of it, so keys of different kinds are never equal, and the parts of a
+//! pair cannot run together.
+
 use std::array;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -7,26 +13,25 @@ use sha2::{Digest, Sha256};
 
 use super::KeyName;
 
-/// Who is being counted: up to 46 bytes and what kind of thing they are.
+/// The identity that a limit counts: up to 46 bytes, and their kind.
 ///
-/// Longer input becomes its SHA-256 digest, so that no client makes a key large. Keys of
-/// different kinds are never equal: the text `"192.0.2.1"` is not the address 192.0.2.1, and
-/// the pair `("a", "bc")` is not the pair `("ab", "c")`.
+/// Longer input becomes its SHA-256 digest, so a client cannot make a key large. Keys of different
+/// kinds are never equal: the text `"192.0.2.1"` is not the address 192.0.2.1, and the pair
+/// `("a", "bc")` is not the pair `("ab", "c")`.
 ///
-/// Make one from a value by [`IntoKey`](super::IntoKey). Its `Debug` form shows an address or a
-/// number, and of text and bytes only the length, since they may be secret.
+/// [`IntoKey`](super::IntoKey) makes a key of a value. The `Debug` form shows an address or a
+/// number. Of text and bytes it shows only the length, because they may be secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key([u64; WORDS]);
 
-/// The first byte of the words, the lowest of the first, is the kind; the second is the length;
-/// the others are the value, and zero behind it. Words, since a key is made, copied and hashed for
-/// each decision.
+/// The lowest byte of the first word is the kind, and the second byte is the length. The rest is
+/// the value, padded with zeros. Words are faster than bytes to make, copy and hash.
 const WORDS: usize = 6;
 const WORD: usize = size_of::<u64>();
 pub(super) const HEAD: usize = 2;
 const CAPACITY: usize = WORDS * WORD - HEAD;
 
-/// The numbers go into keyed hashes, which nodes share: a new kind comes last.
+/// The numbers go into keyed hashes, which nodes share: add new kinds at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -76,20 +81,20 @@ impl Kind {
 }
 
 impl Key {
-    /// All who left their key out, such as clients that do not send the header it is made of.
+    /// The key of all requests without a key, such as those of clients that do not send the header.
     ///
     /// No value that a client sends is this key.
     pub const NOBODY: Self = Self([Kind::Nobody as u64, 0, 0, 0, 0, 0]);
 
-    /// All requests, for a policy that tells nobody apart.
+    /// The key of all requests, for a policy that does not tell clients apart.
     ///
     /// No value that a client sends is this key.
     pub const EVERYBODY: Self = Self([Kind::Everybody as u64, 0, 0, 0, 0, 0]);
 
-    /// What it is called in a store that several processes share.
+    /// Returns the name of this key in a store that several processes share.
     ///
-    /// It shows the key, so take care where it goes. A secret shows its hash only, and that is the same
-    /// in all processes if they were given the same [`Secret`](super::Secret).
+    /// The name shows the key: take care where it goes. A hashed value shows only its hash, which
+    /// is the same in all processes with the same [`Secret`](super::Secret).
     pub fn name(&self) -> KeyName {
         self.with_bytes(KeyName::of)
     }
@@ -102,7 +107,7 @@ impl Key {
         Self::of(Kind::Bytes, Kind::DigestOfBytes, bytes)
     }
 
-    /// Text where it is UTF-8, and bytes where it is not.
+    /// Text if it is UTF-8, otherwise bytes.
     #[cfg(feature = "http")]
     pub(super) fn text_or_bytes(bytes: &[u8]) -> Self {
         match str::from_utf8(bytes) {
@@ -115,7 +120,7 @@ impl Key {
         Self::long(Kind::Number, number.to_be_bytes(), None)
     }
 
-    /// A number of a signed type; equal to the same number of an unsigned one.
+    /// A signed number; equal to the same unsigned number.
     pub(super) fn signed(number: i128) -> Self {
         match u128::try_from(number) {
             Ok(number) => Self::number(number),
@@ -131,8 +136,8 @@ impl Key {
         Self([first, 0, 0, 0, 0, 0])
     }
 
-    /// The network of this address with a prefix of this length: the host part cleared, and the
-    /// length in bits behind it.
+    /// The network of this address with this prefix length: the address with the host bits cleared,
+    /// then the length in bits.
     #[inline]
     pub(super) fn ipv6(address: Ipv6Addr, prefix: u8) -> Self {
         let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
@@ -140,8 +145,7 @@ impl Key {
         Self::long(Kind::Ipv6, network.octets(), Some(prefix))
     }
 
-    /// Two keys as one. Kind and length stand before each part, so that parts cannot run
-    /// together.
+    /// Two keys as one. Kind and length precede each part, so the parts cannot run together.
     pub(super) fn pair(first: &Self, second: &Self) -> Self {
         let mut joined = [0; 2 * WORDS * WORD];
         let mut len = 0;
@@ -159,13 +163,13 @@ impl Key {
         Self::long(Kind::Secret, hash, None)
     }
 
-    /// This key, as that of the first of two sources.
+    /// This key, marked as that of the first of two sources.
     #[cfg(feature = "http")]
     pub(super) fn of_first(&self) -> Self {
         self.of_source(Kind::First, Kind::DigestOfFirst)
     }
 
-    /// This key, as that of the second of two sources.
+    /// This key, marked as that of the second of two sources.
     #[cfg(feature = "http")]
     pub(super) fn of_second(&self) -> Self {
         self.of_source(Kind::Second, Kind::DigestOfSecond)
@@ -174,6 +178,16 @@ impl Key {
     #[cfg(feature = "http")]
     fn of_source(&self, kind: Kind, digest: Kind) -> Self {
         self.with_bytes(|bytes| Self::of(kind, digest, bytes))
+    }
+
+    /// Whether these bytes, which are not none, stand in it.
+    #[cfg(feature = "http")]
+    pub(super) fn shows(&self, part: &[u8]) -> bool {
+        self.with_bytes(|bytes| {
+            bytes
+                .windows(part.len().max(1))
+                .any(|window| window == part)
+        })
     }
 
     /// Kind, length and value.
@@ -189,7 +203,7 @@ impl Key {
         }
     }
 
-    /// `input` is at most `CAPACITY` long.
+    /// Makes a key of an `input` of at most `CAPACITY` bytes.
     fn short(kind: Kind, input: &[u8]) -> Self {
         let mut bytes = [0; WORDS * WORD];
         bytes[HEAD..][..input.len()].copy_from_slice(input);
@@ -202,7 +216,7 @@ impl Key {
         Self(words)
     }
 
-    /// Sixteen bytes, and perhaps one behind them.
+    /// Makes a key of sixteen bytes, and an optional one after them.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -241,7 +255,7 @@ fn head(kind: Kind, len: usize) -> u64 {
 }
 
 impl Hash for Key {
-    /// What is behind the length is zero, so equal keys hash alike without it.
+    /// Hashes only the words in use. All bytes behind the value are zero, so equal keys hash alike.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let words = (HEAD + self.len()).div_ceil(WORD);

@@ -3,41 +3,45 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use super::Policies;
 use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes};
+use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::{Charge, Reply, answered, look_through};
+use crate::store::{Charge, Reply, look_through};
 
-/// A decision that is there, or that will be.
+/// The future of a decision.
 ///
-/// An answer that is there has room for several policies, and to move it costs as much as to make it. So it is
-/// looked through where it stands, and moved no more often than it has to be.
+/// A decision that is ready has room for several policies, and a move costs as much as the decision
+/// itself. So it is checked in place, and moved as rarely as possible.
 pub(super) struct Deciding {
     /// Until it has been told.
-    names: Option<Arc<[String]>>,
+    names: Option<Arc<Names>>,
     reply: Reply<Result<Outcomes, StoreError>>,
     /// What was asked, if that is to be looked at later.
-    charges: Box<[Charge]>,
+    asked: Option<(Arc<Policies>, Box<[Charge]>)>,
 }
 
 impl Deciding {
     #[inline]
     pub(super) fn new(
-        names: Arc<[String]>,
+        policies: &Arc<Policies>,
         mut reply: Reply<Result<Outcomes, StoreError>>,
         charges: &[Charge],
     ) -> Self {
-        let charges = match &mut reply {
+        let asked = match &mut reply {
             Reply::Now(answer) => {
                 look_through(charges, answer);
-                Box::default()
+                if let Ok(outcomes) = answer {
+                    policies.look_at_costs(charges, outcomes);
+                }
+                None
             }
-            Reply::Later(_) => charges.into(),
+            Reply::Later(_) => Some((Arc::clone(policies), charges.into())),
         };
         Self {
-            names: Some(names),
+            names: Some(Arc::clone(&policies.names)),
             reply,
-            charges,
+            asked,
         }
     }
 }
@@ -49,7 +53,7 @@ impl Future for Deciding {
         let Self {
             names,
             reply,
-            charges,
+            asked,
         } = &mut *self;
         let answer = match reply {
             Reply::Now(Ok(outcomes)) => {
@@ -65,12 +69,15 @@ impl Future for Deciding {
             }
             Reply::Later(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));
-                answered(charges, answer)
+                match asked {
+                    Some((policies, charges)) => policies.answered(charges, answer),
+                    None => answer,
+                }
             }
         };
         match names.take() {
             Some(names) => Poll::Ready(answer.map(|outcomes| Decision::new(names, outcomes))),
-            // It has been told before.
+            // The decision has been returned before.
             None => Poll::Pending,
         }
     }

@@ -1,15 +1,20 @@
+//! The state of a key in sentences, for operators.
+//!
+//! The text is made of a [`Decision`] at cost 0, so it needs no verb of its own in any store.
+
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::decision::{Decision, Outcome};
 
-/// How a key stands under every policy; see [`Limiter::inspect_now`](super::Limiter::inspect_now).
+/// The state of a key under every policy; see
+/// [`Limiter::inspect_now`](super::Limiter::inspect_now).
 ///
-/// Its `Display` form has a line for each policy, of sentences for a person, with times rounded up.
-/// Neither that nor its `Debug` form says whose key it is.
+/// The `Display` form has a line of sentences for each policy, with times rounded up. Neither it
+/// nor the `Debug` form shows the key.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// What a request of cost 0 would be told.
+    /// The decision about a request of cost 0.
     told: Decision,
 }
 
@@ -18,37 +23,39 @@ impl Inspection {
         Self { told }
     }
 
-    /// How it stands under each policy that has a limit, by name, in the order of declaration. The
-    /// outcome is that of a request of cost 0.
+    /// Returns the outcome under each limited policy, with its name, in the order of declaration.
+    ///
+    /// It is the outcome of a request of cost 0.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
         self.told.policies()
     }
 
-    /// How much longer the key is blocked, under the policy where that is longest; `None` if it is
-    /// not.
+    /// Returns how much longer the key is blocked, under the policy with the longest block; `None`
+    /// if it is not blocked.
     pub fn blocked_for(&self) -> Option<Duration> {
         self.policies().filter_map(|(_, told)| blocked(told)).max()
     }
 
-    /// When the last block of the key ends, by the store's clock; `None` if it is not blocked, or
-    /// where the platform cannot hold the moment.
+    /// Returns when the last block of the key ends, by the clock of the store; `None` if the key is
+    /// not blocked, or the platform cannot hold the moment.
     pub fn blocked_until(&self) -> Option<SystemTime> {
         self.at()?.checked_add(self.blocked_for()?)
     }
 
-    /// When the whole limit of this outcome is available again if nothing else arrives, by the
-    /// store's clock; `None` where the platform cannot hold the moment.
+    /// Returns when the whole limit of this outcome is available again if no other request arrives,
+    /// by the clock of the store; `None` if the platform cannot hold the moment.
     pub fn reset_at(&self, outcome: &Outcome) -> Option<SystemTime> {
         self.told.reset_at(outcome)
     }
 
-    /// When it was asked, by the store's clock; `None` where the platform cannot hold the moment.
+    /// Returns when the store was asked, by its clock; `None` if the platform cannot hold the
+    /// moment.
     pub fn at(&self) -> Option<SystemTime> {
         self.told.at()
     }
 }
 
-/// How much longer a key is blocked: a request of cost 0 waits for nothing else.
+/// How much longer a key is blocked: a request of cost 0 waits for nothing but a block.
 fn blocked(told: &Outcome) -> Option<Duration> {
     told.retry_after().filter(|_| told.is_blocked())
 }
@@ -117,7 +124,7 @@ fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fm
     writeln!(f)
 }
 
-/// A length of time as `1d 2h 3m 4s`, or as `5ms` if it is less than a second; rounded up.
+/// A length of time as `1d 2h 3m 4s`, or as `5ms` below a second; rounded up.
 struct Length(Duration);
 
 impl fmt::Display for Length {

@@ -1,8 +1,15 @@
-//! Policies and a store, put together into something that decides.
+//! The limiter: policies and a store that decide, without HTTP.
+//!
+//! The layers are thin shells around it. Decisions are in this file, and the other verbs in files
+//! of their own. Each verb has a form `…_now` for the store in this process, which always answers
+//! at once, and a future for any store.
 
+mod by_name;
 mod deciding;
 mod inspection;
+mod mistakes;
 mod overriding;
+mod queueing;
 mod verbs;
 
 use std::fmt;
@@ -14,20 +21,22 @@ use smallvec::SmallVec;
 pub use self::inspection::Inspection;
 
 use self::deciding::Deciding;
+use self::mistakes::Mistakes;
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes};
+use crate::clock::Timers;
+use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
-use crate::policy::{Policy, Unkeyed, check_names, warn_of_those_that_never_bind};
+use crate::line::Lines;
+use crate::policy::{Policy, check_names};
 #[cfg(feature = "http")]
 use crate::store::Verdict;
-use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store};
+use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store, answered};
 
-/// Decides whether a key may go on, under one or more policies; knows nothing of HTTP.
+/// Decides whether a key may go on, under one or more policies. It knows nothing of HTTP.
 ///
-/// Clones share their state. A request is charged to every policy or to none: one that is denied
-/// by the last policy costs nothing under the first.
+/// Clones share their state. A request is charged to every policy or to none: a request that the
+/// last policy denies costs nothing under the first.
 ///
 /// ```
 /// use tower_ratelimit::{FixedWindow, Limiter, Policy, TokenBucket};
@@ -48,18 +57,44 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
 }
 
 struct Policies {
-    names: Arc<[String]>,
+    names: Arc<Names>,
+    /// By which requests wait that were told to.
+    timers: Timers,
     algorithms: Box<[Algorithm]>,
-    /// The policies that have a limit, and whether they are soft; the others are never asked.
+    /// The index of each limited policy, and whether it is soft. Unlimited policies are never
+    /// asked.
     limited: Vec<(usize, bool)>,
-    /// The policy that is asked if it is the only one, and denies what is over its limit.
+    /// The limited policy, if it is the only one and not soft.
     only: Option<usize>,
+    /// The policy whose requests wait for their turn, and those that do.
+    queue: Option<(usize, Arc<Lines>)>,
+    mistakes: Mistakes,
+}
+
+impl Policies {
+    #[inline]
+    fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
+        self.mistakes.look_at_costs(&self.names, charges, outcomes);
+    }
+
+    /// A store's answer to these charges, looked through.
+    fn answered(
+        &self,
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+    ) -> Result<Outcomes, StoreError> {
+        let answer = answered(charges, answer);
+        if let Ok(outcomes) = &answer {
+            self.look_at_costs(charges, outcomes);
+        }
+        answer
+    }
 }
 
 pub(crate) type Charges = SmallVec<[Charge; 8]>;
 
 impl Limiter {
-    /// Starts a limiter that keeps its state in this process.
+    /// Starts a limiter with its state in this process.
     ///
     /// # Defaults
     ///
@@ -74,19 +109,22 @@ impl Limiter {
         }
     }
 
-    /// Asks every policy about one request of this key at this cost, and charges it if all
-    /// allow it.
+    /// Decides on one request of this key at this cost, and charges every policy if all allow it.
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let key = key.into_key();
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only {
+        let decision = match self.policies.only {
             Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
-            None => Decision::new(names, self.ledger.charge_now(&self.charges(key, cost))),
+            None => Decision::new(names, self.ledger.charge_now(&self.alike(key, cost))),
+        };
+        if self.policies.mistakes.may_cost_too_much(cost) {
+            self.look_at_costs(&self.charges(key, cost), decision.outcomes());
         }
+        decision
     }
 
-    /// The answer to one charge, which is not soft, where it is made: it is large, and to move it would
-    /// cost as much as to decide.
+    /// Returns the outcome of one charge that is not soft. The outcome is made in place, because a
+    /// move of it costs as much as the decision.
     #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn charge_one(&self, charge: &Charge) -> Outcomes {
@@ -94,23 +132,29 @@ impl Limiter {
             .charge_one(charge.policy, &charge.key, charge.cost)
     }
 
-    /// Decides and charges exactly as [`check_now`](Self::check_now) does, and tells the verdict
-    /// alone: no numbers, at a fraction of the price.
+    /// Decides and charges as [`check_now`](Self::check_now) does, and returns only the verdict.
+    ///
+    /// Without the numbers, a decision costs a fraction.
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        match self.policies.only {
+        let is_admitted = match self.policies.only {
             Some(policy) => self.ledger.admit_one(policy, &key, cost),
-            None => self.ledger.admit_now(&self.charges(key, cost)),
+            None => self.ledger.admit_now(&self.alike(key, cost)),
+        };
+        if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
+            let charges = self.charges(key, cost);
+            self.look_at_costs(&charges, &self.ledger.peek_now(&charges));
         }
+        is_admitted
     }
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Asks every policy about one request of this key at this cost, and charges it if all
-    /// allow it.
+    /// Decides on one request of this key at this cost, and charges every policy if all allow it.
     ///
-    /// The question is put at once, not when the future is first polled.
+    /// The store in this process decides during this call. Any other store may begin only when the
+    /// future is first polled.
     ///
     /// # Errors
     ///
@@ -122,15 +166,36 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
         match self.policies.only {
-            // A list has room for several charges, all of which would be copied.
+            // A slice of one charge: a `Charges` has room for several, all of which would be
+            // copied.
             Some(policy) => self.deciding(&[Charge::new(policy, key, cost)]),
-            None => self.deciding(&self.charges(key, cost)),
+            None => self.deciding(&self.alike(key, cost)),
         }
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {
-        let names = Arc::clone(&self.policies.names);
-        Deciding::new(names, self.charge(charges), charges)
+        Deciding::new(&self.policies, self.charge(charges), charges)
+    }
+
+    /// All policies about one key at one cost, as a request asks.
+    pub(crate) fn alike(&self, key: Key, cost: u32) -> Charges {
+        self.policies.mistakes.are_asked_alike();
+        self.charges(key, cost)
+    }
+
+    /// The same of some policies, each about a key and at a cost of its own.
+    fn asked_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        self.charges_by_name(asked)
+    }
+
+    /// Looks whether a request was denied since it costs more than a limit.
+    #[inline]
+    pub(crate) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
+        self.policies.look_at_costs(charges, outcomes);
     }
 
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
@@ -146,7 +211,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// What each of these policies, by name, is asked about a key of its own.
+    /// Makes a charge for each of these policies, by name, with a key of its own.
     fn charges_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -156,6 +221,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let mut named: SmallVec<[usize; 8]> = SmallVec::new();
         for (name, key, cost) in asked {
             let Some(policy) = names.iter().position(|known| known == name) else {
+                let names: Vec<&str> = names.iter().collect();
                 let remedy = format!("name one of {}", names.join(", "));
                 return Err(ConfigError::quoting("policy", name, remedy));
             };
@@ -186,40 +252,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.admit(charges)
     }
 
-    /// Gives back the last place in a queue, whose request was to leave then and has gone away.
-    /// Nobody waits for it.
-    pub(crate) fn give_back(&self, charge: &Charge, departure: Micros) {
-        settle(self.ledger.give_back(charge, departure));
-    }
-
     #[cfg(feature = "http")]
     pub(crate) fn peek_charges(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ledger.peek(charges)
     }
 
-    /// Gives back what a request was charged that would leave its queue too late, and asks for the
-    /// numbers without it. Nobody waits for what is given back.
-    #[cfg(feature = "http")]
-    pub(crate) fn take_back(
-        &self,
-        charges: &[Charge],
-        outcomes: &Outcomes,
-        (queue, departure): (usize, Micros),
-    ) -> Reply<Result<Outcomes, StoreError>> {
-        let mut others = Charges::new();
-        for (charge, (_, outcome)) in charges.iter().zip(outcomes.iter()) {
-            if charge.policy == queue {
-                self.give_back(charge, departure);
-            } else if outcome.is_allowed() && charge.cost > 0 {
-                others.push(*charge);
-            }
-        }
-        if !others.is_empty() {
-            settle(self.ledger.refund(&others));
-        }
-        let mut free = Charges::from_slice(charges);
-        free.iter_mut().for_each(|charge| charge.cost = 0);
-        self.ledger.charge(&free)
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.policies.timers
     }
 
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
@@ -227,18 +266,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 }
 
-/// Lets a store finish what nobody waits for.
-fn settle(reply: Reply<Result<(), StoreError>>) {
-    if let Reply::Later(settled) = reply
-        && let Ok(runtime) = tokio::runtime::Handle::try_current()
-    {
-        runtime.spawn(settled);
-    }
-}
-
 impl<L: Ledger> Limiter<L> {
-    /// These policies, whose names are known to be good, over a ledger that was opened for them.
+    /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
+        Self::with(policies, ledger, Mistakes::of_costs(policies))
+    }
+
+    fn with(policies: &[Policy], ledger: L, mistakes: Mistakes) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
             .filter(|(_, policy)| policy.is_limited())
@@ -248,19 +282,22 @@ impl<L: Ledger> Limiter<L> {
             [(policy, false)] => Some(policy),
             _ => None,
         };
-        let names = policies.iter().map(|policy| policy.name().to_owned());
+        let timers = Timers::of(ledger.clock());
         Self {
             policies: Arc::new(Policies {
-                names: names.collect(),
+                queue: queueing::queue(policies, &timers),
+                timers,
+                names: Arc::new(Names::new(policies.iter().map(Policy::rule))),
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
+                mistakes,
             }),
             ledger: Arc::new(ledger),
         }
     }
 
-    /// The same limiter, if its state is in this process.
+    /// Returns the same limiter if its state is in this process.
     #[cfg(feature = "http")]
     pub(crate) fn local(&self) -> Option<Limiter> {
         let ledger: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ledger) as _;
@@ -270,7 +307,7 @@ impl<L: Ledger> Limiter<L> {
         })
     }
 
-    /// The same limiter, with the type of its store forgotten.
+    /// Returns the same limiter with its store type erased.
     pub fn erased(self) -> Limiter<dyn Ledger> {
         Limiter {
             policies: self.policies,
@@ -298,13 +335,13 @@ impl<L: ?Sized> Clone for Limiter<L> {
 impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("policies", &self.policies.names)
+            .field("policies", &self.policies.names.iter().collect::<Vec<_>>())
             .field("ledger", &&*self.ledger)
             .finish()
     }
 }
 
-/// Puts a [`Limiter`] together; see [`Limiter::builder`].
+/// Builds a [`Limiter`]; see [`Limiter::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct LimiterBuilder<S = MemoryStore> {
@@ -314,19 +351,19 @@ pub struct LimiterBuilder<S = MemoryStore> {
 }
 
 impl<S> LimiterBuilder<S> {
-    /// Adds a policy. All policies are asked about every request.
+    /// Adds a policy. Every request is charged to all policies or to none.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policies.push(policy);
         self
     }
 
-    /// Adds policies; all of them are asked about every request.
+    /// Adds policies, as [`policy`](Self::policy) does.
     pub fn policies(mut self, policies: impl IntoIterator<Item = Policy>) -> Self {
         self.policies.extend(policies);
         self
     }
 
-    /// Keeps state in this store.
+    /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
         LimiterBuilder {
             policies: self.policies,
@@ -335,15 +372,17 @@ impl<S> LimiterBuilder<S> {
         }
     }
 
-    /// Lets this node take its share of every limit, of so many nodes that serve the same clients and share
-    /// no store: each limit, and each burst, divided by their number and rounded up. The decisions
-    /// tell the share.
+    /// Divides every limit by the number of nodes that serve the same clients and share no store.
     ///
-    /// Nothing keeps the shares together but arithmetic. Where requests are spread evenly, all nodes
-    /// together admit the limit, and for what was rounded up less than one more each: a limit of 1 over ten
-    /// nodes is ten. A client whose requests go to one node, as a load balancer with affinity
-    /// sends them, gets no more than a share. With fewer nodes than said, clients get less, and with
-    /// more of them more, until all are told of it.
+    /// Each limit and each burst is divided by `nodes` and rounded up. Decisions tell the share.
+    /// Nothing coordinates the nodes:
+    ///
+    /// - If requests are spread evenly, all nodes together admit the limit, plus less than one for
+    ///   each node from rounding: a limit of 1 over ten nodes is ten.
+    /// - A client whose requests go to one node, as behind a load balancer with affinity, gets only
+    ///   a share.
+    /// - With fewer nodes than `nodes`, clients get less; with more, they get more, until all nodes
+    ///   are told the new number.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -366,23 +405,26 @@ impl<S: Store> LimiterBuilder<S> {
     ///
     /// # Errors
     ///
-    /// When there is no policy, when a name cannot stand in a header field or is there twice, when a
-    /// policy is to let requests [wait](Policy::wait_up_to), which only a layer for HTTP can, when
-    /// limits are [split](Self::split_over) over no node or over those that share a store, and when the store
-    /// cannot hold a policy exactly.
+    /// When
+    ///
+    /// - there is no policy,
+    /// - a name cannot stand in a header, or is there twice,
+    /// - a policy lets requests [wait](Policy::wait_up_to), which only an HTTP layer can do,
+    /// - limits are [split](Self::split_over) over no node, or over nodes that share a store, or
+    /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
         #[cfg(feature = "http")]
         check_patience(&self.policies)?;
-        let scopes: Vec<_> = self.policies.iter().map(Policy::<Unkeyed>::scope).collect();
-        warn_of_those_that_never_bind(&scopes);
         let policies = split(self.policies, self.nodes, &self.store)?;
         let ledger = self.store.open(&policies)?;
-        Ok(Limiter::of(&policies, ledger))
+        let mut mistakes = Mistakes::of_costs(&policies);
+        mistakes.look_whether_all_bind(&policies);
+        Ok(Limiter::with(&policies, ledger, mistakes))
     }
 }
 
-/// What one of so many nodes, which share no store, takes of these policies.
+/// Returns the share of one of `nodes` nodes without a shared store.
 pub(crate) fn split(
     policies: Vec<Policy>,
     nodes: u32,
@@ -403,7 +445,7 @@ pub(crate) fn split(
     Ok(policies.into_iter().map(share).collect())
 }
 
-/// Refuses policies under which requests are to wait, where nothing would let them.
+/// Refuses policies that let requests wait, because a limiter holds no requests.
 #[cfg(feature = "http")]
 fn check_patience(policies: &[Policy]) -> Result<(), ConfigError> {
     let patient = |policy: &&Policy| policy.patience().is_any();
@@ -417,7 +459,7 @@ fn check_patience(policies: &[Policy]) -> Result<(), ConfigError> {
     }
 }
 
-/// Refuses a list that is empty, and one whose policies cannot be told apart.
+/// Refuses an empty list, and policies with the same name.
 pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     if policies.is_empty() {
         let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";

@@ -1,4 +1,7 @@
-//! Another limit for one key, for a while.
+//! Overrides: another limit for one key, for a time.
+//!
+//! An override changes a number and not the state, so what a key has used stays used when it begins
+//! and when it ends.
 
 use std::time::Duration;
 
@@ -10,27 +13,35 @@ use crate::key::IntoKey;
 use crate::store::{Charge, Ledger};
 
 impl Limiter {
-    /// Lets this key have another limit under this policy, for so long from now on: more for a
-    /// customer who bought more today, or less for one who is to be slowed down. Everything that is
-    /// asked about the key goes by it, and tells its numbers.
+    /// Gives this key another limit under this policy for this long from now on.
     ///
-    /// The limit is an algorithm of the policy's kind and period, with any limit; of a bucket, with
-    /// any rate for that period and any capacity; of a queue, with any places.
+    /// It is more for a customer who bought more, or less for a client that has to slow down.
     ///
-    /// What was used stays used, now and at the end: windows compare what they have counted with the
-    /// limit of that moment, and a bucket keeps the requests that it owes (to within one), cut to the
-    /// new capacity. So nothing is filled again, and nobody waits for longer than the new limit's
-    /// longest wait.
+    /// All decisions about the key use the new limit and tell its numbers.
     ///
-    /// Another override of the key takes the place of the one before, whichever ends later.
-    /// [`reset_now`](Self::reset_now) does not end it, and neither does a block.
-    /// It ends by the store's clock after this length, of 285 years at most.
+    /// - **The limit** is an algorithm of the same kind and period as the policy, with any limit. A
+    ///   bucket may have any rate for that period and any capacity, and a queue any number of
+    ///   places.
+    /// - **What was used stays used**, at the beginning and at the end. A window compares its count
+    ///   with the current limit. A bucket keeps the requests that it owes (to within one), cut to
+    ///   the new capacity. So nothing is refilled, and no request waits longer than the longest
+    ///   wait of the new limit.
+    /// - **A second override** of the key replaces the first, whichever ends later. Neither
+    ///   [`reset_now`](Self::reset_now) nor a block ends an override.
+    /// - **It ends** after this length by the clock of the store, at most 285 years.
+    /// - **It is shared** by all limiters over one store that share the state of the policy: the
+    ///   same name and algorithm.
     ///
-    /// The key is asked by its policy's name and algorithm: limiters over one store that share the
-    /// state of the policy share its overrides. So many keys under one policy can have a limit of their
-    /// own that [`MemoryStore`](crate::MemoryStore) tells.
+    /// [`MemoryStore`](crate::MemoryStore) bounds how many keys of a policy may have an override.
     ///
     /// # Errors
+    ///
+    /// When
+    ///
+    /// - the limiter has no policy of this name, or the policy has no limit,
+    /// - the new limit is of another kind or period,
+    /// - the length is zero, or
+    /// - there is no room for another override.
     ///
     /// When the limiter has no policy of this name, or that has no limit; when the limit is of another
     /// kind or period; when the length is zero; when there is no room for another.
@@ -81,7 +92,7 @@ impl Limiter {
         })
     }
 
-    /// Lets the limit of this key be that of the policy again, if it is another.
+    /// Ends the override of this key under this policy, if there is one.
     ///
     /// # Errors
     ///
@@ -94,14 +105,19 @@ impl Limiter {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Lets this key have another limit under this policy, for so long from now on; as
-    /// [`override_limit_now`](Limiter::override_limit_now), in any store.
+    /// Gives this key another limit under this policy for a time, in any store; see
+    /// [`override_limit_now`](Limiter::override_limit_now).
     ///
     /// # Errors
     ///
-    /// At once, when the limiter has no policy of this name, or that has no limit; when the limit is of
-    /// another kind or period; when the length is zero. From the future, when the store cannot tell
-    /// whether the key has it, and when it has no room for another.
+    /// At once, when
+    ///
+    /// - the limiter has no policy of this name, or the policy has no limit,
+    /// - the new limit is of another kind or period, or
+    /// - the length is zero.
+    ///
+    /// From the future, when the store cannot tell whether the key has the override, and when it
+    /// has no room for another one.
     pub fn override_limit(
         &self,
         policy: &str,
@@ -115,13 +131,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(reply.wait())
     }
 
-    /// Lets the limit of this key be that of the policy again; as
-    /// [`end_override_now`](Limiter::end_override_now), in any store.
+    /// Ends the override of this key under this policy, in any store; see
+    /// [`end_override_now`](Limiter::end_override_now).
     ///
     /// # Errors
     ///
     /// At once, when the limiter has no policy of this name. From the future, when the store cannot
-    /// tell whether it is.
+    /// tell whether the override has ended.
     pub fn end_override(
         &self,
         policy: &str,
@@ -132,7 +148,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(reply.wait())
     }
 
-    /// Whose limit is to be another, and for how long.
+    /// Checks an override and returns its charge and its length.
     fn overriding(
         &self,
         policy: &str,

@@ -1,4 +1,7 @@
-//! What else a limiter can be asked.
+//! The other verbs of a limiter, apart from `check`: refund, settle, reset, block and the rest.
+//!
+//! Each verb is there twice: `…_now` for the store in this process, and a future with the same
+//! meaning for any store. The documentation of a verb is at `…_now`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +13,16 @@ use crate::key::IntoKey;
 use crate::store::{Ledger, answered};
 
 impl Limiter {
-    /// Asks these policies, each about a key of its own at a cost of its own, and charges them if
-    /// all allow it. Policies that are not named are not asked; who names none is allowed.
+    /// Decides under the named policies, each with its own key and cost, and charges them if all
+    /// allow it.
     ///
-    /// Where the keys are of different types, make each a [`Key`](crate::key::Key) by
+    /// Policies that are not named are not asked. Without a name, the request is allowed. If the
+    /// keys have different types, convert each to a [`Key`](crate::key::Key) with
     /// [`into_key`](IntoKey::into_key).
     ///
     /// # Errors
     ///
-    /// When the limiter has no policy of a name, or one is named twice.
+    /// When the limiter has no policy of a name, or a policy is named twice.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -49,13 +53,21 @@ impl Limiter {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Decision, ConfigError> {
-        let charges = self.charges_by_name(asked)?;
+        let charges = self.asked_by_name(asked)?;
         let names = Arc::clone(&self.policies.names);
-        Ok(Decision::new(names, self.ledger.charge_now(&charges)))
+        let decision = Decision::new(names, self.ledger.charge_now(&charges));
+        self.look_at_costs(&charges, decision.outcomes());
+        Ok(decision)
     }
 
-    /// How this key stands under every policy, in sentences for a person who asks why it was
-    /// refused. It charges nothing.
+    /// Describes this key under every policy, in sentences for a person who asks why it was
+    /// refused.
+    ///
+    /// It charges nothing.
+    ///
+    /// Of a key that no request has, it tells that nothing is used. The key of a client of a layer is
+    /// the one that the policy's extractor makes: `extractor.key_of(value)`, see
+    /// [keys for an operator](crate::key#keys-for-an-operator).
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
@@ -78,7 +90,7 @@ impl Limiter {
         Inspection::new(self.peek_now(key, 0))
     }
 
-    /// What [`check_now`](Self::check_now) would decide, charging nothing.
+    /// Returns what [`check_now`](Self::check_now) would decide, and charges nothing.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -99,9 +111,14 @@ impl Limiter {
         Decision::new(names, self.ledger.peek_now(&charges))
     }
 
-    /// Gives back so much of what this key was charged last, under every policy, and at most what
-    /// is used: of a window, the counts that still count; of a bucket, the debt. For work that was
-    /// charged and then not done.
+    /// Gives back units that were charged to this key, under every policy, for work that was not
+    /// done.
+    ///
+    /// At most the units in use are given back: of a window, the counts that still count, the
+    /// latest first; of a bucket, the debt.
+    ///
+    /// Every policy is given back the same amount. Where policies count different things, such as
+    /// requests and tokens, name those that are meant: [`refund_with_now`](Self::refund_with_now).
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -120,15 +137,41 @@ impl Limiter {
         self.ledger.refund_now(&self.charges(key.into_key(), units));
     }
 
-    /// Charges this key so much more under every policy, after the fact: for work that was let in
-    /// at an estimate and took more. All of it counts, whether there is room for it or not: nothing
-    /// is denied now, and what comes next is, until there is room again.
+    /// Charges this key more units under every policy, for work that took more than its estimate.
     ///
-    /// A window counts what is above its limit too (up to 2^32 − 1 in all), until it ends. A bucket
-    /// owes up to twice its capacity, and what would be more is forgiven. A
-    /// [`LeakyQueue`](crate::LeakyQueue) lets those who come later leave later. A key that is blocked
-    /// is charged, and so is one under a [soft](crate::Policy::soft) policy; 0 units change nothing.
-    /// Where it took less than the estimate, [`refund_now`](Self::refund_now) the rest.
+    /// All units count, even if there is no room for them. Nothing is denied now; later requests
+    /// are denied until there is room again.
+    ///
+    /// - A window counts units above its limit too (up to 2^32 − 1 in all), until it ends.
+    /// - A bucket owes up to twice its capacity. A debt above that is forgiven.
+    /// - A [`LeakyQueue`](crate::LeakyQueue) delays the requests that come later.
+    /// - A blocked key is charged, and so is a key under a [soft](crate::Policy::soft) policy.
+    /// - 0 units change nothing.
+    ///
+    /// If the work took less than its estimate, give back the rest with
+    /// [`refund_now`](Self::refund_now).
+    ///
+    /// Every policy is charged the same amount. Beside a policy that counts requests, 4,000 tokens
+    /// settled here are 4,000 requests too: name the policy that is meant, by
+    /// [`settle_with_now`](Self::settle_with_now).
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("requests", FixedWindow::per_minute(3_000)))
+    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(100_000)))
+    ///     .build()?;
+    ///
+    /// limiter.settle_now("ann", 4_000);
+    /// assert_eq!(limiter.check_now("ann", 1).binding().unwrap().0, "requests");
+    ///
+    /// limiter.settle_with_now([("tokens", "bob", 4_000)])?;
+    /// assert!(limiter.check_now("bob", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    ///
+    /// Under one policy:
     ///
     /// ```
     /// use std::time::Duration;
@@ -139,7 +182,7 @@ impl Limiter {
     ///     .store(MemoryStore::new().clock(ManualClock::new()))
     ///     .build()?;
     ///
-    /// // A prompt of 300, and an answer of 900 that nobody could know of.
+    /// // A prompt of 300 tokens, and an answer of 900, whose length was unknown.
     /// assert!(limiter.check_now("ann", 300).is_allowed());
     /// limiter.settle_now("ann", 900);
     ///
@@ -156,17 +199,23 @@ impl Limiter {
         self.ledger.reset_now(&self.charges(key.into_key(), 0));
     }
 
-    /// Blocks this key under every policy, from now on and for this long: 285 years at most.
+    /// Blocks this key under every policy for this long from now on, at most 285 years.
     ///
-    /// Until then all that it asks for is denied, under a [soft](crate::Policy::soft) policy and at
-    /// cost 0 too, and charges nothing; nothing remains, and the wait is told to the block's end
-    /// whatever the cost. If the key has to wait for longer under a policy, that is told, since
-    /// what is told is true. [`Outcome::is_blocked`](crate::Outcome::is_blocked) tells a block from a
-    /// limit that is used up. After the block the key is as it would have been without it.
+    /// - Until the block ends, every request of the key is denied and charges nothing, under a
+    ///   [soft](crate::Policy::soft) policy and at cost 0 too.
+    /// - Nothing remains, and the wait lasts to the end of the block, whatever the cost. If a
+    ///   policy requires a longer wait, the decision tells that wait.
+    /// - [`Outcome::is_blocked`](crate::Outcome::is_blocked) distinguishes a block from a used up
+    ///   limit.
+    /// - After the block, the key is as it would have been without it.
+    /// - Of two blocks, the one that ends later counts. To shorten a block, call
+    ///   [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) does not end a
+    ///   block.
+    /// - An unlimited policy is never asked, and blocks no key.
     ///
-    /// No block ends earlier because of another one: of two, the later end counts. To shorten a block,
-    /// [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) ends none.
-    /// An unlimited policy is never asked, and denies nobody.
+    /// A key that no request has is blocked in vain. The key of a client of a layer is the one that the
+    /// policy's extractor makes: `extractor.key_of(value)`, see
+    /// [keys for an operator](crate::key#keys-for-an-operator).
     ///
     /// ```
     /// use std::time::Duration;
@@ -229,15 +278,16 @@ impl Limiter {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Asks these policies, each about a key of its own at a cost of its own, and charges them if
-    /// all allow it; as [`check_with_now`](Limiter::check_with_now), in any store.
+    /// Decides under the named policies, each with its own key and cost, in any store; see
+    /// [`check_with_now`](Limiter::check_with_now).
     ///
-    /// The question is put at once, not when the future is first polled.
+    /// The store in this process decides during this call. Any other store may begin only when the
+    /// future is first polled.
     ///
     /// # Errors
     ///
-    /// At once, when the limiter has no policy of a name, or one is named twice. From the future,
-    /// when the store cannot decide.
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. From the
+    /// future, when the store cannot decide.
     ///
     /// ```
     /// # use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -254,17 +304,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
     {
-        let charges = self.charges_by_name(asked)?;
+        let charges = self.asked_by_name(asked)?;
         let reply = self.charge(&charges);
-        let names = Arc::clone(&self.policies.names);
+        let policies = Arc::clone(&self.policies);
         Ok(async move {
-            let outcomes = answered(&charges, reply.wait().await)?;
-            Ok(Decision::new(names, outcomes))
+            let outcomes = policies.answered(&charges, reply.wait().await)?;
+            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
         })
     }
 
     /// How this key stands under every policy, in sentences for a person; as
-    /// [`inspect_now`](Limiter::inspect_now), in any store.
+    /// [`inspect_now`](Limiter::inspect_now), in any store, which says too which key that is.
     ///
     /// # Errors
     ///
@@ -307,7 +357,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// What [`check`](Self::check) would decide, charging nothing.
+    /// Returns what [`check`](Self::check) would decide, and charges nothing.
     ///
     /// # Errors
     ///
@@ -327,7 +377,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Gives back so much of what this key was charged last, under every policy, and at most what
-    /// is used; as [`refund_now`](Limiter::refund_now), in any store.
+    /// is used; as [`refund_now`](Limiter::refund_now), in any store. To name the policies that are
+    /// meant, see [`refund_with`](Self::refund_with).
     ///
     /// # Errors
     ///
@@ -342,7 +393,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Charges this key so much more under every policy, after the fact; as
-    /// [`settle_now`](Limiter::settle_now), in any store.
+    /// [`settle_now`](Limiter::settle_now), in any store. Every policy is charged the same amount: to
+    /// name those that are meant, see [`settle_with`](Self::settle_with).
     ///
     /// # Errors
     ///
@@ -356,11 +408,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reply.wait()
     }
 
-    /// Makes this key as good as new under every policy.
+    /// Makes this key as good as new under every policy, in any store.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it is.
+    /// When the store cannot tell whether the key was reset.
     pub fn reset(
         &self,
         key: impl IntoKey,
@@ -370,7 +422,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Blocks this key under every policy, from now on and for this long; as
-    /// [`block_now`](Limiter::block_now), in any store.
+    /// [`block_now`](Limiter::block_now), in any store, which says too which key that is.
     ///
     /// # Errors
     ///
@@ -385,7 +437,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reply.wait()
     }
 
-    /// Ends the block of this key under every policy, if there is one.
+    /// Ends the block of this key under every policy, in any store.
     ///
     /// # Errors
     ///

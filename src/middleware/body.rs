@@ -6,7 +6,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response: the inner service's, or that of a refusal.
+    /// The body of a response: that of the inner service, or that of a refusal.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -23,7 +23,8 @@ pin_project! {
             body: B,
         },
         Refusal {
-            // Boxed, since every response is as large as this, and moved several times. `None` at its end.
+            // Boxed, because every response has this size and is moved several times. `None` at its
+            // end.
             text: Option<Box<Bytes>>,
         },
     }
@@ -44,7 +45,7 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// Layers outside that answer with an empty body of their own ask for this.
+/// Required by outer layers that answer with an empty body.
 impl<B: Default> Default for ResponseBody<B> {
     fn default() -> Self {
         Self::inner(B::default())

@@ -1,3 +1,7 @@
+//! The builder of the layer.
+//!
+//! It only collects options. `build` checks all of them in one place, and an error names the option.
+
 use std::time::Duration;
 
 use http::StatusCode;
@@ -8,13 +12,13 @@ use super::lists::Lists;
 use crate::error::ConfigError;
 use crate::key::{Head, Secret};
 use crate::limiter::{check_policies, split};
-use crate::policy::{Http, Policy, warn_of_those_that_never_bind};
+use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
 use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
 use crate::store::{MemoryStore, Store};
 
-/// Puts a [`RateLimitLayer`] together; see [`RateLimitLayer::builder`].
+/// Builds a [`RateLimitLayer`]; see [`RateLimitLayer::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
@@ -44,18 +48,18 @@ impl RateLimitLayerBuilder {
 impl<S> RateLimitLayerBuilder<S> {
     /// Adds a policy. All policies that apply are asked about a request, and it is charged to
     /// all of them or to none.
-    pub fn policy(mut self, policy: Policy<Http>) -> Self {
-        self.policies.push(policy);
+    pub fn policy<R: Keyed>(mut self, policy: Policy<R>) -> Self {
+        self.policies.push(R::keyed(policy));
         self
     }
 
     /// Adds policies, as [`policy`](Self::policy) does.
-    pub fn policies(mut self, policies: impl IntoIterator<Item = Policy<Http>>) -> Self {
-        self.policies.extend(policies);
+    pub fn policies<R: Keyed>(mut self, policies: impl IntoIterator<Item = Policy<R>>) -> Self {
+        self.policies.extend(policies.into_iter().map(R::keyed));
         self
     }
 
-    /// Keeps state in this store.
+    /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> RateLimitLayerBuilder<T> {
         RateLimitLayerBuilder {
             policies: self.policies,
@@ -68,19 +72,20 @@ impl<S> RateLimitLayerBuilder<S> {
         }
     }
 
-    /// Lets this node take its share of every limit, of so many nodes that serve the same clients and share
-    /// no store: see [`LimiterBuilder::split_over`](crate::limiter::LimiterBuilder::split_over), which says what
-    /// they then may admit together. Clients are told the share.
+    /// Divides every limit by the number of nodes that serve the same clients and share no store.
+    ///
+    /// See [`LimiterBuilder::split_over`](crate::limiter::LimiterBuilder::split_over) for what all
+    /// nodes together may admit. Clients are told the share.
     pub fn split_over(mut self, nodes: u32) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// Lets requests of these paths go on, without a limit and without fields: the probes of a load
-    /// balancer, say, which must not find the service gone because they ask often.
+    /// Lets requests of these paths go on without a limit and without headers.
     ///
-    /// A path is compared as it is sent, whole and without its query. Within a router that is
-    /// nested in another, axum has cut the outer part off.
+    /// Use it for the probes of a load balancer, which ask often and must not find the service
+    /// gone. A path is compared as it is sent, whole and without its query. In a nested router,
+    /// axum has removed the outer part.
     pub fn exempt_paths<P: Into<String>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
         for path in paths {
             self.lists.exempt_path(path.into());
@@ -88,10 +93,11 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Lets requests for which this holds go on, without a limit and without fields. May be said
-    /// several times.
+    /// Lets requests that match the condition go on without a limit and without headers. It may be
+    /// called several times.
     ///
-    /// The extractors of [`key`](crate::key) make conditions of lists, and any closure is one:
+    /// The extractors of [`key`](crate::key) make conditions from lists, and every closure is a
+    /// condition:
     ///
     /// ```
     /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
@@ -109,101 +115,101 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Refuses requests for which this holds with `403 Forbidden`, before any policy is asked and
-    /// whatever else allows them. May be said several times.
+    /// Refuses requests that match the condition with `403 Forbidden`, before any policy is asked
+    /// and even if something else allows them. It may be called several times.
     pub fn deny(mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.lists.deny(condition);
         self
     }
 
-    /// Tells limits in these dialects; unless said, in [`Dialect::Draft11`] alone.
+    /// Sets the dialects that tell limits; the default is [`Dialect::Draft11`] alone.
     ///
-    /// Dialects that share a field cannot be sent together. None at all is
+    /// Dialects with a common header cannot be sent together. An empty list is
     /// [`without_fields`](Self::without_fields).
     pub fn dialects(mut self, dialects: impl IntoIterator<Item = Dialect>) -> Self {
         self.answers.dialects = dialects.into_iter().collect();
         self
     }
 
-    /// Leaves the fields that tell limits out of all responses, as where clients are not to learn
-    /// theirs. A refusal still has its `Retry-After` and its body.
+    /// Leaves the rate limit headers out of all responses, if clients must not learn their limits.
+    /// A refusal still has its `Retry-After` and its body.
     ///
-    /// A request that is allowed then costs less: the store is asked for no numbers of it
+    /// An allowed request then costs less, because the layer asks the store for no numbers
     /// ([`Ledger::admit`](crate::store::Ledger::admit)), unless
-    /// [`expose_decision`](Self::expose_decision) wants them.
+    /// [`expose_decision`](Self::expose_decision) needs them.
     pub fn without_fields(self) -> Self {
         self.dialects([])
     }
 
-    /// Leaves the fields out of responses whose `Cache-Control` has `public` or `s-maxage`: a
-    /// shared cache would tell one client's numbers to others.
+    /// Leaves the headers out of responses whose `Cache-Control` has `public` or `s-maxage`,
+    /// because a shared cache would tell the numbers of one client to others.
     ///
-    /// Such a cache may keep a response with a `max-age` or `Expires` too, unless it says
-    /// `private` or the request had an `Authorization` (RFC 9111, section 3).
+    /// A shared cache may also keep a response with `max-age` or `Expires`, unless it says
+    /// `private` or the request has an `Authorization` header (RFC 9111, section 3).
     pub fn without_fields_if_public(mut self) -> Self {
         self.answers.fields_unless_public = true;
         self
     }
 
-    /// The status of a refusal by a policy, 400 to 599; 429 unless said.
+    /// Sets the status of a refusal by a policy, from 400 to 599; the default is 429.
     ///
-    /// Clients that know nothing else of rate limits know that 429 and 503 can be tried again.
-    /// Requests that are refused for other reasons keep their status: see
-    /// [`Refusal`](crate::response::Refusal).
+    /// Every client knows that it may try again after 429 and 503. Refusals for other reasons keep
+    /// their status: see [`Refusal`](crate::response::Refusal).
     pub fn refusal_status(mut self, status: StatusCode) -> Self {
         self.answers.refusal_status = status;
         self
     }
 
-    /// The body of a refusal by a policy; [`RefusalBody::Problem`] unless said.
+    /// Sets the body of a refusal by a policy; the default is [`RefusalBody::Problem`].
     pub fn refusal_body(mut self, body: RefusalBody) -> Self {
         self.answers.refusal_body = body;
         self
     }
 
-    /// Adds a random number of whole seconds, 0 to `most`, to the `Retry-After` of each refusal by
-    /// a policy; none unless said.
+    /// Adds a random number of whole seconds, from 0 to `most`, to the `Retry-After` of each
+    /// refusal by a policy; the default is none.
     ///
-    /// Clients that were refused in one window then come back one after the other. No other time
-    /// is changed: `t` and resets say when the request can pass, and `Retry-After` is never earlier.
+    /// Clients that were refused in one window then come back spread out. No other time changes:
+    /// `t` and the resets tell when the request can pass, and `Retry-After` is never earlier.
     pub fn retry_jitter(mut self, most: Duration) -> Self {
         self.answers.retry_jitter = most;
         self
     }
 
-    /// Adds `pk`, the partition key of draft 11, to the items of both fields: 128 bits of a hash of
-    /// the policy's key with this secret, by which a client sees which of its requests are counted
-    /// together, and nobody sees the key. Off unless said; the other dialects have no place for it.
+    /// Adds `pk`, the partition key of draft 11, to the items of both headers; off by default.
     ///
-    /// It is one more thing by which a client can be recognized again, and so do not ask for it
-    /// where a shared cache may keep a response.
+    /// It is 128 bits of a hash of the key with this secret. A client sees which of its requests
+    /// are counted together, and cannot see the key. The other dialects have no place for it. A
+    /// partition key also makes a client recognizable, so do not use it where a shared cache may
+    /// keep a response.
     pub fn partition_keys(mut self, secret: &Secret) -> Self {
         self.answers.partition_secret = Some(secret.clone());
         self
     }
 
-    /// How many requests may wait for their turn at the same time, of all keys and under all policies
-    /// that [let them](Policy::wait_up_to); 10,000 unless said. Whoever comes when they do is refused
-    /// at once, as if no policy waited. Those that a [`LeakyQueue`](crate::LeakyQueue) holds are not counted.
+    /// Sets how many requests may wait for their turn at the same time, for all keys and under all
+    /// policies that [let them](Policy::wait_up_to); the default is 10,000.
     ///
-    /// It bounds the memory that they take: a request and a timer each.
+    /// A request beyond that is refused at once, as if no policy waited. Requests that a
+    /// [`LeakyQueue`](crate::LeakyQueue) holds are not counted. This bounds the memory of waiting
+    /// requests: a request and a timer each.
     pub fn wait_places(mut self, places: u32) -> Self {
         self.wait_places = places;
         self
     }
 
-    /// How calls of gRPC are refused; [`Grpc::detected`] unless said.
+    /// Sets how gRPC calls are refused; the default is [`Grpc::detected`].
     #[cfg(feature = "tonic")]
     pub fn grpc(mut self, grpc: Grpc) -> Self {
         self.answers.grpc = grpc;
         self
     }
 
-    /// Puts the [`Decision`](crate::Decision) into the extensions of each request that goes on,
-    /// for handlers to read; off unless said, since it allocates.
+    /// Puts the [`Decision`](crate::Decision) into the extensions of each allowed request, for
+    /// handlers to read; off by default, because it allocates.
     ///
-    /// A request to which no policy applied gets none; where layers are stacked, what is there is
-    /// the decision of the innermost layer that was asked.
+    /// A request to which no policy applies gets none. If several layers are stacked, the extension
+    /// is the decision of the innermost layer that was asked.
     pub fn expose_decision(mut self) -> Self {
         self.exposes_decision = true;
         self
@@ -212,7 +218,7 @@ impl<S> RateLimitLayerBuilder<S> {
 
 #[cfg(feature = "tonic")]
 impl<S> RateLimitLayerBuilder<S> {
-    /// Refuses what an interceptor cannot do.
+    /// Refuses options that an interceptor cannot provide.
     pub(super) fn check_for_interceptor(&self) -> Result<(), ConfigError> {
         if let Some(path) = self.lists.exempt_paths().first() {
             let remedy =
@@ -233,7 +239,7 @@ impl<S> RateLimitLayerBuilder<S> {
         }
     }
 
-    /// Takes every request for a call.
+    /// Treats every request as a call.
     pub(super) fn all_calls(mut self) -> Self {
         self.answers.grpc.take_all();
         self
@@ -245,22 +251,27 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     ///
     /// # Errors
     ///
-    /// When there is no policy, when a name cannot stand in a header field or is there twice,
-    /// when the store cannot hold a policy exactly, when two dialects share a field, when a status
-    /// of refusals is not that of an error, when a soft policy is to wait, when the jitter is not whole seconds,
-    /// when a message of gRPC is too long, when limits are split over no node or over those that share a
-    /// store, and when an exempt path cannot be one.
+    /// When
+    ///
+    /// - there is no policy,
+    /// - a name cannot stand in a header, or is there twice,
+    /// - the store cannot hold a policy exactly,
+    /// - two dialects have a common header,
+    /// - the status of refusals is not an error status,
+    /// - a soft policy waits,
+    /// - the jitter is not in whole seconds,
+    /// - a gRPC message is too long,
+    /// - limits are split over no node, or over nodes that share a store, or
+    /// - an exempt path is not a path.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         self.build_gate().map(RateLimitLayer::of)
     }
 
-    pub(super) fn build_gate(self) -> Result<Gate, ConfigError> {
+    pub(super) fn build_gate(mut self) -> Result<Gate, ConfigError> {
         self.lists.check()?;
         self.policies.iter().try_for_each(Policy::check)?;
         if self.store.is_shared() {
-            self.policies
-                .iter()
-                .for_each(Policy::warn_if_of_this_process);
+            self.policies.iter_mut().for_each(Policy::warn_of_sharing);
         }
         let scopes: Vec<_> = self.policies.iter().map(Policy::<Http>::scope).collect();
         warn_of_those_that_never_bind(&scopes);

@@ -12,6 +12,7 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use crate::clock::Timers;
 use crate::key::Key;
 
 /// All who wait before one layer.
@@ -20,6 +21,7 @@ pub(super) struct Crowd {
     lines: Mutex<Lines>,
     /// How many they are, for those who would rather not lock.
     waiting: AtomicUsize,
+    timers: Timers,
 }
 
 #[derive(Default)]
@@ -50,7 +52,7 @@ struct Member {
 
 /// One who is at the front and does nothing holds up those behind it for so long; they look after it
 /// as often.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A request's place in a line, until this is dropped.
 pub(super) struct Place {
@@ -67,6 +69,22 @@ pub(super) enum Stand {
 }
 
 impl Crowd {
+    pub(super) fn new(timers: Timers) -> Self {
+        Self {
+            timers,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn timers(&self) -> &Timers {
+        &self.timers
+    }
+
+    /// How long a request at the front that does nothing holds up those behind it.
+    pub(super) fn patience(&self) -> Duration {
+        self.timers.patience(PATIENCE)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
     }
@@ -86,9 +104,7 @@ impl Crowd {
         (places, in_all): (u32, u32),
     ) -> Option<Place> {
         let mut lines = self.lock();
-        let has_room = |taken: usize, places: u32| u32::try_from(taken).is_ok_and(|n| n < places);
-        let there = lines.of.get(&line).map_or(0, BTreeMap::len);
-        if !has_room(there, places) || !has_room(lines.waiting, in_all) {
+        if !lines.has_room(&line, places) || !is_less(lines.waiting, in_all) {
             return None;
         }
         let number = (arrived, lines.joined);
@@ -118,7 +134,15 @@ impl Crowd {
     }
 }
 
+fn is_less(taken: usize, places: u32) -> bool {
+    u32::try_from(taken).is_ok_and(|taken| taken < places)
+}
+
 impl Lines {
+    fn has_room(&self, line: &LineOf, places: u32) -> bool {
+        is_less(self.of.get(line).map_or(0, BTreeMap::len), places)
+    }
+
     fn join(&mut self, line: LineOf, number: Number, cost: u32) {
         let member = Member {
             cost,
@@ -130,7 +154,7 @@ impl Lines {
     }
 
     /// Returns the one who is to be woken, since it is at the front now.
-    fn leave(&mut self, line: LineOf, number: Number) -> Option<Waker> {
+    fn leave(&mut self, line: LineOf, number: Number, crowd: &Crowd) -> Option<Waker> {
         let members = self.of.get_mut(&line)?;
         if members.remove(&number).is_some() {
             self.waiting -= 1;
@@ -139,10 +163,10 @@ impl Lines {
             self.of.remove(&line);
             return None;
         }
-        let now = Instant::now();
+        let now = crowd.timers.now();
         let front = members.iter_mut().find(|(_, it)| !it.is_overdue(now));
         let (_, front) = front.filter(|(front, _)| **front > number)?;
-        front.is_to_act(now)
+        front.is_to_act(now + crowd.patience())
     }
 }
 
@@ -152,8 +176,8 @@ impl Member {
     }
 
     /// It is at the front, and may not know it yet.
-    fn is_to_act(&mut self, now: Instant) -> Option<Waker> {
-        self.acts_by.get_or_insert(now + PATIENCE);
+    fn is_to_act(&mut self, acts_by: Instant) -> Option<Waker> {
+        self.acts_by.get_or_insert(acts_by);
         self.waker.take()
     }
 }
@@ -162,6 +186,7 @@ impl Place {
     /// Where it stands; at the front it will have acted a while after `due`. Whoever stands behind
     /// another is woken when it comes to the front.
     pub(super) fn look(&self, cx: &Context<'_>, now: Instant, due: Instant) -> Stand {
+        let patience = self.crowd.patience();
         let mut lines = self.crowd.lock();
         let Some(members) = lines.of.get_mut(&self.line) else {
             return Stand::Front;
@@ -169,14 +194,14 @@ impl Place {
         let mut before = members.range_mut(..self.number);
         let Some((_, front)) = before.find(|(_, it)| !it.is_overdue(now)) else {
             if let Some(member) = members.get_mut(&self.number) {
-                member.acts_by = Some(due.max(now) + PATIENCE);
+                member.acts_by = Some(due.max(now) + patience);
             }
             return Stand::Front;
         };
         // It is there since those before it are overdue.
         let is_new = front.acts_by.is_none();
-        let woken = is_new.then(|| front.is_to_act(now)).flatten();
-        let acts_by = front.acts_by.unwrap_or(now + PATIENCE);
+        let woken = is_new.then(|| front.is_to_act(now + patience)).flatten();
+        let acts_by = front.acts_by.unwrap_or(now + patience);
         if let Some(member) = members.get_mut(&self.number) {
             member.waker = Some(cx.waker().clone());
         }
@@ -199,17 +224,22 @@ impl Place {
         })
     }
 
-    /// Goes to another line, and stands there as if it had been there all the time.
-    pub(super) fn move_to(&mut self, line: LineOf, cost: u32) {
+    /// Goes to another line, and stands there as if it had been there all the time. It stays where it
+    /// is if that many stand there already, and returns `false`.
+    pub(super) fn move_to(&mut self, line: LineOf, cost: u32, places: u32) -> bool {
         if line == self.line {
-            return;
+            return true;
         }
         let mut lines = self.crowd.lock();
-        let next = lines.leave(self.line, self.number);
+        if !lines.has_room(&line, places) {
+            return false;
+        }
+        let next = lines.leave(self.line, self.number, &self.crowd);
         lines.join(line, self.number, cost);
         drop(lines);
         self.line = line;
         next.into_iter().for_each(Waker::wake);
+        true
     }
 }
 
@@ -217,7 +247,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut lines = self.crowd.lock();
-        let next = lines.leave(self.line, self.number);
+        let next = lines.leave(self.line, self.number, &self.crowd);
         self.crowd.waiting.store(lines.waiting, Ordering::Release);
         drop(lines);
         next.into_iter().for_each(Waker::wake);
@@ -273,7 +303,8 @@ mod tests {
         let third = crowd.stand(line(1), 9, later, BOUNDS).unwrap();
         assert_eq!(third.is_behind_in([line(0)], now), Some(line(0)));
         assert_eq!(second.is_behind_in([line(1)], now), None);
-        first.move_to(line(1), 6);
+        assert!(!first.move_to(line(1), 6, 2), "full");
+        assert!(first.move_to(line(1), 6, 3));
         assert_eq!(crowd.costs(&line(1), Some(&second))[..], [6]);
         assert_eq!(crowd.costs(&line(1), None)[..], [6, 7, 9]);
         assert!(!crowd.has_line(&line(0)));

@@ -4,14 +4,15 @@ use http::{Extensions, HeaderMap};
 use tokio::time;
 
 use super::grpc_timeout::grpc_timeout;
+use crate::clock::Timers;
 use crate::response::is_call;
 
-/// Until when the caller waits for an answer; read from a request's extensions.
+/// The moment until which the caller waits for an answer, from the extensions of a request.
 ///
-/// A request that would not get its turn by then is refused at once, under a policy that
-/// [waits](crate::Policy::wait_up_to) and under a [`LeakyQueue`](crate::LeakyQueue). It shortens waits
-/// and never lengthens one. A call of gRPC needs none if its `grpc-timeout` says as much; where both
-/// are there, the earlier one counts.
+/// A request whose turn would come later is refused at once, both under a policy that
+/// [waits](crate::Policy::wait_up_to) and under a [`LeakyQueue`](crate::LeakyQueue). A deadline
+/// shortens waits and never lengthens them. A gRPC call with `grpc-timeout` needs none; if both are
+/// there, the earlier one counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::response::is_call;
 /// let limit = RateLimitLayer::builder().policy(hourly).build()?;
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
 ///
-/// // As a layer outside would, that knows how patient its callers are.
+/// // An outer layer that knows the patience of its callers does this.
 /// let send = || {
 ///     let deadline = Deadline::after(Duration::from_millis(500));
 ///     app.clone().oneshot(Request::builder().extension(deadline).body(Body::empty()).unwrap())
@@ -48,28 +49,28 @@ impl Deadline {
         Self(Some(moment))
     }
 
-    /// The caller waits for so long from now on, by the clock of tokio's timers. A time that the
-    /// platform cannot hold is none.
+    /// The caller waits for this time from now on, by the clock of tokio's timers. A time beyond
+    /// the range of the platform is no deadline.
     pub fn after(time: Duration) -> Self {
         let moment = time::Instant::now().checked_add(time);
         Self(moment.map(time::Instant::into_std))
     }
 
-    /// The moment; `None` if the platform could not hold it.
+    /// Returns the moment, or `None` if the platform cannot hold it.
     pub fn moment(&self) -> Option<Instant> {
         self.0
     }
 }
 
-/// Until when the caller of this request waits, which has arrived now.
+/// Returns until when the caller of this request, which arrives now, waits.
 pub(super) fn deadline(
     headers: &HeaderMap,
     extensions: &Extensions,
-    now: time::Instant,
+    timers: &Timers,
 ) -> Option<time::Instant> {
     let said = extensions.get().and_then(Deadline::moment);
     let timeout = grpc_timeout(headers).filter(|_| is_call(headers));
-    let called = timeout.and_then(|timeout| now.checked_add(timeout));
-    let said = said.map(time::Instant::from_std);
+    let called = timeout.and_then(|timeout| timers.now().checked_add(timeout));
+    let said = said.map(|moment| timers.moment(moment));
     said.into_iter().chain(called).min()
 }

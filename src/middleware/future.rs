@@ -12,15 +12,16 @@ use tower_service::Service;
 use super::ResponseBody;
 use super::gate::{Gate, Question, Ruling};
 use super::nesting::Within;
-use super::turn::Turn;
+use crate::line::Turn;
 use crate::response::Fields;
 
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
     ///
     /// Dropping it drops the request, or the call to the inner service. What was charged stays
-    /// charged, but for the last place in a [`LeakyQueue`](crate::LeakyQueue), which is given back. One
-    /// that waits for its turn is charged nothing yet, and leaves its line at once.
+    /// charged, but for a place in a [`LeakyQueue`](crate::LeakyQueue) before its turn: the next request takes
+    /// that, and the last place is given back. A request that waits under another algorithm is charged
+    /// nothing yet, and leaves its line at once.
     pub struct ResponseFuture<S, Req>
     where
         S: Service<Req>,

@@ -6,20 +6,19 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use tokio::time::Instant;
 
 use super::OverLimit;
 use super::deadline::deadline;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
-use super::turn::{Lines, NO_TIMER, NoTimer, Turn};
-use super::waiting::{Caller, Waiter, Waits};
+use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter};
+use crate::line::{NoTimer, Turn};
 use crate::observe::StoreHealth;
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
@@ -41,8 +40,6 @@ pub(super) struct Gate {
     is_soft: bool,
     /// Whether anybody is told the numbers of a request that goes on.
     wants_numbers: bool,
-    /// The policy whose requests wait for their turn, and those that do.
-    queue: Option<(usize, Arc<Lines>)>,
     waits: Option<Arc<Waits>>,
     exposes_decision: bool,
     life: Life,
@@ -80,18 +77,25 @@ enum Coming {
     Verdict(Pin<Box<dyn Future<Output = Result<Verdict, StoreError>> + Send>>),
     /// It was denied, and waits for its turn.
     Turn(Box<Waiter>),
-    /// It was not to leave its queue in time. The numbers without it, and the wait after which it
-    /// would be.
-    Late(
-        Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
-        Micros,
-    ),
+    /// It was not to leave its queue in time.
+    Late(Box<Late>),
+}
+
+/// A request that would leave its queue too late. It has been decided, whatever the store says now.
+struct Late {
+    /// The numbers without it.
+    numbers: Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
+    /// Those with it, in case the store cannot tell or has lost sight of the queue.
+    before: Outcomes,
+    queue: usize,
+    /// After which it would leave in time.
+    wait: Micros,
 }
 
 /// Why a request that was allowed cannot be held until its turn.
 enum CannotHold {
     NoTimer,
-    Late(Coming),
+    Late(Box<Late>),
 }
 
 impl<'a> Asked<'a> {
@@ -115,6 +119,16 @@ impl<'a> Asked<'a> {
     }
 }
 
+impl Late {
+    /// What the request is told: its queue denies it.
+    fn told(&self, numbers: Option<Outcomes>) -> Outcomes {
+        let numbers = numbers.filter(|numbers| numbers.iter().any(|(it, _)| it == self.queue));
+        let mut told = numbers.unwrap_or_else(|| self.before.clone());
+        told.deny(self.queue, self.wait);
+        told
+    }
+}
+
 impl Question {
     /// Whether the request waits for others, and not for the store.
     pub(super) fn waits_its_turn(&self) -> bool {
@@ -132,19 +146,19 @@ impl Gate {
     ) -> Self {
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
-        let queue = policies.iter().position(Policy::shapes);
+        let has_queue = policies.iter().any(Policy::shapes);
         let limiter = Limiter::of(policies, ledger);
+        let timers = limiter.timers().clone();
         Self {
             local: limiter.local(),
             limiter: limiter.erased(),
             readers: readers.filter(|(_, reader)| reader.has_a_say()).collect(),
-            wants_numbers: answers.tell_numbers() || is_soft || queue.is_some(),
+            wants_numbers: answers.tell_numbers() || is_soft || has_queue,
             answers,
             store: StoreHealth::default(),
             lists: None,
             is_soft,
-            queue: queue.map(|policy| (policy, Arc::default())),
-            waits: Waits::new(policies).map(Arc::new),
+            waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
             life: Life::new(),
         }
@@ -212,13 +226,13 @@ impl Gate {
 
     /// Who has sent this request, where somebody may have to wait.
     fn caller<B>(&self, request: &Request<B>) -> Option<Caller> {
-        if self.waits.is_none() && self.queue.is_none() {
+        if self.waits.is_none() && !self.limiter.has_queue() {
             return None;
         }
-        let arrived = Instant::now();
+        let timers = self.limiter.timers();
         Some(Caller {
-            arrived,
-            deadline: deadline(request.headers(), request.extensions(), arrived),
+            arrived: timers.now(),
+            deadline: deadline(request.headers(), request.extensions(), timers),
         })
     }
 
@@ -288,20 +302,21 @@ impl Gate {
                 self.rule_by(asked, verdict, request)
             }
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
-                Ok(outcomes) if outcomes.is_allowed() => self.heed(asked, &outcomes, request),
-                Ok(outcomes) => self.refuse(asked, &outcomes, request),
+                Ok(Ended::Charged(outcomes)) => self.heed(asked, &outcomes, request),
+                Ok(Ended::Denied(outcomes)) => self.refuse(asked, &outcomes, request),
                 Err(error) => self.fail(&error, request),
             },
-            Coming::Late(numbers, wait) => {
-                let numbers = ready!(numbers.as_mut().poll(cx));
-                match (answered(asked.charges, numbers), &self.queue) {
-                    (Ok(mut outcomes), Some((queue, _))) => {
-                        outcomes.deny(*queue, *wait);
-                        self.refuse(asked, &outcomes, request)
-                    }
-                    (Ok(outcomes), None) => self.refuse(asked, &outcomes, request),
-                    (Err(error), _) => self.fail(&error, request),
+            Coming::Late(late) => {
+                let numbers = ready!(late.numbers.as_mut().poll(cx));
+                let numbers = answered(asked.charges, numbers);
+                if let Err(error) = &numbers
+                    && !error.is_told()
+                {
+                    self.store.failed(error);
+                } else {
+                    self.store.answered();
                 }
+                self.refusal(asked, &late.told(numbers.ok()), request)
             }
         })
     }
@@ -358,7 +373,7 @@ impl Gate {
         match self.turn(asked, outcomes) {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
-            Err(CannotHold::Late(answer)) => asked.waiting_for(answer),
+            Err(CannotHold::Late(late)) => asked.waiting_for(Coming::Late(late)),
             Err(CannotHold::NoTimer) => {
                 diagnose(&NO_TIMER);
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
@@ -368,35 +383,28 @@ impl Gate {
 
     /// The turn of a request that was allowed, if it has to wait for one.
     fn turn(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Result<Option<Turn>, CannotHold> {
-        let Some((queue, lines)) = &self.queue else {
+        let Some(queued) = self.limiter.queued(asked.charges, outcomes) else {
             return Ok(None);
         };
-        let mut charges = asked.charges.iter().filter(|charge| charge.cost > 0);
-        let Some(charge) = charges.find(|charge| charge.policy == *queue) else {
-            return Ok(None);
-        };
-        let delay = outcomes.delay();
-        let departure = outcomes.at().saturating_add(delay);
         if let Some(caller) = asked.caller
-            && let Some(wait) = caller.misses(delay)
+            && let Some(wait) =
+                caller.misses(self.limiter.wait_of(&queued), self.limiter.timers().now())
         {
-            let numbers = self
-                .limiter
-                .take_back(asked.charges, outcomes, (*queue, departure));
-            return Err(CannotHold::Late(Coming::Late(
-                Box::pin(numbers.wait()),
+            let numbers = self.limiter.take_back(asked.charges, outcomes, &queued);
+            return Err(CannotHold::Late(Box::new(Late {
+                numbers: Box::pin(numbers.wait()),
+                before: outcomes.clone(),
+                queue: queued.policy(),
                 wait,
-            )));
+            })));
         }
-        let (limiter, charge) = (self.limiter.clone(), *charge);
-        let turn = lines.join(charge.key, departure, delay.to_duration(), move || {
-            limiter.give_back(&charge, departure);
-        });
+        let turn = self.limiter.stand(&queued);
         turn.map_err(|NoTimer| CannotHold::NoTimer)
     }
 
     /// Refuses a request that was denied, unless it waits for its turn.
     fn deny<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
+        self.limiter.look_at_costs(asked.charges, outcomes);
         if let Some(waits) = &self.waits
             && let Some(caller) = asked.caller
             && let Some(waiter) = waits.denied(&self.limiter, asked.charges, caller, outcomes)
@@ -419,7 +427,16 @@ impl Gate {
 
     fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         self.store.answered();
-        let decision = || self.limiter.decision(outcomes.clone());
+        self.refusal(asked, outcomes, request)
+    }
+
+    fn refusal<B>(
+        &self,
+        asked: Asked<'_>,
+        outcomes: &Outcomes,
+        request: &mut Request<B>,
+    ) -> Ruling {
+        let decision = self.limiter.decision(outcomes.clone());
         let charges = asked.without_those_not_in(outcomes);
         Ruling::Refuse(self.answers.denied(&charges, outcomes, decision, request))
     }

@@ -15,20 +15,22 @@ use crate::store::MemoryStore;
 /// The policies of a layer as a tonic [`Interceptor`], for generated code that takes one:
 /// `GreeterServer::with_interceptor(greeter, limit)`.
 ///
-/// Built by [`RateLimitLayerBuilder::build_interceptor`]. An interceptor is a function of a call's
-/// metadata and extensions that answers at once, and so this one can do less than a layer, which is
-/// to be preferred where there is a choice:
+/// [`RateLimitLayerBuilder::build_interceptor`] builds it. An interceptor is a function of the
+/// metadata and the extensions of a call, and answers at once. So it can do less than a layer;
+/// prefer a layer where possible:
 ///
-/// - The store is in this process: another could not answer at once. An interceptor and a layer over
-///   clones of one [`MemoryStore`] share the budget of policies that have the same name and algorithm.
-/// - It holds nobody: a [`LeakyQueue`](crate::LeakyQueue), and a policy that
-///   [waits](crate::Policy::wait_up_to), are refused when it is built.
-/// - It sees neither path nor version. Exempt paths are refused when it is built;
+/// - The store is in this process, because other stores cannot answer at once. An interceptor and a
+///   layer with clones of one [`MemoryStore`] share the budget of policies with the same name and
+///   algorithm.
+/// - It holds no calls: building it fails with a [`LeakyQueue`](crate::LeakyQueue), and with a
+///   policy that [waits](crate::Policy::wait_up_to).
+/// - It does not see the path or the version. Building it fails with exempt paths.
 ///   [`grpc_method`](crate::key::grpc_method) and [`grpc_service`](crate::key::grpc_service) read
-///   nothing (`TRL011`), and to a closure the path is `/`.
-/// - A call that goes on tells its client no limits, since the response is not seen. A refusal does,
-///   as that of a layer; its content type is always `application/grpc`.
-/// - It cannot tell who is refused to a layer outside: there is no
+///   nothing (`TRL011`), and a closure sees the path `/`.
+/// - An allowed call tells its client no limits, because the interceptor does not see the response.
+///   A refusal tells them, as that of a layer does; its content type is always `application/grpc`.
+/// - An outer layer does not learn the reason of a refusal: there is no
+///   [`Refusal`](crate::response::Refusal) in the response.
 ///   [`Refusal`](crate::response::Refusal) in the response.
 ///
 /// ```
@@ -53,8 +55,8 @@ impl RateLimitLayerBuilder<MemoryStore> {
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build), and when a policy holds requests or paths are exempt, since an
-    /// interceptor can do neither.
+    /// As [`build`](Self::build), and when a policy holds requests or a path is exempt, because an
+    /// interceptor supports neither.
     pub fn build_interceptor(self) -> Result<RateLimitInterceptor, ConfigError> {
         self.check_for_interceptor()?;
         let gate = self.all_calls().build_gate()?;
@@ -81,10 +83,10 @@ impl Interceptor for RateLimitInterceptor {
             }
             Ruling::Refuse(mut response) => {
                 let status = response.extensions_mut().remove::<Status>();
-                // An answer to a call has its status among its extensions.
+                // An answer to a call has its status in its extensions.
                 Err(status.unwrap_or_else(unanswered))
             }
-            // Neither comes from a store in this process without a queue.
+            // A store in this process returns neither without a queue.
             Ruling::Hold(..) | Ruling::Wait(_) => Err(unanswered()),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use crate::error::ConfigError;
 use crate::key::Head;
 
-/// Which requests are decided without asking a policy.
+/// The lists that decide requests without a policy.
 #[derive(Clone, Default)]
 pub(super) struct Lists {
     denied: Vec<Arc<Condition>>,
@@ -15,7 +15,7 @@ pub(super) struct Lists {
 
 type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 
-/// What the lists say of a request.
+/// What the lists say about a request.
 pub(super) enum Listed {
     Denied,
     Allowed,
@@ -35,7 +35,7 @@ impl Lists {
         self.exempt_paths.push(path);
     }
 
-    /// Whether nobody is on any of them.
+    /// Whether all lists are empty.
     pub(super) fn are_empty(&self) -> bool {
         self.denied.is_empty() && self.allowed.is_empty() && self.exempt_paths.is_empty()
     }

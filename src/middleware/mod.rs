@@ -1,14 +1,14 @@
 //! The layer for HTTP services.
 //!
-//! [`RateLimitLayer`] wraps a service and asks a [`Limiter`](crate::Limiter) about each request.
-//! One that is allowed goes on, and its response says how much is left. One that is denied is
-//! answered with `429 Too Many Requests`, and the inner service never sees it; the answer is a
-//! response and never an error of the inner service, so no error handler is needed. What it
-//! says stands in [`response`](crate::response).
+//! [`RateLimitLayer`] wraps a service and asks a [`Limiter`](crate::Limiter) about each request. An
+//! allowed request goes on, and its response says how much is left. A denied request is answered
+//! with `429 Too Many Requests`, and the inner service never sees it. That answer is a response,
+//! never an error of the inner service, so no error handler is needed.
+//! [`response`](crate::response) describes it.
 //!
 //! # Example
 //!
-//! With the defaults, one policy and its state in this process:
+//! One policy with the defaults, and its state in this process:
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -37,7 +37,7 @@
 //! # }
 //! ```
 //!
-//! Several policies, with a cost and a condition, under a clock that a test controls:
+//! Several policies, with a cost and a condition, and a clock that a test controls:
 //!
 //! ```
 //! use std::{net::SocketAddr, time::Duration};
@@ -78,7 +78,7 @@
 //!     "\"burst\";r=1;t=1, \"uploads\";r=40;t=3600",
 //! );
 //!
-//! // Denied by `uploads`, and therefore charged to neither.
+//! // Denied by `uploads`, so it is charged to neither policy.
 //! let response = send("POST", "/bulk").await?;
 //! assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
 //! assert_eq!(response.headers()["retry-after"], "3600");
@@ -92,20 +92,20 @@
 //!
 //! # What else it does
 //!
-//! - It leaves out [paths](RateLimitLayerBuilder::exempt_paths) such as health checks, lets those on
-//!   a [list](RateLimitLayerBuilder::allow) pass, and [turns others away](RateLimitLayerBuilder::deny).
-//! - A policy that is [soft](crate::Policy::soft) refuses nobody: a request over its limit goes on,
-//!   marked by [`OverLimit`], for the handler to serve less.
-//! - [`Policy::no_key`](crate::Policy::no_key) says what becomes of requests without a key.
-//! - [`expose_decision`](RateLimitLayerBuilder::expose_decision) shows handlers the numbers.
-//! - A layer that stands on a route twice, or is built anew for each request, is found and
-//!   [said in the log](crate::diagnostics).
+//! - It leaves out [paths](RateLimitLayerBuilder::exempt_paths) such as health checks, and has an
+//!   [allow list](RateLimitLayerBuilder::allow) and a [deny list](RateLimitLayerBuilder::deny).
+//! - A [soft](crate::Policy::soft) policy refuses no request: a request over its limit goes on with
+//!   an [`OverLimit`], so that the handler can serve it less.
+//! - [`Policy::no_key`](crate::Policy::no_key) decides about requests without a key.
+//! - [`expose_decision`](RateLimitLayerBuilder::expose_decision) gives handlers the numbers.
+//! - A layer that is applied to a route twice, or is built anew for each request, is [reported in
+//!   the log](crate::diagnostics).
 //!
 //! # Waiting one's turn
 //!
-//! Under a [`LeakyQueue`](crate::LeakyQueue) a request is not refused when it comes early but held:
-//! of each key there is one turn in each interval, and requests go on in order, none before its turn.
-//! One that finds all places taken is refused at once, and told when there will be one.
+//! With a [`LeakyQueue`](crate::LeakyQueue) an early request is held instead of refused. Each key
+//! has one turn in each interval. Requests go on in order, and none before its turn. A request that
+//! finds all places taken is refused at once, with the time until a place is free.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -132,35 +132,43 @@
 //! # }
 //! ```
 //!
-//! - A client that goes away while it waits gives its place back if it is the last; otherwise its
-//!   turn passes unused, and nobody moves up.
+//! - When a client goes away while its request waits, or a timeout outside of the layer ends it, those behind it
+//!   move up, and the last place of the queue is free again: no turn passes unused. If that happens to one
+//!   request in ten, the log says so ([`TRL014`](crate::diagnostics)).
+//! - A line is one process's own. Over a shared store the requests of several processes take turns, and a request
+//!   moves up along the turns of its own process alone. The last of these is given back, or is kept for the next
+//!   request of the process if another one has a turn behind it.
 //! - Who waits takes nothing of the inner service, not even a permit of a `ConcurrencyLimit`; the
 //!   request is held in memory, and the places bound how many of a key. Its time counts towards a
 //!   timeout outside this layer.
-//! - The timer is tokio's, and fires a millisecond or so late, never early: one that was late and the
+//! - In a test, a request waits by the [`ManualClock`](crate::ManualClock) of its store, if it has one, and
+//!   goes on when that is moved.
+//! - The timer is tokio's otherwise, and fires a millisecond or so late, never early: one that was late and the
 //!   next one may be so much closer than the interval. A request that is due and that nobody polls
 //!   holds up those behind it for a second at most.
 //! - A request that would leave after its caller's [`Deadline`], or after the `grpc-timeout` of a call of
 //!   gRPC, is refused at once; its place, and what other policies have charged it, is given back.
+//! - While the store is away, a policy that is kept in this process begins a new queue. Its requests stand
+//!   behind those that wait already and go on after them, and so do the next ones when the store is back.
 //! - A layer may have one queue, beside any number of policies that only count: a request that one
 //!   of these denies takes no turn. A second queue, and a soft one, are refused when the layer is
 //!   built.
-//! - A [`Limiter`](crate::Limiter) holds nobody: it tells the [`delay`](crate::Decision::delay), and
-//!   whoever asks waits.
+//! - A [`Limiter`](crate::Limiter) holds no requests: it tells the
+//!   [`delay`](crate::Decision::delay), and its caller waits.
 //!
 //! # Waiting under any algorithm
 //!
-//! A policy of any algorithm may let a request wait that it denies, instead of refusing it, if its turn
-//! comes soon enough: [`Policy::wait_up_to`](crate::Policy::wait_up_to). What is admitted stays what the
-//! algorithm admits; unlike under a queue it is not spread, and all that a window admits goes on at once
-//! when it begins.
+//! A policy of any algorithm may let a denied request wait instead of refusing it, if its turn
+//! comes soon enough: [`Policy::wait_up_to`](crate::Policy::wait_up_to). The algorithm admits no
+//! more than before. Unlike a queue it does not spread requests: all that a window admits goes on
+//! when the window begins.
 //!
 //! ```
 //! use std::time::Duration;
 //!
 //! use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
 //!
-//! // Whoever is early by two seconds or less waits; twenty requests of a client at most.
+//! // A request that is up to two seconds early waits; at most twenty requests of a client do.
 //! let patient = Policy::new("address", TokenBucket::per_second(5).burst(10))
 //!     .wait_up_to(Duration::from_secs(2))
 //!     .wait_places(20)
@@ -178,35 +186,40 @@
 //!   all policies that deny it allow, or after its [`Deadline`] or `grpc-timeout`; what a policy
 //!   denies that does not wait; what costs more than the limit; whoever finds the
 //!   [places](crate::Policy::wait_places) of its key or [of the layer](RateLimitLayerBuilder::wait_places) taken.
+//! - While the store is away, a policy that [lets everything go on](crate::OnStoreFailure::Allow) makes no newcomer
+//!   wait: newcomers go on as far as the other policies allow. Requests that wait already ask when the wait that
+//!   they were told is over.
 //! - Who is refused after all is so some 50 ms after the longest wait at the latest: timers are a little
 //!   late, and nobody whose turn was promised is to lose it because of that.
 //! - The response tells the numbers of the moment when the request was admitted.
-//! - A line is one process's: other nodes that share a store do not stand in it, and neither do those
-//!   who ask a [`Limiter`](crate::Limiter), which lets nobody wait.
-//! - A request whose turn has come and that nobody polls holds up those behind it for a second at
-//!   most. Where there is no runtime of tokio's to wake it, a request is refused as if the policy did
-//!   not wait, and the log says so ([`TRL009`](crate::diagnostics)).
+//! - A line belongs to one process. Other nodes that share a store, and callers of a
+//!   [`Limiter`](crate::Limiter), which never waits, do not stand in it.
+//! - A due request that is not polled delays those behind it for at most a second. Without a tokio
+//!   runtime to wake it, a request is refused as if the policy did not wait, and the log says so
+//!   ([`TRL009`](crate::diagnostics)).
 //!
 //! # In a tonic server
 //!
-//! With feature `tonic` the layer stands around a whole server, `Server::builder().layer(limit)`, or around
-//! one service, `.add_service(limit.layer(GreeterServer::new(greeter)))`, whose name passes through. Each
-//! call is counted once when it begins, of whatever kind it is; the messages of a stream are not. What a
-//! refusal looks like stands in [`response`](crate::response#grpc). Of several layers in a server the first
-//! is the outermost: this one before `GrpcWebLayer` answers in gRPC-Web by itself.
+//! With feature `tonic` the layer wraps a whole server, `Server::builder().layer(limit)`, or one
+//! service, `.add_service(limit.layer(GreeterServer::new(greeter)))`, whose name passes through.
+//! Each call is counted once, when it begins, whatever its kind; the messages of a stream are not
+//! counted. [`response`](crate::response#grpc) describes a refusal. The first layer of a server is
+//! the outermost: this layer before `GrpcWebLayer` answers gRPC-Web calls itself.
 //!
 //! A [`RateLimitInterceptor`] has the same policies for generated code that takes no layer.
 //!
 //! # Where the layer belongs
 //!
-//! Outside everything that costs (parsing, authentication, compression), so that a refusal is
-//! cheap; inside `CorsLayer`, or a browser sees a refusal as a network error; inside the layer
-//! that provides what a key is made of. In a router the layer added last is the outermost. A
-//! policy by user therefore stands inside authentication, and another layer outside it counts
-//! by address.
+//! - Outside everything that costs (parsing, authentication, compression), so that a refusal is
+//!   cheap.
+//! - Inside `CorsLayer`, or a browser reports a refusal as a network error.
+//! - Inside the layer that provides the key.
 //!
-//! [`Router::layer`](axum::Router::layer) boxes a service for each route. The layer around the
-//! whole router saves that; `axum::serve` then wants its own body type back:
+//! In a router the layer that is added last is the outermost. So a policy by user stands inside
+//! authentication, and a second layer outside it counts by address.
+//!
+//! [`Router::layer`](axum::Router::layer) boxes a service for each route. A layer around the whole
+//! router avoids that, but `axum::serve` then requires its own body type:
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -224,16 +237,16 @@
 //! # }
 //! ```
 //!
-//! A refusal still waits until the inner service is ready: a `ConcurrencyLimit` or a `Buffer`
-//! inside holds it back, outside it does not.
+//! A refusal waits until the inner service is ready: a `ConcurrencyLimit` or a `Buffer` inside this
+//! layer delays it. Outside this layer they do not.
 //!
 //! # What is exact
 //!
-//! Every clone of a layer, and every service it has wrapped, shares one state, and a decision is
-//! one step: of a thousand requests at once, exactly as many pass as the limit says. In the
-//! default store, state lives in this process: each counts for itself, and starts anew unless its
-//! [snapshot](crate::MemoryStore::snapshot) is restored. A [store](crate::store) that is shared
-//! counts for all processes together.
+//! All clones of a layer, and all services that it wraps, share one state, and a decision is one
+//! step: of a thousand requests at once, exactly as many pass as the limit says. The default store
+//! keeps its state in this process. Each process counts for itself, and starts anew unless its
+//! [snapshot](crate::MemoryStore::snapshot) is restored. A shared [store](crate::store) counts for
+//! all processes together.
 
 mod body;
 mod builder;
@@ -250,7 +263,7 @@ mod lists;
 mod nesting;
 mod over_limit;
 mod service;
-mod turn;
+mod unbuilt;
 mod waiting;
 
 pub use self::body::ResponseBody;
@@ -262,3 +275,5 @@ pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;
+#[doc(hidden)]
+pub use self::unbuilt::{Built, Unbuilt};

@@ -1,4 +1,7 @@
-//! Finds a layer that stands on a route twice, and one that is built anew for each request.
+//! Detects a layer that is applied to a route twice, and a layer that is built for each request.
+//!
+//! Both are common mistakes that compile and mostly work: the first halves every limit, the second
+//! limits nothing. The checks cost two writes to a thread local for each call and each poll.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -19,21 +22,21 @@ static FOR_EACH_REQUEST: Warning = Warning::new(Diagnostic::new(
     "build the layer once, outside the handler, and clone it or the service around which it stands",
 ));
 
-/// How many layers one within another are remembered.
+/// How many nested layers are remembered.
 const DEPTH: usize = 2;
 
 thread_local! {
-    /// The gates within which this thread calls or polls a service, the innermost first.
+    /// The gates in which this thread calls or polls a service, the innermost first.
     static WITHIN: Cell<[usize; DEPTH]> = const { Cell::new([0; DEPTH]) };
 }
 
-/// While it lives, this thread is within a gate.
+/// Marks, while it lives, that this thread is within a gate.
 pub(super) struct Within {
     before: [usize; DEPTH],
 }
 
 impl Within {
-    /// `gate` is any number that is the same for all clones of a layer, and not 0.
+    /// `gate` is a number that all clones of a layer share. It is not 0.
     #[inline]
     pub(super) fn enter(gate: usize) -> Self {
         let before = WITHIN.get();
@@ -50,34 +53,34 @@ impl Drop for Within {
     }
 }
 
-/// Warns, once, if this thread is within this gate already.
+/// Warns once if this thread is already within this gate.
 #[inline]
 pub(super) fn look_for_itself(gate: usize) {
     TWICE.say_if(|| WITHIN.get().contains(&gate));
 }
 
-/// The number of a gate, and how many requests it has seen, as far as one and more than one differ.
+/// The number of a gate, and its requests, counted up to "more than one".
 #[derive(Debug)]
 pub(super) struct Life {
     number: usize,
     requests: AtomicU8,
 }
 
-/// So many gates that were dropped after their only request are no accident.
+/// More dropped gates with a single request than this are no accident.
 const SHORT_LIVED: u32 = 100;
 
 impl Life {
     pub(super) fn new() -> Self {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        // Not the place in memory, which another gate may have while a response to this one's
-        // request is polled still.
+        // A number of its own, because a memory address may be reused while a response to a request
+        // of this gate is still polled.
         Self {
             number: BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             requests: AtomicU8::new(0),
         }
     }
 
-    /// That of no other gate of this process, and not 0.
+    /// A number that no other gate of this process has. It is not 0.
     pub(super) fn number(&self) -> usize {
         self.number
     }
@@ -85,7 +88,7 @@ impl Life {
     #[inline]
     pub(super) fn request(&self) {
         const MANY: u8 = 2;
-        // Written twice at most or so: a write by every request would be shared by all processors.
+        // At most about two writes: a write by every request would be shared by all processors.
         if self.requests.load(Ordering::Relaxed) < MANY {
             self.requests.fetch_add(1, Ordering::Relaxed);
         }
@@ -107,8 +110,8 @@ mod tests {
     use crate::key::global;
     use crate::middleware::RateLimitLayer;
 
-    /// A response may outlive the layer, and be polled within it still when another has the
-    /// layer's place in memory.
+    /// A response may outlive its layer, and be polled when another layer has the same place in
+    /// memory.
     #[test]
     fn no_layer_has_the_number_of_one_that_was_dropped() {
         let layer = || RateLimitLayer::new(global(), TokenBucket::per_second(1));

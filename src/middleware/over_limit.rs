@@ -1,7 +1,6 @@
 use crate::decision::Decision;
 
-/// Marks a request that is over the limit of a [soft](crate::Policy::soft) policy; found in its
-/// extensions by those who serve it.
+/// Marks a request over the limit of a [soft](crate::Policy::soft) policy, in its extensions.
 ///
 /// ```
 /// use axum::{Extension, Router, body::Body, http::Request, routing::get};
@@ -37,8 +36,8 @@ impl OverLimit {
         Self { decision }
     }
 
-    /// The decision: [`over_limit`](Decision::over_limit) tells which policies it is over, and
-    /// how long until it would be within them again.
+    /// Returns the decision. [`over_limit`](Decision::over_limit) names the policies that the
+    /// request is over, and how long until it would be within them again.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }

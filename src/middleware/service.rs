@@ -10,7 +10,7 @@ use tower_service::Service;
 use super::gate::{Gate, Ruling};
 use super::{ResponseBody, ResponseFuture};
 
-/// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of another.
+/// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of an inner service.
 #[derive(Clone, Debug)]
 pub struct RateLimit<S> {
     inner: S,
@@ -22,31 +22,31 @@ impl<S> RateLimit<S> {
         Self { inner, gate }
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service, to be changed.
+    /// Returns the inner service, mutably.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, without the limit.
+    /// Returns the inner service, without the limit.
     pub fn into_inner(self) -> S {
         self.inner
     }
 }
 
 impl<S: Clone> RateLimit<S> {
-    /// The instance that was polled ready may hold a permit or a place in a queue. Dropping it
-    /// gives that back to the others.
+    /// Drops the instance that was polled ready. It may hold a permit or a place in a queue, which
+    /// other requests can then have.
     fn let_others_have_it(&mut self) {
         self.inner = self.inner.clone();
     }
 }
 
-/// Has the name of the service inside, and so stands in its place in a tonic server.
+/// Has the name of the inner service, so that it can replace it in a tonic server.
 #[cfg(feature = "tonic")]
 impl<S: tonic::server::NamedService> tonic::server::NamedService for RateLimit<S> {
     const NAME: &'static str = S::NAME;
@@ -68,7 +68,7 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.gate.ask(&mut request) {
-            // None are not copied: they have as much room as some.
+            // A separate arm avoids copying an empty `Fields`.
             Ruling::Pass(None) => {
                 ResponseFuture::calling(&mut self.inner, request, None, self.gate.id())
             }
@@ -90,8 +90,8 @@ where
                 ResponseFuture::waiting(question, gate, self.inner.clone(), false, request)
             }
             Ruling::Wait(question) => {
-                // The instance that was polled ready is the one to be called; its clone is not
-                // ready, and stays behind to be polled again.
+                // The instance that was polled ready has to be the one that is called. Its clone is
+                // not ready, and stays behind to be polled again.
                 let not_ready_inner = self.inner.clone();
                 let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
                 let gate = Arc::clone(&self.gate);

@@ -11,17 +11,17 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
-use super::crowd::{Crowd, LineOf, PATIENCE, Place, Stand};
+use super::crowd::{Crowd, LineOf, Place, Stand};
 use super::foresight::{OwnLimits, one_after_the_other, own_limits};
-use super::turn::NO_TIMER;
 use crate::algorithm::Algorithm;
-use crate::clock::{Micros, timer};
+use crate::clock::{Micros, Timer, Timers};
 use crate::decision::Outcomes;
-use crate::diagnostics::diagnose;
+use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
 use crate::limiter::{Charges, Limiter};
+use crate::line::Leaving;
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Ledger, answered};
 
@@ -33,6 +33,8 @@ pub(super) struct Waits {
     /// How many may wait under all of them.
     places: u32,
     crowd: Arc<Crowd>,
+    /// By the policies' places.
+    leaving: Vec<Leaving>,
 }
 
 /// Who has sent a request.
@@ -46,8 +48,8 @@ pub(super) struct Caller {
 impl Caller {
     /// After which wait the caller of a request that is held so long would not have gone away; `None`
     /// if it will not.
-    pub(super) fn misses(&self, delay: Micros) -> Option<Micros> {
-        let left = self.deadline?.saturating_duration_since(Instant::now());
+    pub(super) fn misses(&self, delay: Micros, now: Instant) -> Option<Micros> {
+        let left = self.deadline?.saturating_duration_since(now);
         let late = delay.saturating_sub(left.into());
         (late > Micros::ZERO).then_some(late)
     }
@@ -69,8 +71,17 @@ pub(super) struct Waiter {
     /// The line in which it stands, or in which there is no place for it.
     line: LineOf,
     place: Option<Place>,
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
     step: Step,
+    has_ended: bool,
+}
+
+/// How the wait of a request ends.
+pub(super) enum Ended {
+    /// It was charged, and goes on.
+    Charged(Outcomes),
+    /// It is charged nothing, and is refused.
+    Denied(Outcomes),
 }
 
 enum Step {
@@ -89,6 +100,13 @@ type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>
 /// By policy, what is to be added to the wait that the store tells.
 type Extras = SmallVec<[(usize, Micros); 2]>;
 
+pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
+    "TRL009",
+    "waiting",
+    "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies that let nobody wait",
+);
+
 /// Timers are late by a millisecond or so, and those of all who went before add up. Nobody is refused
 /// because of that.
 const LATE: Duration = Duration::from_millis(50);
@@ -101,7 +119,7 @@ const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Waits {
     /// `None` if no policy lets anybody wait.
-    pub(super) fn new(policies: &[Policy]) -> Option<Self> {
+    pub(super) fn new(policies: &[Policy], timers: &Timers) -> Option<Self> {
         let of = policies.iter().map(|policy| {
             let patience = policy.patience();
             let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
@@ -112,12 +130,17 @@ impl Waits {
         is_any.then(|| Self {
             of,
             places: u32::MAX,
-            crowd: Arc::default(),
+            crowd: Arc::new(Crowd::new(timers.clone())),
+            leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
         })
     }
 
     pub(super) fn bound(&mut self, places: u32) {
         self.places = places;
+    }
+
+    fn timers(&self) -> &Timers {
+        self.crowd.timers()
     }
 
     /// The lines to which a request that is charged this belongs.
@@ -129,6 +152,11 @@ impl Waits {
 
     fn terms(&self, policy: usize) -> Option<&(Patience, Algorithm)> {
         self.of.get(policy)?.as_ref()
+    }
+
+    /// How many may stand in this line.
+    fn places_in(&self, (policy, _): LineOf) -> u32 {
+        self.terms(policy).map_or(0, |(it, _)| it.places())
     }
 
     /// A request that finds others waiting does not overtake them, whatever the store would say.
@@ -155,7 +183,7 @@ impl Waits {
         caller: Caller,
         outcomes: &Outcomes,
     ) -> Option<Box<Waiter>> {
-        let now = Instant::now();
+        let now = self.timers().now();
         let (line, step) = self.hope(charges, caller, outcomes, now, None)?;
         let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
         waiter.own = own_limits(outcomes);
@@ -248,11 +276,11 @@ impl Waiter {
         caller: Caller,
         line: LineOf,
     ) -> Option<Box<Self>> {
-        let Some(timer) = timer(Duration::ZERO) else {
+        let Some(timer) = waits.timers().after(Duration::ZERO) else {
             diagnose(&NO_TIMER);
             return None;
         };
-        let now = Instant::now();
+        let now = waits.timers().now();
         let mut waiter = Box::new(Self {
             waits: Arc::clone(waits),
             limiter: limiter.clone(),
@@ -268,15 +296,21 @@ impl Waiter {
                 due: now,
                 give_up: now,
             },
+            has_ended: false,
         });
-        let places = waits.terms(line.0).map_or(0, |(it, _)| it.places());
-        let bounds = (places, waits.places);
-        let cost = waiter.cost();
+        let bounds = (waits.places_in(line), waits.places);
+        let cost = waiter.cost_in(line);
         waiter.place = waits.crowd.stand(line, cost, caller.arrived, bounds);
         Some(waiter)
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcomes, StoreError>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
+        let ended = ready!(self.wait(cx));
+        self.has_ended = true;
+        Poll::Ready(ended)
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
         loop {
             match &mut self.step {
                 Step::Stands { due, give_up } => {
@@ -286,7 +320,10 @@ impl Waiter {
                 Step::Asks(answer) => {
                     let outcomes = ready!(answer.as_mut().poll(cx))?;
                     if outcomes.is_allowed() {
-                        return Poll::Ready(Ok(outcomes));
+                        return Poll::Ready(Ok(Ended::Charged(outcomes)));
+                    }
+                    if self.place.is_none() {
+                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
                     }
                     if !self.goes_on(&outcomes) {
                         self.give_up();
@@ -300,19 +337,29 @@ impl Waiter {
                         self.foresee();
                         continue;
                     }
-                    for (policy, longer) in mem::take(extras) {
-                        outcomes.put_behind(policy, longer);
+                    let extras = mem::take(extras);
+                    for (policy, longer) in &extras {
+                        outcomes.put_behind(*policy, *longer);
                     }
                     if outcomes.is_allowed() {
-                        // The one at the front is about to ask.
-                        outcomes.put_behind(self.line.0, SHORTEST.into());
+                        // Those before it are about to ask.
+                        let lines = extras.iter().map(|(policy, _)| *policy);
+                        for policy in lines.chain([self.line.0]) {
+                            outcomes.put_behind(policy, SHORTEST.into());
+                        }
+                    }
+                    if outcomes.is_allowed() {
+                        // The store is away, and the policies that let it wait let everything go on. It
+                        // need not wait, but what it has foreseen was not charged.
+                        self.ask();
+                        continue;
                     }
                     if !self.goes_on(&outcomes) {
-                        return Poll::Ready(Ok(outcomes));
+                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
                     }
                     if let Step::Stands { due, .. } = &mut self.step {
                         // It may come to the front earlier, if others go away.
-                        *due = Instant::now();
+                        *due = self.waits.timers().now();
                     }
                 }
             }
@@ -321,26 +368,32 @@ impl Waiter {
 
     /// At the front and after its wait it asks; otherwise it stays until something changes.
     fn stand(&mut self, due: Instant, give_up: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Instant::now();
+        let now = self.waits.timers().now();
+        // A step may pass over its turn, and over the end of its wait as well.
+        let steps = self.waits.timers().are_stepped();
+        let patience = self.waits.crowd.patience();
         let stand = self.place.as_ref().map(|place| place.look(cx, now, due));
         let again = match stand {
-            Some(Stand::Front) if (due..=give_up).contains(&now) => {
+            Some(Stand::Front) if due <= now && (now <= give_up || steps) => {
                 match self.who_goes_first(now) {
-                    Some(line) => self.move_to(line),
+                    Some(line) if self.move_to(line) => {}
+                    Some(_) => self.give_up(),
                     None => self.ask(),
                 }
                 return Poll::Ready(());
             }
             Some(Stand::Front) => due.min(give_up),
-            Some(Stand::Behind(acts_by)) => acts_by.min(now + PATIENCE).min(give_up),
+            // The request before it is about to ask, and wakes this one then.
+            Some(Stand::Behind(acts_by)) if steps && acts_by <= now + patience => acts_by,
+            Some(Stand::Behind(acts_by)) => acts_by.min(now + patience).min(give_up),
             None => now,
         };
-        if now >= give_up {
+        if now >= give_up && again <= now {
             self.give_up();
             return Poll::Ready(());
         }
-        self.timer.as_mut().reset(again);
-        self.timer.as_mut().poll(cx)
+        self.timer.reset(again);
+        self.timer.poll(cx)
     }
 
     fn who_goes_first(&self, now: Instant) -> Option<LineOf> {
@@ -372,32 +425,48 @@ impl Waiter {
 
     /// Whether it waits on after such a denial.
     fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
-        let now = Instant::now();
+        let now = self.waits.timers().now();
         let hope = self
             .waits
             .hope(&self.charges, self.caller, outcomes, now, self.told);
         let (Some((line, step)), true) = (hope, self.place.is_some()) else {
             return false;
         };
+        if !self.move_to(line) {
+            return false;
+        }
         self.told.get_or_insert(now);
         self.step = step;
-        self.move_to(line);
         true
     }
 
-    fn move_to(&mut self, line: LineOf) {
-        self.line = line;
-        let cost = self.cost();
-        if let Some(place) = &mut self.place {
-            place.move_to(line, cost);
+    /// Goes to another line, if there is a place in it.
+    fn move_to(&mut self, line: LineOf) -> bool {
+        let (cost, places) = (self.cost_in(line), self.waits.places_in(line));
+        let Some(place) = &mut self.place else {
+            return false;
+        };
+        let has_moved = place.move_to(line, cost, places);
+        if has_moved {
+            self.line = line;
         }
+        has_moved
     }
 
-    /// What it is charged under the policy in whose line it stands.
-    fn cost(&self) -> u32 {
-        let charges = self.charges.iter();
-        let mut charges = charges.filter(|charge| charge.policy == self.line.0);
-        charges.next().map_or(0, |charge| charge.cost)
+    /// What it is charged under the policy of this line.
+    fn cost_in(&self, (policy, _): LineOf) -> u32 {
+        let mut charges = self.charges.iter();
+        let charge = charges.find(|charge| charge.policy == policy);
+        charge.map_or(0, |charge| charge.cost)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let has_waited = self.told.is_some();
+        if has_waited && let Some(leaving) = self.waits.leaving.get(self.line.0) {
+            leaving.ended(self.has_ended);
+        }
     }
 }
 

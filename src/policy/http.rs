@@ -1,12 +1,18 @@
+//! The HTTP part of a policy: its key, its cost and its condition.
+//!
+//! It is apart from the rule, so that a [`Limiter`](crate::Limiter), whose caller gives key and
+//! cost, has no type of HTTP.
+
 use std::fmt;
 use std::sync::Arc;
 
+use super::in_the_clear::watched;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
-use crate::key::{Extract, Head, Key, Missing, Secret};
+use crate::key::{Extract, Head, Key, Missing};
 
-/// How a policy reads a request of HTTP: its key, its cost, and whether it applies.
+/// How a policy reads an HTTP request: its key, its cost, and whether it applies.
 #[derive(Clone)]
 pub struct Http {
     key: Arc<dyn Extract>,
@@ -28,8 +34,8 @@ type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 
 impl Policy {
-    /// Takes the key from each request by an extractor of [`key`](crate::key), or by a closure
-    /// over the request's [`Head`], whose argument has to be annotated: see [`Extract`].
+    /// Sets the key: an extractor of [`key`](crate::key), or a closure over the [`Head`] of the
+    /// request, whose argument has to be annotated (see [`Extract`]).
     pub fn key(self, key: impl Extract) -> Policy<Http> {
         Policy {
             name: self.name,
@@ -50,9 +56,10 @@ impl Policy {
 }
 
 impl Policy<Http> {
-    /// How many units a request takes; 1 unless said.
+    /// Sets how many units a request takes; the default is 1.
     ///
-    /// A request that costs more than the limit is always denied. A request that costs 0 is
+    /// A request that costs more than the limit is always denied, and the log says so once
+    /// ([`TRL016`](crate::diagnostics)). A request that costs 0 is
     /// allowed and charges nothing, unless the limit is 0.
     #[inline]
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
@@ -60,14 +67,16 @@ impl Policy<Http> {
         self
     }
 
-    /// When the policy applies; always unless said. A request to which no policy applies goes on
-    /// as if there were no layer.
+    /// Sets the condition under which the policy applies; the default is always.
+    ///
+    /// A request to which no policy applies goes on as if there were no layer.
     pub fn when(mut self, when: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.reads.when = Some(Arc::new(when));
         self
     }
 
-    /// What becomes of requests from which no key can be taken, whoever has left it out.
+    /// Sets what happens to requests without a key, whether the client or the server has left it
+    /// out.
     ///
     /// ```
     /// use http::StatusCode;
@@ -75,7 +84,7 @@ impl Policy<Http> {
     /// use tower_ratelimit::{Policy, TokenBucket, key};
     ///
     /// let per_key = Policy::new("key", TokenBucket::per_second(50))
-    ///     .key(key::header("x-api-key"))
+    ///     .key(key::api_key())
     ///     .no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED));
     /// ```
     pub fn no_key(mut self, no_key: NoKey) -> Self {
@@ -83,21 +92,24 @@ impl Policy<Http> {
         self
     }
 
-    /// Refuses what cannot be answered to a request, and a wait that could not be.
+    /// Refuses a status that cannot answer a request, and a wait that cannot happen.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_patience()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)
     }
 
-    /// Warns of a key that other processes make otherwise, where they share the store.
-    pub(crate) fn warn_if_of_this_process(&self) {
-        let identity = self.reads.key.identity();
-        if identity.is_some_and(|text| text.contains(Secret::OF_THE_PROCESS)) {
+    /// Warns of a key that does not belong into a store of several processes: it shows a credential, or
+    /// no other process makes the same key.
+    pub(crate) fn warn_of_sharing(&mut self) {
+        let Http { key, .. } = &mut self.reads;
+        if key.is_of_this_process() {
             warn_once_of(&OWN_SECRET, format!("policy {:?}", self.name));
         }
+        *key = watched(&self.name, Arc::clone(key));
     }
 
-    /// As one of several that are asked about some requests.
+    /// Describes this policy for the comparison with others. Each policy may apply to some requests
+    /// only.
     pub(crate) fn scope(&self) -> Scope<'_> {
         let key = &self.reads.key;
         Scope {
@@ -114,7 +126,7 @@ impl Policy<Http> {
         }
     }
 
-    /// The rule alone, and how it reads a request.
+    /// Splits the policy into its rule and how it reads a request.
     pub(crate) fn split(self) -> (Policy, Http) {
         let rule = Policy {
             name: self.name,
@@ -155,8 +167,8 @@ impl Http {
         self.is_limited
     }
 
-    /// Whether the policy has a say in what becomes of a request: one without a limit has if it
-    /// refuses those without a key.
+    /// Whether the policy can affect a request: a policy without a limit can if it refuses requests
+    /// without a key.
     pub(crate) fn has_a_say(&self) -> bool {
         self.is_limited || matches!(self.no_key, Some(NoKey::Refuse(_)))
     }

@@ -1,7 +1,15 @@
-//! A named rule: an algorithm, whom it counts, what a request costs and when it applies.
+//! Policies: an algorithm with a name, a key, a cost and a condition.
+//!
+//! A policy is declared with a builder and never changes. The rule itself is the same for every
+//! kind of service; the type parameter says how a policy reads a request, so that a `Limiter`,
+//! whose caller gives key and cost, needs no HTTP.
 
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod in_the_clear;
+#[cfg(feature = "http")]
+mod keyed;
 #[cfg(feature = "http")]
 mod no_key;
 #[cfg(feature = "http")]
@@ -11,14 +19,21 @@ mod never_binds;
 mod on_store_failure;
 
 use crate::algorithm::Algorithm;
+use crate::decision::Rule;
 use crate::error::ConfigError;
 
 pub use self::on_store_failure::OnStoreFailure;
 
-pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
+#[cfg(feature = "http")]
+pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::never_binds::{
+    Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
+};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;
+#[cfg(feature = "http")]
+pub use self::keyed::Keyed;
 #[cfg(feature = "http")]
 pub use self::no_key::NoKey;
 #[cfg(feature = "http")]
@@ -28,21 +43,21 @@ pub(crate) use self::patience::Patience;
 
 /// A named rule.
 ///
-/// A policy starts with a name and an algorithm; whoever asks a [`Limiter`](crate::Limiter) then
-/// gives the key and the cost. For a [`RateLimitLayer`](crate::RateLimitLayer),
-/// [`key`](Policy::key) says how to take the key from a request, and makes it a
-/// `Policy<`[`Http`]`>`. [`key`](Policy::key) comes first, since [`cost`](Policy::cost) and
-/// [`when`](Policy::when) read the same kind of request.
+/// A policy starts with a name and an algorithm. The caller of a [`Limiter`](crate::Limiter) gives
+/// the key and the cost. For a [`RateLimitLayer`](crate::RateLimitLayer), [`key`](Policy::key) says
+/// how to take the key from a request, and returns a `Policy<`[`Http`]`>`. Call
+/// [`key`](Policy::key) first: [`cost`](Policy::cost) and [`when`](Policy::when) read the same kind
+/// of request.
 ///
 /// # Defaults
 ///
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
-/// - on a failure of its store: the same policy in this process ([`OnStoreFailure::Local`])
-/// - no waiting: a request that is denied is refused at once (see `wait_up_to`)
-/// - no key: one quota for all clients that left it out; `500` where the server does not provide
-///   it (see [`NoKey`])
+/// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
+/// - no waiting: a denied request is refused at once (see `wait_up_to`)
+/// - without a key: one quota for all requests whose client left it out; `500` if the server does
+///   not provide it (see [`NoKey`])
 ///
 /// ```
 /// use tower_ratelimit::key::{self, Head};
@@ -69,17 +84,17 @@ pub struct Policy<R = Unkeyed> {
     reads: R,
 }
 
-/// What a policy reads of a request when whoever asks gives the key: nothing.
+/// Marks a policy that reads nothing from a request, because the caller gives the key.
 ///
-/// Where a `Policy<Http>` is expected, say whom it counts: `.key(key::client_ip())`.
+/// Where a `Policy<Http>` is expected, add a key: `.key(key::client_ip())`.
 #[derive(Clone, Copy, Debug)]
 pub struct Unkeyed;
 
 impl Policy {
-    /// A policy of this name, which appears in decisions and in responses.
+    /// Makes a policy with this name, which appears in decisions and in responses.
     ///
-    /// The name is checked when a limiter or a layer is built: 1 to 64 printable characters of
-    /// ASCII, and not the name of another policy in any case of letters.
+    /// The name is checked when a limiter or a layer is built: it has 1 to 64 printable ASCII
+    /// characters, and differs from the names of the other policies, ignoring case.
     pub fn new(name: impl Into<String>, algorithm: impl Into<Algorithm>) -> Self {
         Self {
             name: name.into(),
@@ -92,7 +107,7 @@ impl Policy {
         }
     }
 
-    /// The same with another limit.
+    /// Returns the same policy with another limit.
     pub(crate) fn limited_by(&self, algorithm: Algorithm) -> Self {
         Self {
             algorithm,
@@ -100,7 +115,7 @@ impl Policy {
         }
     }
 
-    /// As one of several that are asked about each request.
+    /// Describes this policy for the comparison with others. It applies to every request.
     pub(crate) fn scope(&self) -> Scope<'_> {
         Scope {
             name: &self.name,
@@ -114,12 +129,15 @@ impl Policy {
 }
 
 impl<R> Policy<R> {
-    /// Lets requests over the limit go on, marked, so that whoever serves them can serve less.
+    /// Lets requests over the limit go on, marked, so that the service can serve them less.
     ///
-    /// Clients are told its numbers as those of any other: one that heeds them slows down before the
-    /// service serves it less. A request over the limit is not charged to this policy, and is to the others that apply.
-    /// [`Decision::over_limit`](crate::Decision::over_limit) names the policy, and behind a layer a
-    /// handler finds an [`OverLimit`](crate::middleware::OverLimit) among the request's extensions.
+    /// - Clients are told the numbers as those of any other policy, so a client can slow down
+    ///   before the service serves it less.
+    /// - A request over the limit is not charged to this policy. It is charged to the others that
+    ///   apply.
+    /// - [`Decision::over_limit`](crate::Decision::over_limit) names the policy. Behind a layer, a
+    ///   handler finds an [`OverLimit`](crate::middleware::OverLimit) in the extensions of the
+    ///   request.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -141,24 +159,30 @@ impl<R> Policy<R> {
         self
     }
 
-    /// Whether it is [soft](Self::soft).
+    /// Returns whether the policy is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether there is anything to ask: an unlimited policy allows everything.
+    /// Whether the policy charges anything: an unlimited policy allows everything.
     pub(crate) fn is_limited(&self) -> bool {
         !matches!(self.algorithm, Algorithm::Unlimited)
     }
 
-    /// Whether it holds requests until it is their turn.
+    /// Whether the policy holds requests until their turn.
     pub(crate) fn shapes(&self) -> bool {
         matches!(self.algorithm, Algorithm::LeakyQueue(_))
+    }
+
+    /// What decisions and responses tell of it.
+    pub(crate) fn rule(&self) -> Rule {
+        let (limit, period) = (self.algorithm.limit(), self.algorithm.period());
+        Rule::new(&self.name, limit, period)
     }
 
     /// How it is enforced.
@@ -167,8 +191,7 @@ impl<R> Policy<R> {
     }
 }
 
-/// Refuses a list of policies that cannot be told apart, or whose names cannot stand in a header
-/// field.
+/// Refuses policies with the same name, and names that a header cannot contain.
 pub(crate) fn check_names<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
 ) -> Result<(), ConfigError> {

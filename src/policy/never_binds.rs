@@ -1,4 +1,8 @@
-//! Finds a policy that another makes pointless: whatever it would deny, the other denies.
+//! Finds a policy that another policy makes pointless: the other denies everything that it would
+//! deny.
+//!
+//! Such a policy is usually a typing error in a limit or a period. The warning must not be wrong,
+//! so a policy is reported only if a bound on what the stricter one admits proves it.
 
 use crate::algorithm::Algorithm;
 use crate::diagnostics::{Diagnostic, warn_once_of};
@@ -10,19 +14,19 @@ const NEVER_BINDS: Diagnostic = Diagnostic::new(
     "leave it out, or correct whichever of the two has a digit too few or too many",
 );
 
-/// As much of a policy as tells whether another makes it pointless.
+/// The parts of a policy that decide whether another one makes it pointless.
 pub(crate) struct Scope<'a> {
     pub(crate) name: &'a str,
     pub(crate) algorithm: &'a Algorithm,
     pub(crate) is_soft: bool,
-    /// What tells whose requests are counted, at which cost; `None` if nothing does.
+    /// Identifies the counted clients and the cost; `None` if they are unknown.
     pub(crate) counts: Option<String>,
-    /// Whether there are requests to which it does not apply.
+    /// Whether the policy does not apply to some requests.
     pub(crate) is_conditional: bool,
     pub(crate) refuses: Keyless,
 }
 
-/// Which requests a policy refuses for want of a key; each refuses those of the one before it too.
+/// Which requests without a key a policy refuses, from the fewest to the most.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 #[cfg_attr(
     not(feature = "http"),
@@ -35,7 +39,20 @@ pub(crate) enum Keyless {
 }
 
 /// Warns of each policy that can never bind because of another.
+#[cfg(feature = "http")]
 pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
+    for subject in those_that_never_bind(policies) {
+        warn_that_one_never_binds(subject);
+    }
+}
+
+pub(crate) fn warn_that_one_never_binds(subject: String) {
+    warn_once_of(&NEVER_BINDS, subject);
+}
+
+/// Each policy that can never bind because of another, with that other, as a log names them.
+pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<String> {
+    let mut subjects = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
         let by = policies.iter().enumerate().find(|(other, stricter)| {
             let first_of_equals = index < *other && policy.is_pointless_beside(stricter);
@@ -44,10 +61,13 @@ pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
                 && !(first_of_equals && stricter.is_pointless_beside(policy))
         });
         if let Some((_, stricter)) = by {
-            let subject = format!("policy {:?} beside {:?}", policy.name, stricter.name);
-            warn_once_of(&NEVER_BINDS, subject);
+            subjects.push(format!(
+                "policy {:?} beside {:?}",
+                policy.name, stricter.name
+            ));
         }
     }
+    subjects
 }
 
 impl Scope<'_> {
@@ -62,20 +82,20 @@ impl Scope<'_> {
     }
 }
 
-/// What an algorithm admits at most: a limit in each period, and between two periods or in a span
-/// that touches two of them as its kind says.
+/// The most that an algorithm admits: a limit in each period. The kind says how much more in a span
+/// that touches two periods.
 #[derive(Clone, Copy)]
 struct Bound {
     kind: Kind,
     limit: u128,
-    /// Microseconds; of a bucket, those in which `per_period` drain.
+    /// In microseconds; for a bucket, the time in which `per_period` drain.
     period: u128,
     per_period: u128,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// No span of a period has more than the limit.
+    /// No span of one period has more than the limit.
     Sliding,
     /// Windows that begin at multiples of the period.
     Aligned,
@@ -85,7 +105,7 @@ enum Kind {
 }
 
 impl Bound {
-    /// Of an algorithm that is to be stricter than another: as much as it may admit.
+    /// Returns the most that the stricter algorithm may admit.
     fn above(algorithm: &Algorithm) -> Option<Self> {
         let (kind, quota) = match algorithm {
             Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => (Kind::Aligned, None),
@@ -112,8 +132,8 @@ impl Bound {
         })
     }
 
-    /// Of an algorithm that may be pointless: the span over which it counts. Estimates and slots
-    /// reach up to twice as far back as their period.
+    /// Returns the span over which the possibly pointless algorithm counts. Estimates and slots
+    /// reach up to twice their period back.
     fn below(algorithm: &Algorithm) -> Option<Self> {
         let bound = Self::above(algorithm).filter(|bound| bound.limit > 0)?;
         Some(match algorithm {
@@ -127,10 +147,10 @@ impl Bound {
     }
 }
 
-/// Whether every sequence of requests that `strict` admits is one of which `lenient` denies none.
+/// Whether `lenient` denies no request of any sequence that `strict` admits.
 ///
-/// Where the answer is yes it is proved: by what `strict` admits at most in a span of any length.
-/// Where it is no, nothing may be known.
+/// `true` is proved, from the most that `strict` admits in a span of any length. `false` may mean
+/// unknown.
 fn never_binds(lenient: &Algorithm, strict: &Algorithm) -> bool {
     let (Some(lenient), Some(strict)) = (Bound::below(lenient), Bound::above(strict)) else {
         return false;
@@ -239,7 +259,7 @@ mod tests {
         assert_never_binds(true, "fixed-window 1000/s", "token-bucket 10/s burst 20");
         assert_never_binds(false, "fixed-window 10/s", "fixed-window 100/min");
         assert_never_binds(true, "sliding-window 20/min", "fixed-window 10/h");
-        // Ten at the end of an hour, and ten more in the next.
+        // Ten at the end of an hour, and ten more in the next hour.
         assert_never_binds(false, "sliding-log 10/min", "fixed-window 10/h");
         assert_never_binds(false, "unlimited", "fixed-window 10/h");
         assert_never_binds(false, "fixed-window 10/h", "unlimited");

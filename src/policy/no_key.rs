@@ -3,26 +3,30 @@ use http::StatusCode;
 use crate::error::ConfigError;
 use crate::key::Missing;
 
-/// What becomes of requests from which a policy can take no key.
+/// What happens to requests from which a policy can take no key.
 ///
-/// Set by [`Policy::no_key`](super::Policy::no_key). Unless it is, it depends on whose doing it is:
-/// requests whose client left the key out are [`Shared`](Self::Shared), since a client must not
-/// escape a limit by sending less; where the server does not provide it, they are refused with
-/// `500 Internal Server Error` and a diagnostic, since a quota must not be shared by a whole site
-/// by accident. What the server does not provide is logged whatever becomes of the request; of what
-/// it provides at times only, [`Extension::optional`](crate::key::Extension::optional) says so.
+/// [`Policy::no_key`](super::Policy::no_key) sets it. The default depends on the cause:
+///
+/// - The client left the key out: [`Shared`](Self::Shared), because a client must not escape a
+///   limit by sending less.
+/// - The server does not provide it: the answer is `500 Internal Server Error`, with a diagnostic,
+///   because a whole site must not share a quota by accident.
+///
+/// A key that the server does not provide is always logged. For a key that the server provides only
+/// for some requests, use [`Extension::optional`](crate::key::Extension::optional).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoKey {
-    /// All of them share one quota of the policy.
+    /// They share one quota of the policy.
     Shared,
-    /// The policy does not apply to them. Where it is the only one, whoever leaves the key out has
-    /// no limit at all.
+    /// The policy does not apply to them. If it is the only policy, a client that leaves the key
+    /// out has no limit at all.
     Skip,
-    /// They are refused with this status, which is one of 4xx or 5xx, and charged to nothing. A `401`
-    /// has to have a `WWW-Authenticate` (RFC 9110, section 15.5.2), which a layer outside adds: the
-    /// scheme is not known here. A call of gRPC gets the code of
-    /// [this table](crate::response#grpc).
+    /// They are refused with this status, 4xx or 5xx, and charge nothing.
+    ///
+    /// A `401` requires `WWW-Authenticate` (RFC 9110, section 15.5.2). An outer layer has to add
+    /// it, because this layer does not know the scheme. A gRPC call gets the code of [this
+    /// table](crate::response#grpc).
     Refuse(StatusCode),
 }
 
@@ -42,7 +46,7 @@ impl NoKey {
     }
 }
 
-/// Refuses a status that does not say to a client that it was refused.
+/// Refuses a status that does not tell the client of a refusal.
 pub(crate) fn check_status(field: &'static str, status: StatusCode) -> Result<(), ConfigError> {
     if status.is_client_error() || status.is_server_error() {
         return Ok(());

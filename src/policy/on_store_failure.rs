@@ -1,10 +1,10 @@
 use super::Policy;
 
-/// What becomes of requests under a policy while its store does not decide.
+/// What happens to requests under a policy while its store cannot decide.
 ///
-/// It is said [per policy](Policy::on_store_failure): a login may refuse while reads go on. A request to
-/// which several apply is refused if one of them refuses.
-/// What is taken for a failure, and how long one lasts, stands in the page on reliability.
+/// Each policy has [its own setting](Policy::on_store_failure): a login may refuse while reads go
+/// on. A request to which several policies apply is refused if one of them refuses. The page on
+/// reliability defines what a failure is, and how long it lasts.
 ///
 /// ```
 /// use tower_ratelimit::{FixedWindow, OnStoreFailure, Policy, TokenBucket};
@@ -18,32 +18,32 @@ use super::Policy;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnStoreFailure {
-    /// The same policy is kept in this process until the store is back: each node counts by itself, from
-    /// nothing, up to the limit, or to its share if the store knows how many nodes there are. The default, since it
-    /// neither lets a flood in nor turns everybody away.
+    /// Decides in this process until the store is back. Each node counts by itself, from nothing,
+    /// up to the limit, or up to its share if the store knows the number of nodes. This is the
+    /// default: it neither admits a flood nor refuses all clients.
     #[default]
     Local,
-    /// Everything goes on, uncounted and without fields, but for keys that this node knows to be
-    /// [blocked](crate::Limiter::block). For limits that save money and not lives.
+    /// Allows all requests, uncounted and without headers, except for keys that this node knows to
+    /// be [blocked](crate::Limiter::block). For limits that save money, not lives.
     Allow,
-    /// Everything is refused with `503 Service Unavailable` (of gRPC, `UNAVAILABLE`), and never with 429: the
-    /// client has done nothing wrong. A [`Limiter`](crate::Limiter) returns the
+    /// Refuses all requests with `503 Service Unavailable` (in gRPC, `UNAVAILABLE`), and never with
+    /// 429, because the client has done nothing wrong. A [`Limiter`](crate::Limiter) returns the
     /// [`StoreError`](crate::StoreError).
     Refuse,
 }
 
 impl<R> Policy<R> {
-    /// What becomes of its requests while the store does not decide; [`OnStoreFailure::Local`] unless
-    /// said.
+    /// Sets what happens to requests while the store cannot decide; the default is
+    /// [`OnStoreFailure::Local`].
     ///
-    /// The store in Redis goes by it; a [`MemoryStore`](crate::MemoryStore) never fails, and of a store of
-    /// your own every failure is refused.
+    /// The Redis store obeys it. A [`MemoryStore`](crate::MemoryStore) never fails. With a store of
+    /// your own, every failure is a refusal.
     pub fn on_store_failure(mut self, what: OnStoreFailure) -> Self {
         self.on_store_failure = what;
         self
     }
 
-    /// What was said by [`on_store_failure`](Self::on_store_failure).
+    /// Returns what [`on_store_failure`](Self::on_store_failure) has set.
     pub fn when_store_fails(&self) -> OnStoreFailure {
         self.on_store_failure
     }

@@ -3,7 +3,8 @@ use std::time::Duration;
 use super::Policy;
 use crate::error::ConfigError;
 
-/// How long a policy's requests wait for their turn, and how many of a key; not at all, unless said.
+/// How long the requests of a policy wait for their turn, and how many of a key; the default is no
+/// wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     longest: Duration,
@@ -34,16 +35,21 @@ impl Patience {
 }
 
 impl<R> Policy<R> {
-    /// Lets a request that the policy denies wait for its turn before a
-    /// [`RateLimitLayer`](crate::RateLimitLayer), if it comes within this time; zero, as unless said,
-    /// refuses at once. Any algorithm will do.
+    /// Lets a request that the policy denies wait for its turn in a
+    /// [`RateLimitLayer`](crate::RateLimitLayer), for at most this time.
     ///
-    /// Those of one key wait in one line, in which nobody overtakes: see
-    /// [Waiting under any algorithm](crate::middleware#waiting-under-any-algorithm). Refused at once is
-    /// whose turn would come later than that, or after its
-    /// [`Deadline`](crate::middleware::Deadline); whom another policy denies that does not wait; and
-    /// who finds the [places](Self::wait_places) taken. A [`Limiter`](crate::Limiter) lets nobody
-    /// wait, and its builder refuses a policy that would. The layer's store has to know how to [peek](crate::store::Ledger::peek).
+    /// The default is zero, which refuses at once. It works with any algorithm. The requests of one
+    /// key wait in one line, in order: see [Waiting under any
+    /// algorithm](crate::middleware#waiting-under-any-algorithm). A request is refused at once if
+    ///
+    /// - its turn would come later than this time, or after its
+    ///   [`Deadline`](crate::middleware::Deadline);
+    /// - another policy that does not wait denies it;
+    /// - the [places](Self::wait_places) are taken.
+    ///
+    /// The builder of a [`Limiter`](crate::Limiter) refuses a policy that waits, because a limiter
+    /// holds no requests. The store of the layer has to support
+    /// [`peek`](crate::store::Ledger::peek).
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -65,7 +71,7 @@ impl<R> Policy<R> {
     ///     let response = app.clone().oneshot(Request::new(Body::empty())).await?;
     ///     assert_eq!(response.status(), 200);
     /// }
-    /// // Two at once, and two that waited for a twentieth of a second each.
+    /// // Two pass at once, and two wait for a twentieth of a second each.
     /// assert!(start.elapsed() >= Duration::from_millis(100));
     /// # Ok(())
     /// # }
@@ -75,11 +81,12 @@ impl<R> Policy<R> {
         self
     }
 
-    /// How many requests of one key may [wait](Self::wait_up_to) at the same time; 100 unless said.
-    /// Whoever comes when they do is refused at once. With 0 nobody waits.
+    /// Sets how many requests of one key may [wait](Self::wait_up_to) at the same time; the default
+    /// is 100.
     ///
-    /// Each is held in memory; a layer bounds
-    /// [those of all keys](crate::middleware::RateLimitLayerBuilder::wait_places) too.
+    /// A request beyond that is refused at once. With 0 no request waits. Waiting requests stay in
+    /// memory; a layer also bounds [those of all
+    /// keys](crate::middleware::RateLimitLayerBuilder::wait_places).
     pub fn wait_places(mut self, places: u32) -> Self {
         self.patience.places = places;
         self
@@ -89,7 +96,7 @@ impl<R> Policy<R> {
         self.patience
     }
 
-    /// Refuses a policy that denies nobody, and would have somebody wait.
+    /// Refuses a policy that denies no request, but would let requests wait.
     pub(super) fn check_patience(&self) -> Result<(), ConfigError> {
         if self.is_soft && self.patience.is_any() {
             let remedy = "let it not be soft, or leave `wait_up_to` out: what is over a soft limit \

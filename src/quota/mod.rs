@@ -35,6 +35,9 @@ pub(crate) use self::serde::{Period, RawQuota};
 /// assert_eq!(quota.to_string(), "100/minute");
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
+///
+/// With feature `serde` a file may hold either form: `"100/minute"`, or the table
+/// `{ limit = 100, per = "minute" }`, which is what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     limit: u32,

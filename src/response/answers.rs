@@ -1,3 +1,8 @@
+//! Answers: everything that a layer tells a client, for allowed and denied requests.
+//!
+//! The options are checked once and become [`Answers`], whose parts have their fixed text ready
+//! before the first request. HTTP and gRPC differ only in refusals.
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,17 +14,15 @@ use super::fields::{Fields, Writers};
 #[cfg(feature = "tonic")]
 use super::grpc::{Grpc, GrpcRefusals};
 use super::jitter;
-use super::refusal::Refusals;
+use super::refusal::{LONGEST_RETRY, Refusal, Refusals, with_reason};
 use crate::decision::{Decision, Outcomes};
 use crate::diagnostics::Diagnostic;
 use crate::error::{ConfigError, StoreErrorKind};
-#[cfg(feature = "tonic")]
-use crate::key::Head;
-use crate::key::{Missing, Secret};
+use crate::key::{Head, Missing, Secret};
 use crate::policy::{Policy, check_status};
 use crate::store::Charge;
 
-/// How clients are to be answered.
+/// The options for answers.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerOptions {
     pub(crate) dialects: Vec<Dialect>,
@@ -48,7 +51,7 @@ impl Default for AnswerOptions {
 }
 
 impl AnswerOptions {
-    /// Refuses what no client could read.
+    /// Refuses options whose answers a client could not read.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         dialect::check(&self.dialects)?;
         jitter::check(self.retry_jitter)?;
@@ -58,7 +61,7 @@ impl AnswerOptions {
     }
 }
 
-/// Writes what clients are told.
+/// Writes the answers to clients.
 #[derive(Debug)]
 pub(crate) struct Answers {
     writers: Writers,
@@ -68,45 +71,51 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// These policies, whose names are known to be good, and options that were checked.
+    /// Takes options and policy names that are already checked.
     pub(crate) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
+        let rules: Vec<_> = policies.iter().map(Policy::rule).collect();
         Self {
-            writers: Writers::new(&options, policies),
+            writers: Writers::new(&options, &rules),
             #[cfg(feature = "tonic")]
-            grpc: GrpcRefusals::new(&options, policies),
-            refusals: Refusals::new(options, policies),
+            grpc: GrpcRefusals::new(&options, &rules),
+            refusals: Refusals::new(options, &rules),
         }
     }
 
-    /// Whether the numbers of a request that goes on are told.
+    /// Whether the numbers of an allowed request are told.
     pub(crate) fn tell_numbers(&self) -> bool {
         !matches!(self.writers, Writers::None)
     }
 
-    /// The fields for the response to a request that goes on.
+    /// Returns the headers for the response to an allowed request.
     #[inline]
     pub(crate) fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
         self.writers.allowed(charges, outcomes)
     }
 
-    /// The response to a request that a policy denied. The request is done with: its extensions are
-    /// those of the response, or go with it.
+    /// Returns the response to a request that a policy denied.
+    ///
+    /// The request ends here: its extensions move to the response or are dropped.
     pub(crate) fn denied<B>(
         &self,
         charges: &[Charge],
         outcomes: &Outcomes,
-        decision: impl Fn() -> Decision,
+        decision: Decision,
         request: &mut Request<B>,
     ) -> Response<Bytes> {
-        let fields = |most| self.writers.denied(charges, outcomes, most);
+        let fields = self.writers.denied(charges, outcomes, LONGEST_RETRY);
+        let head = Head::of(request);
         #[cfg(feature = "tonic")]
         if let Some(content_type) = self.grpc.content_type(request.headers()) {
-            let head = Head::of(request);
             let grpc = &self.grpc;
-            return grpc.denied(content_type, fields, outcomes, decision(), &head);
+            return grpc.denied(content_type, fields, outcomes, decision, &head);
         }
-        let request = request.extensions_mut();
-        self.refusals.denied(fields, outcomes, decision, request)
+        let response = self.refusals.denied(fields, &decision, Some(head));
+        with_reason(
+            response,
+            Refusal::Denied(decision),
+            request.extensions_mut(),
+        )
     }
 
     pub(crate) fn no_key<B>(
@@ -142,7 +151,7 @@ impl Answers {
         self.translated(response, request)
     }
 
-    /// The response in the language of the request.
+    /// Turns the response into one for the protocol of the request.
     #[cfg(feature = "tonic")]
     fn translated<B>(&self, response: Response<Bytes>, request: &Request<B>) -> Response<Bytes> {
         match self.grpc.content_type(request.headers()) {

@@ -1,3 +1,8 @@
+//! Dialects with room for one policy: all except draft 11.
+//!
+//! The policy that binds is the one a client needs most: the one with the least remaining, or on a
+//! refusal the one with the longest wait.
+
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::iter::zip;
@@ -8,29 +13,28 @@ use super::dialect::{Dialect, Reset, whole_seconds};
 use super::names::{RATELIMIT, SEPARATE, X_RATE_LIMIT, X_RATELIMIT};
 use super::set::Set;
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes};
-use crate::policy::Policy;
+use crate::decision::{Outcome, Outcomes, Rule};
 
-/// Writes a dialect that tells of one policy, the one that binds.
+/// Writes a dialect that tells the binding policy alone.
 #[derive(Debug)]
 pub(super) struct Binding {
     dialect: Dialect,
     policies: Vec<Told>,
 }
 
-/// What can be written of a policy before any request has come.
+/// The parts of a policy that are the same for all requests.
 #[derive(Debug)]
 struct Told {
-    /// `100;w=60`; none of a policy that has no window.
+    /// `100;w=60`; `None` for a policy without a window.
     item: Option<String>,
     name: HeaderValue,
 }
 
 impl Binding {
-    pub(super) fn new(dialect: Dialect, policies: &[Policy]) -> Self {
+    pub(super) fn new(dialect: Dialect, rules: &[Rule]) -> Self {
         Self {
             dialect,
-            policies: policies.iter().map(Told::new).collect(),
+            policies: rules.iter().map(Told::new).collect(),
         }
     }
 
@@ -39,15 +43,14 @@ impl Binding {
         self.set(outcomes, *policy, outcome, outcome.effective_micros())
     }
 
-    /// No time is told where none helps, nor one above `Retry-After`, which is never longer than
-    /// `most`.
+    /// Tells no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
     pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Set> {
         let (policy, outcome) = outcomes.binding()?;
         let wait = outcome.retry_micros().map(|wait| wait.min(most));
         self.set(outcomes, *policy, outcome, wait)
     }
 
-    /// `None` if there is nothing to tell.
+    /// Returns `None` if there is nothing to tell.
     fn set(
         &self,
         outcomes: &Outcomes,
@@ -101,7 +104,7 @@ impl Binding {
         set.if_any()
     }
 
-    /// The policies that were asked, but of those with the same limit only one.
+    /// Lists the policies of the decision, with one policy for each limit.
     fn policies(&self, outcomes: &Outcomes, binding: usize) -> String {
         let asked = outcomes
             .iter()
@@ -127,7 +130,7 @@ impl Binding {
 }
 
 impl Told {
-    /// What is written of the policy; for a key that has a limit of its own, with that.
+    /// Returns the text of the policy, with the override of the key if there is one.
     fn item(&self, outcome: &Outcome) -> Option<Cow<'_, str>> {
         match outcome.own_limit() {
             None => self.item.as_deref().map(Cow::Borrowed),
@@ -135,16 +138,13 @@ impl Told {
         }
     }
 
-    fn new(policy: &Policy) -> Self {
-        let algorithm = policy.algorithm();
-        let limit = algorithm.limit().unwrap_or(0);
-        let window = algorithm
-            .period()
-            .map(|window| whole_seconds(window.into()));
+    fn new(rule: &Rule) -> Self {
+        let limit = rule.limit().unwrap_or(0);
+        let window = rule.period().map(|window| whole_seconds(window.into()));
         Self {
             item: window.map(|window| format!("{limit};w={window}")),
             // Names are checked to be printable.
-            name: HeaderValue::from_str(policy.name())
+            name: HeaderValue::from_str(rule.name())
                 .unwrap_or_else(|_| HeaderValue::from_static("")),
         }
     }

@@ -1,67 +1,129 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
 use super::problem::Problems;
-use crate::decision::{Decision, Outcomes};
-use crate::policy::Policy;
+use crate::decision::{Decision, Outcomes, Rule};
+use crate::key::Head;
 
-/// What stands in the body of a refusal by a policy.
+/// The body of a refusal by a policy.
 ///
-/// What is refused for other reasons (no key, no store) is always a problem of RFC 9457.
+/// Other refusals (no key, no store) always have a problem body of RFC 9457.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum RefusalBody {
-    /// A problem of RFC 9457 with the type of draft-ietf-httpapi-ratelimit-headers-11, section
-    /// 6.1, that tells the wait and names the policies which denied the request.
+    /// A problem of RFC 9457 with the type of draft-ietf-httpapi-ratelimit-headers-11, section 6.1.
+    /// It tells the wait and names the policies that denied the request.
     #[default]
     Problem,
-    /// The same problem without its `detail`, which is the sentence that tells the wait.
+    /// The same problem without `detail`, the sentence with the wait.
     BareProblem,
-    /// `{"error":"rate_limit_exceeded","message":"…","retry_after":50}`. Where no wait can help
-    /// there is no `retry_after`.
+    /// `{"error":"rate_limit_exceeded","message":"…","retry_after":50}`. If no wait helps, there is
+    /// no `retry_after`.
     Json,
     /// The message alone, as `text/plain`.
     Text,
-    /// What [`custom`](Self::custom) was given.
+    /// A body from [`custom`](Self::custom).
     Custom(CustomBody),
 }
 
-/// A body that [`RefusalBody::custom`] made.
+/// A body that [`RefusalBody::custom`] makes.
 #[derive(Clone)]
 pub struct CustomBody {
     content_type: HeaderValue,
     write: Arc<Write>,
 }
 
-type Write = dyn Fn(&Decision) -> Bytes + Send + Sync;
+type Write = dyn Fn(&Denied<'_>) -> Bytes + Send + Sync;
 
 impl RefusalBody {
-    /// What `write` makes of the decision, sent as this type.
+    /// A body that `write` makes, sent as this content type. [`Denied`] holds the decision, the wait
+    /// that is sent and the head of the request.
     ///
-    /// It is called on the request's path, and must not block. The wait of the
-    /// [decision](Decision::retry_after) is the exact one: what is sent in `Retry-After` is whole
-    /// seconds, rounded up, and jitter added if there is any.
+    /// `write` is called on the request's path and must not block. A client chooses the text of its
+    /// request: escape what you copy from there.
     ///
     /// ```
+    /// use axum::{Router, body::Body, http::Request, routing::get};
     /// use http::HeaderValue;
+    /// use http_body_util::BodyExt;
+    /// use tower::ServiceExt;
     /// use tower_ratelimit::response::RefusalBody;
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
     ///
-    /// let page = RefusalBody::custom(HeaderValue::from_static("text/html"), |decision| {
-    ///     let policy = decision.binding().map_or("", |(name, _)| name);
-    ///     format!("<h1>Slow down</h1><p>The limit is called {policy:?}.")
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let page = RefusalBody::custom(HeaderValue::from_static("text/plain"), |denied| {
+    ///     let language = denied.head().and_then(|head| head.header("accept-language"));
+    ///     match (language, denied.retry_after()) {
+    ///         (Some("de"), Some(wait)) => format!("Bitte {} Sekunden warten.", wait.as_secs()),
+    ///         (_, Some(wait)) => format!("Come back in {} seconds.", wait.as_secs()),
+    ///         (_, None) => "This can never pass.".to_owned(),
+    ///     }
     /// });
+    ///
+    /// let nothing = Policy::new("closed", FixedWindow::per_day(0)).key(key::global());
+    /// let limit = RateLimitLayer::builder().policy(nothing).refusal_body(page).build()?;
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
+    ///
+    /// let response = app.oneshot(Request::new(Body::empty())).await?;
+    /// assert_eq!(response.status(), 429);
+    /// assert_eq!(response.into_body().collect().await?.to_bytes(), "This can never pass.");
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn custom<B: Into<Bytes>>(
         content_type: HeaderValue,
-        write: impl Fn(&Decision) -> B + Send + Sync + 'static,
+        write: impl Fn(&Denied<'_>) -> B + Send + Sync + 'static,
     ) -> Self {
         Self::Custom(CustomBody {
             content_type,
-            write: Arc::new(move |decision| write(decision).into()),
+            write: Arc::new(move |denied| write(denied).into()),
         })
+    }
+}
+
+/// A request that policies denied, for a [custom body](RefusalBody::custom).
+#[derive(Clone, Copy, Debug)]
+pub struct Denied<'a> {
+    decision: &'a Decision,
+    retry_after: Option<u64>,
+    head: Option<Head<'a>>,
+}
+
+impl<'a> Denied<'a> {
+    pub(super) fn new(
+        decision: &'a Decision,
+        retry_after: Option<u64>,
+        head: Option<Head<'a>>,
+    ) -> Self {
+        Self {
+            decision,
+            retry_after,
+            head,
+        }
+    }
+
+    /// The decision, with the numbers of each policy. Its [wait](Decision::retry_after) is exact; the
+    /// client is told [this one](Self::retry_after).
+    pub fn decision(&self) -> &'a Decision {
+        self.decision
+    }
+
+    /// The wait that this response sends in `Retry-After`: whole seconds, rounded up, with the
+    /// [jitter](crate::middleware::RateLimitLayerBuilder::retry_jitter) if there is any. `None` when no
+    /// wait can help and the field is left out.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after.map(Duration::from_secs)
+    }
+
+    /// The head of the request. A layer always knows it; `None` when a handler
+    /// [refuses](crate::response::Responder::refuse) without it.
+    pub fn head(&self) -> Option<Head<'a>> {
+        self.head
     }
 }
 
@@ -83,17 +145,17 @@ pub(super) enum Bodies {
 }
 
 impl Bodies {
-    pub(super) fn new(body: RefusalBody, status: StatusCode, policies: &[Policy]) -> Self {
+    pub(super) fn new(body: RefusalBody, status: StatusCode, rules: &[Rule]) -> Self {
         match body {
-            RefusalBody::Problem => Self::Problem(Problems::new(status, policies, true)),
-            RefusalBody::BareProblem => Self::Problem(Problems::new(status, policies, false)),
+            RefusalBody::Problem => Self::Problem(Problems::new(status, rules, true)),
+            RefusalBody::BareProblem => Self::Problem(Problems::new(status, rules, false)),
             RefusalBody::Json => Self::Json,
             RefusalBody::Text => Self::Text,
             RefusalBody::Custom(body) => Self::Custom(body),
         }
     }
 
-    /// `None` of a problem, which is what a refusal has unless this says otherwise.
+    /// Returns `None` for a problem, whose content type every refusal has by default.
     pub(super) fn content_type(&self) -> Option<HeaderValue> {
         match self {
             Self::Problem(_) => None,
@@ -108,7 +170,7 @@ impl Bodies {
         &self,
         outcomes: &Outcomes,
         retry_after: Option<&str>,
-        decision: impl FnOnce() -> Decision,
+        denied: &Denied<'_>,
     ) -> Bytes {
         match self {
             Self::Problem(problems) => problems.quota_exceeded(outcomes, retry_after),
@@ -121,13 +183,13 @@ impl Bodies {
             Self::Text => [sentence(retry_after).concat().as_str(), "\n"]
                 .concat()
                 .into(),
-            Self::Custom(body) => (body.write)(&decision()),
+            Self::Custom(body) => (body.write)(denied),
         }
     }
 }
 
-/// What a refusal tells humans; of a wait of several seconds in three parts, the second of which is
-/// the number.
+/// Returns the sentence of a refusal for humans. If the wait is several seconds it has three parts,
+/// the second of which is the number.
 pub(super) fn sentence(retry_after: Option<&str>) -> [&str; 3] {
     match retry_after {
         None => ["Too many requests. No wait will let this one pass.", "", ""],

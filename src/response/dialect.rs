@@ -4,50 +4,50 @@ use super::names::{COMBINED, SEPARATE, X_RATE_LIMIT, X_RATELIMIT};
 use crate::clock::Micros;
 use crate::error::ConfigError;
 
-/// The names and the syntax in which limits are told; the [module](super) compares them.
+/// The names and the syntax of rate limit headers; the [module](super) compares them.
 ///
-/// `Draft11` lists all policies. The others have room for one, and tell the one that
-/// [binds](crate::Decision::binding): the least remaining of a request that goes on, the longest
-/// wait of one that is refused. Their reset ends the time that draft 11 calls `t`; where no wait
-/// can help there is none.
+/// `Draft11` lists all policies. The other dialects have room for one and tell the policy that
+/// [binds](crate::Decision::binding): the one with the least remaining if the request is allowed,
+/// the one with the longest wait if it is refused. Their reset is the end of the time that draft 11
+/// calls `t`. If no wait helps, there is no reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// draft-ietf-httpapi-ratelimit-headers-11, and -08 to -10, which have the same syntax: the
-    /// lists `RateLimit` and `RateLimit-Policy`.
+    /// draft-ietf-httpapi-ratelimit-headers-11, and -08 to -10 with the same syntax: the lists
+    /// `RateLimit` and `RateLimit-Policy`.
     Draft11,
     /// draft-ietf-httpapi-ratelimit-headers-07: the dictionary `RateLimit`, and
     /// `RateLimit-Policy`.
     ///
-    /// A quota is the identifier of its policy in drafts 04 to 07, and no two policies may have the
-    /// same; its window is required. So of several policies with one limit, `RateLimit-Policy`
-    /// lists the binding one, or else the first declared, and a limit of 0, which has no window,
-    /// is not listed. `reset` is required as well: where no wait can help there is no `RateLimit`.
+    /// In drafts 04 to 07 a policy is identified by its quota, which must be unique, and its window
+    /// is required. So if several policies have one limit, `RateLimit-Policy` lists the binding
+    /// one, or else the first declared. A limit of 0 has no window and is not listed. `reset` is
+    /// required too: if no wait helps, there is no `RateLimit`.
     Draft07,
     /// draft-ietf-httpapi-ratelimit-headers-06, and -04 and -05: `RateLimit-Limit`,
     /// `RateLimit-Remaining`, `RateLimit-Reset` and `RateLimit-Policy`.
     ///
-    /// The rules of [`Draft07`](Self::Draft07) hold here too: without a reset there is no limit.
+    /// The rules of [`Draft07`](Self::Draft07) hold here too: without a reset, no limit is sent.
     Draft06,
     /// draft-ietf-httpapi-ratelimit-headers-03, and -00 to -02: `RateLimit-Limit`, in which the
     /// policies follow the limit, `RateLimit-Remaining` and `RateLimit-Reset`.
     ///
-    /// The rules of [`Draft07`](Self::Draft07) hold here too: without a reset there is nothing.
+    /// The rules of [`Draft07`](Self::Draft07) hold here too: without a reset, nothing is sent.
     Draft03,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, which no
     /// specification defines.
     XRateLimit(Reset),
     /// `X-Rate-Limit-Limit`, `X-Rate-Limit-Remaining` and `X-Rate-Limit-Reset`, as X (Twitter)
-    /// has them with [`Reset::EpochSeconds`].
+    /// sends them with [`Reset::EpochSeconds`].
     XRateLimitDashed(Reset),
-    /// `X-RateLimit-*` as GitHub's API has them: the reset in epoch seconds, with `-Used` (the limit
-    /// less what remains) and `-Resource` (the policy's name).
+    /// `X-RateLimit-*` as the GitHub API sends them: the reset in epoch seconds, with `-Used` (the
+    /// limit minus what remains) and `-Resource` (the name of the policy).
     GitHub,
 }
 
-/// What the number in an `X-RateLimit-Reset` means. It is rounded up, as every time is.
+/// The meaning of the number in `X-RateLimit-Reset`. All times are rounded up.
 ///
-/// The fields of the drafts have no such choice: theirs are seconds from now.
+/// The drafts have no such choice: their times are seconds from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reset {
@@ -55,11 +55,11 @@ pub enum Reset {
     DeltaSeconds,
     /// Milliseconds from now, at least 1.
     DeltaMillis,
-    /// A moment, in seconds since the Unix epoch, by the store's clock.
+    /// A moment in seconds since the Unix epoch, by the clock of the store.
     EpochSeconds,
 }
 
-/// The largest integer of a structured field (RFC 9651, section 3.3.1).
+/// The largest integer in a structured field (RFC 9651, section 3.3.1).
 pub(super) const LARGEST_INTEGER: u64 = 999_999_999_999_999;
 
 pub(super) fn whole_seconds(time: Micros) -> u64 {
@@ -67,7 +67,7 @@ pub(super) fn whole_seconds(time: Micros) -> u64 {
 }
 
 impl Reset {
-    /// The number for a time that begins `at` this moment.
+    /// Returns the number for a duration that begins `at` this moment.
     pub(super) fn number(self, at: Micros, time: Micros) -> u64 {
         match self {
             Self::DeltaSeconds => whole_seconds(time),
@@ -78,7 +78,7 @@ impl Reset {
 }
 
 impl Dialect {
-    /// The fields it can write.
+    /// The headers that this dialect can write.
     pub(super) fn names(self) -> &'static [HeaderName] {
         match self {
             Self::XRateLimit(_) => &X_RATELIMIT[..3],
@@ -87,12 +87,12 @@ impl Dialect {
         }
     }
 
-    /// The fields that are told by one server together: whoever replaces one replaces all.
+    /// The headers that one server sends together. They are replaced together.
     pub(super) fn family(self) -> &'static [HeaderName] {
         match self {
             Self::Draft11 | Self::Draft07 => &COMBINED,
             Self::Draft06 => &SEPARATE,
-            // Without the policies, which may be a list of draft 11.
+            // `RateLimit-Policy` is left out, because it may be a list of draft 11.
             Self::Draft03 => &SEPARATE[..3],
             Self::XRateLimit(_) | Self::GitHub => &X_RATELIMIT,
             Self::XRateLimitDashed(_) => &X_RATE_LIMIT,
@@ -100,7 +100,7 @@ impl Dialect {
     }
 }
 
-/// Refuses dialects of which two write a field of the same name.
+/// Refuses two dialects that write the same header.
 pub(super) fn check(dialects: &[Dialect]) -> Result<(), ConfigError> {
     for (index, second) in dialects.iter().enumerate() {
         for first in dialects.iter().take(index) {

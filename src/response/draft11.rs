@@ -1,3 +1,9 @@
+//! The headers of draft-ietf-httpapi-ratelimit-headers-11.
+//!
+//! Draft 11 is the default, so its cost is on the path of nearly every request. `RateLimit-Policy`
+//! is made once, and a request copies a reference to it; `RateLimit` is written into memory of its
+//! exact length.
+
 use std::borrow::Cow;
 
 use http::HeaderValue;
@@ -6,19 +12,18 @@ use smallvec::SmallVec;
 use super::dialect::whole_seconds;
 use super::fields::Lists;
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes};
-use crate::policy::Policy;
+use crate::decision::{Outcome, Outcomes, Rule};
 
-/// Writes the fields of draft-ietf-httpapi-ratelimit-headers-11.
+/// Writes the headers of draft-ietf-httpapi-ratelimit-headers-11.
 #[derive(Debug)]
 pub(super) struct Draft11 {
     items: Vec<Item>,
-    /// How many policies have a limit, and `RateLimit-Policy` when all of them are asked, as a
-    /// rule on every request.
+    /// The number of limited policies, and the value of `RateLimit-Policy` for requests to which
+    /// all of them apply, as usual.
     all: (usize, Option<HeaderValue>),
 }
 
-/// What can be written of a policy before any request has come.
+/// The parts of a policy that are the same for all requests.
 #[derive(Debug)]
 struct Item {
     /// `"name";r=`
@@ -30,22 +35,23 @@ struct Item {
 type Buffer = SmallVec<[u8; 256]>;
 
 impl Draft11 {
-    pub(super) fn new(policies: &[Policy]) -> Self {
-        let limited = policies.iter().filter(|policy| policy.is_limited());
-        let all: Vec<String> = limited.map(|policy| Item::new(policy).policy).collect();
+    pub(super) fn new(rules: &[Rule]) -> Self {
+        let limited = rules.iter().filter(|rule| rule.limit().is_some());
+        let all: Vec<String> = limited.map(|rule| Item::new(rule).policy).collect();
         Self {
-            items: policies.iter().map(Item::new).collect(),
+            items: rules.iter().map(Item::new).collect(),
             all: (all.len(), HeaderValue::try_from(all.join(", ")).ok()),
         }
     }
 
-    /// All policies that were asked, with what remains under each.
+    /// Lists all policies that apply, with what remains under each.
     pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Lists> {
         self.fields(outcomes, |_| true, Outcome::effective_micros)
     }
 
-    /// All policies that were asked; of those that denied, how long to wait. No time is told
-    /// where none helps, nor one above `Retry-After`, which is never longer than `most`.
+    /// Lists all policies that apply, and for those that denied, the wait.
+    ///
+    /// Tells no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
     pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Lists> {
         self.fields(outcomes, Outcome::denies, wait(outcomes, most))
     }
@@ -65,7 +71,7 @@ impl Draft11 {
         self.partitioned(outcomes, partitions, Outcome::denies, wait(outcomes, most))
     }
 
-    /// `None` if there is nothing to tell.
+    /// Returns `None` if there is nothing to tell.
     #[inline]
     fn fields(
         &self,
@@ -76,7 +82,7 @@ impl Draft11 {
         let mut digits = [itoa::Buffer::new(); 2];
         let mut all = outcomes.iter();
         if let (Some((policy, outcome)), None) = (all.next(), all.next()) {
-            // As a rule. Its text is written where it stays.
+            // The usual case of one policy: its text is written where it stays.
             if !listed(outcome) {
                 return None;
             }
@@ -118,7 +124,7 @@ impl Draft11 {
         })
     }
 
-    /// What [`fields`](Self::fields) writes, with the text of a partition key behind each item.
+    /// As [`fields`](Self::fields), with a partition key after each item.
     fn partitioned(
         &self,
         outcomes: &Outcomes,
@@ -162,11 +168,10 @@ impl Draft11 {
 }
 
 impl Item {
-    fn new(policy: &Policy) -> Self {
-        let name = quoted(policy.name());
-        let algorithm = policy.algorithm();
-        let limit = algorithm.limit().unwrap_or(0);
-        let window = algorithm.period();
+    fn new(rule: &Rule) -> Self {
+        let name = quoted(rule.name());
+        let limit = rule.limit().unwrap_or(0);
+        let window = rule.period();
         let window = window.map(|window| whole_seconds(window.into()));
         Self {
             remaining: format!("{name};r="),
@@ -174,7 +179,7 @@ impl Item {
         }
     }
 
-    /// `"name";r=9;t=2`, in parts.
+    /// Returns the parts of `"name";r=9;t=2`.
     #[inline]
     fn parts<'a>(
         &'a self,
@@ -190,7 +195,7 @@ impl Item {
         [&self.remaining, remaining, t, seconds]
     }
 
-    /// What is written of the policy; for a key that has a limit of its own, with that.
+    /// Returns the text of the policy, with the override of the key if there is one.
     fn policy(&self, outcome: &Outcome) -> Cow<'_, str> {
         match outcome.own_limit() {
             None => Cow::Borrowed(&self.policy),
@@ -210,7 +215,7 @@ fn quota(limit: u32, window: Option<u64>) -> String {
     }
 }
 
-/// How long each policy that denied is to be waited for.
+/// Returns the wait for each policy that denied.
 fn wait(outcomes: &Outcomes, most: Micros) -> impl Fn(&Outcome) -> Option<Micros> {
     let helps = outcomes.retry_after().is_some();
     move |outcome| {
@@ -219,7 +224,7 @@ fn wait(outcomes: &Outcomes, most: Micros) -> impl Fn(&Outcome) -> Option<Micros
     }
 }
 
-/// A string of a structured field; of printable ASCII, it is a string of JSON as well.
+/// Quotes a string of a structured field. For printable ASCII the result is a JSON string as well.
 pub(super) fn quoted(name: &str) -> String {
     let escaped = name.replace('\\', r"\\").replace('"', r#"\""#);
     format!("\"{escaped}\"")

@@ -1,3 +1,8 @@
+//! The rate limit headers of a response, in all dialects of the layer.
+//!
+//! Headers of an inner service stay where the syntax permits it. Draft 11 alone is the common case
+//! and has a path of its own.
+
 use std::sync::LazyLock;
 
 use http::header::CACHE_CONTROL;
@@ -12,20 +17,19 @@ use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use super::set::Set;
 use super::{Refusal, partition};
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Rule};
 use crate::key::Secret;
-use crate::policy::Policy;
 use crate::store::Charge;
 
-/// Both fields of draft 11, for a response that has no others.
+/// Both headers of draft 11, for a response without other headers.
 static ALONE: LazyLock<Form<2>> =
     LazyLock::new(|| Form::new(&[], [RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
 
-/// Writes the fields of all dialects that were chosen.
+/// Writes the headers of all chosen dialects.
 #[derive(Debug)]
 pub(super) enum Writers {
     None,
-    /// Draft 11 alone, which most layers have: nothing of the others is on its path.
+    /// Draft 11 alone, as in most layers. Its path does not touch the other dialects.
     Draft11(Draft11),
     Several(Box<SeveralWriters>),
 }
@@ -33,13 +37,13 @@ pub(super) enum Writers {
 #[derive(Debug)]
 pub(super) struct SeveralWriters {
     draft11: Option<Draft11>,
-    /// Says whom draft 11 counts.
+    /// Makes the partition keys of draft 11.
     secret: Option<Secret>,
     others: Vec<Binding>,
     unless_public: bool,
 }
 
-/// The fields of one response.
+/// The headers of one response.
 #[derive(Debug)]
 pub(crate) enum Fields {
     Draft11(Lists),
@@ -53,7 +57,7 @@ pub(crate) struct Several {
     unless_public: bool,
 }
 
-/// The fields of draft 11.
+/// The headers of draft 11.
 #[derive(Debug)]
 pub(crate) struct Lists {
     pub(super) policies: HeaderValue,
@@ -61,21 +65,21 @@ pub(crate) struct Lists {
 }
 
 impl Writers {
-    pub(super) fn new(options: &AnswerOptions, policies: &[Policy]) -> Self {
+    pub(super) fn new(options: &AnswerOptions, rules: &[Rule]) -> Self {
         let (dialects, unless_public) = (&options.dialects, options.fields_unless_public);
         let secret = options.partition_secret.clone();
         match **dialects {
             [] => Self::None,
             [Dialect::Draft11] if secret.is_none() && !unless_public => {
-                Self::Draft11(Draft11::new(policies))
+                Self::Draft11(Draft11::new(rules))
             }
             _ => {
                 let draft11 = dialects.contains(&Dialect::Draft11);
                 let others = dialects.iter().filter(|other| **other != Dialect::Draft11);
                 Self::Several(Box::new(SeveralWriters {
-                    draft11: draft11.then(|| Draft11::new(policies)),
+                    draft11: draft11.then(|| Draft11::new(rules)),
                     secret,
-                    others: others.map(|other| Binding::new(*other, policies)).collect(),
+                    others: others.map(|other| Binding::new(*other, rules)).collect(),
                     unless_public,
                 }))
             }
@@ -107,7 +111,7 @@ impl Writers {
 }
 
 impl SeveralWriters {
-    // Kept apart, for the path of draft 11 alone to stay short.
+    // A separate function keeps the path of draft 11 alone short.
     #[inline(never)]
     fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
         let lists = self
@@ -145,7 +149,7 @@ impl SeveralWriters {
         Some(partition::parameters(secret, charges))
     }
 
-    /// `None` if there is nothing to tell.
+    /// Returns `None` if there is nothing to tell.
     fn fields(&self, lists: Option<Lists>, sets: Vec<Set>) -> Option<Fields> {
         let tells = lists.is_some() || !sets.is_empty();
         tells.then(|| {
@@ -159,8 +163,10 @@ impl SeveralWriters {
 }
 
 impl Fields {
-    /// Adds the fields to a response, unless it is a redirect or not the final one, or the refusal
-    /// of a layer inside: that lists what the client has violated, and nothing else.
+    /// Adds the headers to a response.
+    ///
+    /// A redirect and an informational response get none. The refusal of an inner layer gets none
+    /// either: it lists the policies that the request violates, and no others.
     pub(crate) fn add_to<B>(self, response: &mut Response<B>) {
         let status = response.status();
         let redirects = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
@@ -170,10 +176,11 @@ impl Fields {
         if let Some(Refusal::Denied(_)) = response.extensions().get() {
             return;
         }
-        self.add_to_fields(response.headers_mut());
+        self.add_to_headers(response.headers_mut());
     }
 
-    fn add_to_fields(self, headers: &mut HeaderMap) {
+    /// Adds the fields to those of a response that goes to the client as it is.
+    pub(super) fn add_to_headers(self, headers: &mut HeaderMap) {
         match self {
             Self::Draft11(lists) if headers.capacity() == 0 => {
                 *headers = ALONE.filled([lists.policies, lists.limits]);
@@ -187,7 +194,7 @@ impl Fields {
 
 #[cfg(feature = "tonic")]
 impl Fields {
-    /// Adds the fields to those of a refusal.
+    /// Adds the headers to those of a refusal.
     pub(super) fn add_to_refusal(self, headers: &mut HeaderMap) {
         match self {
             Self::Draft11(lists) => lists.add_to(headers),
@@ -217,10 +224,12 @@ impl Lists {
     }
 }
 
-/// Adds a line to a list of strings, and says whether it did. A map that is full is left as it is,
-/// and so is a field in the syntax of an older draft, which together with ours would be neither's.
+/// Adds a line to a list header, and returns whether it did.
+///
+/// It adds nothing to a full map, nor to a header in the syntax of an older draft: the two lines
+/// together would be valid in neither syntax.
 fn add_line(headers: &mut HeaderMap, name: &HeaderName, line: HeaderValue) -> bool {
-    // To look beforehand would cost each response whose service sends none.
+    // A lookup before the insertion would cost every response whose service sends no such header.
     let Ok(was_there) = headers.try_append(name, line) else {
         return false;
     };
@@ -232,7 +241,7 @@ fn add_line(headers: &mut HeaderMap, name: &HeaderName, line: HeaderValue) -> bo
     false
 }
 
-/// Takes the last line of a field away.
+/// Removes the last line of a header.
 fn take_line_back(headers: &mut HeaderMap, name: &HeaderName) {
     let mut lines: Vec<_> = headers.get_all(name).iter().cloned().collect();
     lines.pop();
@@ -242,7 +251,7 @@ fn take_line_back(headers: &mut HeaderMap, name: &HeaderName) {
     }
 }
 
-/// Whether the response says that caches may give it to others (RFC 9111, section 5.2.2).
+/// Whether the response allows shared caches to keep it (RFC 9111, section 5.2.2).
 fn is_public(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CACHE_CONTROL).iter();
     let mut directives = lines

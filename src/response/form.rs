@@ -1,12 +1,13 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Header fields in their order, the last of which come with a value of each response's own.
+/// A header map with fixed headers first, and then `OPEN` headers whose values each response fills
+/// in.
 ///
-/// To copy the map costs less than to insert its fields, since no name is hashed.
+/// A copy of the map costs less than the insertion of its headers, because it hashes no name.
 pub(super) struct Form<const OPEN: usize>(HeaderMap);
 
 impl<const OPEN: usize> Form<OPEN> {
-    /// None of the names may be there twice.
+    /// The names must be unique.
     pub(super) fn new(fixed: &[(HeaderName, &'static str)], open: [HeaderName; OPEN]) -> Self {
         let fixed = fixed.iter().map(|(name, value)| (name.clone(), *value));
         let open = open.into_iter().map(|name| (name, ""));

@@ -5,17 +5,17 @@ use ahash::RandomState;
 
 use crate::error::ConfigError;
 
-/// Spreads those who were told to come back at the same moment.
+/// Spreads the clients that would otherwise come back at the same moment.
 #[derive(Debug)]
 pub(super) struct Jitter {
     most: u64,
-    /// Keyed at random, so that nobody can tell what others were told.
+    /// Has random keys, so that a client cannot predict what other clients are told.
     state: RandomState,
     refusals: AtomicU64,
 }
 
 impl Jitter {
-    /// Up to this number.
+    /// Makes a jitter with numbers from 0 to `most`.
     pub(super) fn up_to(most: u64) -> Self {
         Self {
             most,
@@ -24,7 +24,7 @@ impl Jitter {
         }
     }
 
-    /// A number, any from 0 to the most as likely as any other.
+    /// Returns a number from 0 to `most`, uniformly distributed.
     pub(super) fn number(&self) -> u64 {
         let refusal = self.refusals.fetch_add(1, Ordering::Relaxed);
         let hash = self.state.hash_one(refusal);
@@ -33,7 +33,7 @@ impl Jitter {
     }
 }
 
-/// Refuses a jitter of which a part is shorter than the second that `Retry-After` can tell.
+/// Refuses a jitter with a fraction of a second, which `Retry-After` cannot express.
 pub(super) fn check(most: Duration) -> Result<(), ConfigError> {
     if most.subsec_nanos() != 0 {
         let value = format_args!("{most:?}");
@@ -64,7 +64,7 @@ mod tests {
         for _ in 0..10_000 {
             counts[usize::try_from(jitter.number()).unwrap()] += 1;
         }
-        // A thousand each; more than 150 off would be five standard deviations.
+        // The expected count is a thousand each; a deviation of 150 is five standard deviations.
         assert!(
             counts.iter().all(|count| (850..=1_150).contains(count)),
             "{counts:?}"

@@ -1,7 +1,7 @@
 //! What clients are told.
 //!
-//! An allowed request goes on, and its response says how much is left. A denied one is answered
-//! here, in place of the inner service:
+//! An allowed request goes on, and its response says how much is left. A denied request is answered
+//! by the layer, in place of the inner service:
 //!
 //! ```text
 //! HTTP/1.1 429 Too Many Requests
@@ -14,37 +14,46 @@
 //! {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded", …}
 //! ```
 //!
-//! - `RateLimit` and `RateLimit-Policy` have the syntax of
-//!   draft-ietf-httpapi-ratelimit-headers-11. `q` is the limit (of a bucket: its size), `w` the
-//!   period (of a bucket: the time in which it fills); `r` is what remains and `t` how long that
-//!   has to last: to the window's end, or for a bucket `r` divided by its rate. With nothing left,
-//!   `t` is the wait for the next unit; on a refusal, the wait after which the same request passes.
-//! - `Retry-After` (RFC 9110) is the longest of these waits. Waits are rounded up to whole
-//!   seconds and are at least 1; where no wait can help, none is sent.
-//! - The body is a problem of RFC 9457 that names the policies which denied the request.
-//! - `Cache-Control: no-store`, because a stored refusal would be replayed to others.
+//! - `RateLimit` and `RateLimit-Policy` have the syntax of draft-ietf-httpapi-ratelimit-headers-11.
+//!   - `q` is the limit (of a bucket: its size), and `w` the period (of a bucket: the time in which
+//!     it fills).
+//!   - `r` is what remains, and `t` how long that has to last: to the end of the window, or for a
+//!     bucket `r` divided by its rate. With nothing left, `t` is the wait for the next unit. On a
+//!     refusal, `t` is the wait after which the same request passes.
+//! - `Retry-After` (RFC 9110) is the longest of these waits. Waits are rounded up to whole seconds
+//!   and are at least 1. If no wait helps, the header is absent.
+//! - The body is a problem of RFC 9457 that names the policies that denied the request.
+//! - `Cache-Control: no-store` is there because a cache would replay a stored refusal to other
+//!   clients.
 //!
-//! Fields, status, body, and a jitter of `Retry-After` are chosen on the
-//! [builder](crate::middleware::RateLimitLayerBuilder).
+//! The [builder](crate::middleware::RateLimitLayerBuilder) sets the headers, the status, the body,
+//! and a jitter of `Retry-After`.
 //!
-//! `RateLimit-Policy` lists every policy that applied. So does `RateLimit` on success; on a refusal
-//! it lists only those that denied. A redirect (3xx other than 304) gets no fields, since a client
-//! may wait before it follows, and an informational response (1xx) gets none either. When a rate
-//! limiting layer inside has denied a request, its fields stand alone.
+//! `RateLimit-Policy` lists every policy that applied. On success `RateLimit` lists the same
+//! policies; on a refusal it lists only those that denied. No headers are added to
 //!
-//! A server that does not provide what a key is made of answers `500` (or what the policy's
-//! [`NoKey`](crate::policy::NoKey) says), a store that fails `503` with `Retry-After: 5`; neither
-//! says why, and neither is ever a `429` by itself: it is not the client's fault. Who is on the
-//! layer's [list of the denied](crate::middleware::RateLimitLayerBuilder::deny) is answered `403`.
+//! - a redirect (3xx other than 304), because a client may wait before it follows;
+//! - an informational response (1xx);
+//! - the refusal of an inner rate limiting layer, whose headers stand alone.
 //!
-//! Each refusal carries its typed reason, a [`Refusal`], in the response's extensions, so that
-//! a layer outside can count it.
+//! Other refusals have other statuses, and a body without the reason:
+//!
+//! - The server does not provide a key: `500`, or as the policy's [`NoKey`](crate::policy::NoKey)
+//!   says.
+//! - The store fails: `503` with `Retry-After: 5`.
+//! - The request is on the [deny list](crate::middleware::RateLimitLayerBuilder::deny) of the
+//!   layer: `403`.
+//!
+//! The first two are never a `429` by default, because the client has done nothing wrong.
+//!
+//! Each refusal has its typed reason, a [`Refusal`], in the extensions of the response, so that an
+//! outer layer can count it.
 //!
 //! # Dialects
 //!
-//! Draft 11 is the default. [`Dialect`] has what clients were written for before it:
+//! Draft 11 is the default. [`Dialect`] has the headers of older clients:
 //!
-//! | dialect | fields | reset | read by |
+//! | dialect | headers | reset | read by |
 //! | --- | --- | --- | --- |
 //! | `Draft11` | `RateLimit`, `RateLimit-Policy` | `t` | clients of drafts 08 to 11; trillium-ratelimit |
 //! | `Draft07` | `RateLimit`, `RateLimit-Policy` | seconds | ratelimit-header-parser |
@@ -54,15 +63,18 @@
 //! | `XRateLimitDashed` | `X-Rate-Limit-Limit`, `-Remaining`, `-Reset` | [`Reset`] | ky; clients of X (Twitter), as epoch |
 //! | `GitHub` | as `XRateLimit`, with `-Used` and `-Resource` | epoch | octokit's throttling plugin |
 //!
-//! Nearly every client reads `Retry-After`, and many nothing else: urllib3, go-retryablehttp, got,
-//! undici and axios-retry wait what it says, on 429 and 503. So the default serves them all. Choose
-//! another dialect for clients that slow down before they are refused, and look up which they
-//! read: milliseconds for those that were written for them only, and never a delta for octokit,
-//! which takes `X-RateLimit-Reset` for a moment. ratelimit-header-parser 0.1.0 reads no number at
-//! all where `RateLimit` has the syntax of draft 08 or later.
+//! Nearly every client reads `Retry-After`, and many read nothing else: urllib3, go-retryablehttp,
+//! got, undici and axios-retry wait as it says, on 429 and 503. So the default serves all of them.
+//! Choose another dialect for clients that slow down before they are refused, and check what they
+//! read:
 //!
-//! Dialects that share no field can be sent together, such as `Draft11` and `XRateLimit`. All tell
-//! the same decision; those with room for one policy tell the one that binds.
+//! - Send milliseconds only to clients that were written for them.
+//! - Never send a delta to octokit, which takes `X-RateLimit-Reset` as a moment.
+//! - ratelimit-header-parser 0.1.0 reads no number at all from a `RateLimit` in the syntax of draft
+//!   08 or later.
+//!
+//! Dialects without a common header can be sent together, such as `Draft11` and `XRateLimit`. All
+//! of them tell the same decision; a dialect with room for one policy tells the one that binds.
 //!
 //! ```
 //! use axum::{Router, body::Body, http::{Request, StatusCode}, routing::get};
@@ -85,7 +97,7 @@
 //! let response = app.clone().oneshot(Request::new(Body::empty())).await?;
 //! assert_eq!(response.headers()["ratelimit"], "\"default\";r=0;t=60");
 //! assert_eq!(response.headers()["x-ratelimit-remaining"], "0");
-//! // Midnight of the first of January 2024, and a minute.
+//! // Midnight of 1 January 2024, plus a minute.
 //! assert_eq!(response.headers()["x-ratelimit-reset"], "1704067260");
 //!
 //! let response = app.oneshot(Request::new(Body::empty())).await?;
@@ -97,19 +109,102 @@
 //! # }
 //! ```
 //!
+//! # In a handler
+//!
+//! A handler that asks a [`Limiter`](crate::Limiter) itself, since it learns the key or the cost from
+//! the body of the request, answers as a layer does. [`Decision::or_refuse`](crate::Decision::or_refuse)
+//! makes an error of a denied request, and with feature `axum` that error is the response:
+//!
+//! ```
+//! use axum::extract::State;
+//! use axum::{Router, body::Body, http::Request, routing::post};
+//! use tower::ServiceExt;
+//! use tower_ratelimit::response::Refused;
+//! use tower_ratelimit::{Decision, FixedWindow, Limiter, Policy};
+//!
+//! async fn send(
+//!     State(mails): State<Limiter>,
+//!     recipient: String,
+//! ) -> Result<(Decision, &'static str), Refused> {
+//!     let decision = mails.check(&recipient, 1).await?.or_refuse()?;
+//!     // The decision adds the fields that tell what is left.
+//!     Ok((decision, "sent"))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mails = Limiter::builder()
+//!     .policy(Policy::new("mails", FixedWindow::per_day(1)))
+//!     .build()?;
+//! let app = Router::new().route("/", post(send)).with_state(mails);
+//! let send = |to: &'static str| app.clone().oneshot(Request::post("/").body(Body::from(to)).unwrap());
+//!
+//! let sent = send("ann@example.org").await?;
+//! assert_eq!(sent.status(), 200);
+//! assert_eq!(sent.headers()["ratelimit-policy"], "\"mails\";q=1;w=86400");
+//!
+//! let refused = send("ann@example.org").await?;
+//! assert_eq!(refused.status(), 429);
+//! assert!(refused.headers().contains_key("retry-after"));
+//! assert_eq!(refused.headers()["content-type"], "application/problem+json");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Responder`] chooses the fields, the status and the body, and needs no axum:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use http::Response;
+//! use http_body_util::Full;
+//! use tower_ratelimit::response::{Dialect, Refusal, RefusalBody, Responder};
+//! use tower_ratelimit::{FixedWindow, Limiter, Policy};
+//!
+//! let mails = Limiter::builder()
+//!     .policy(Policy::new("mails", FixedWindow::per_day(1)))
+//!     .build()?;
+//! let responder = Responder::builder()
+//!     .dialects([Dialect::GitHub])
+//!     .refusal_body(RefusalBody::Json)
+//!     .build()?;
+//!
+//! let answer = |key: &str| {
+//!     let decision = mails.check_now(key, 1);
+//!     if !decision.is_allowed() {
+//!         return responder.refuse(Refusal::Denied(decision));
+//!     }
+//!     let mut response = Response::new(Full::<Bytes>::from("sent"));
+//!     responder.add_fields(&decision, &mut response);
+//!     response
+//! };
+//! assert_eq!(answer("ann@example.org").headers()["x-ratelimit-remaining"], "0");
+//! let refused = answer("ann@example.org");
+//! assert_eq!(refused.status(), 429);
+//! assert_eq!(refused.headers()["x-ratelimit-resource"], "mails");
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! Behind a layer that refuses others, such a response leaves as it is: the layer adds no fields of its
+//! own to a refusal. To one that goes on it adds its fields as it does to
+//! [any other](#fields-that-are-there-already).
+//!
 //! # Fields that are there already
 //!
-//! What the inner service has sent stays where it can. The lists of draft 11 get a second line. In
-//! the other dialects a field has one value, and two lines would be read as none: of two sets the
-//! one with less remaining stays as a whole, and one whose number cannot be read stays too. A
-//! `RateLimit` or `RateLimit-Policy` in the syntax of an older draft gets no line of draft 11 behind
-//! it, and no policies of ours are told beside such a `RateLimit`. A `Retry-After` of the inner service is never touched.
+//! Headers of the inner service stay where possible:
+//!
+//! - The lists of draft 11 get a second line.
+//! - In the other dialects a header has one value, and a client would read two lines as none. Of
+//!   the two sets the one with less remaining stays, as a whole. A set without a readable number
+//!   stays too.
+//! - A `RateLimit` or `RateLimit-Policy` in the syntax of an older draft gets no line of draft 11.
+//!   Beside such a `RateLimit`, the layer sends no `RateLimit-Policy`.
+//! - The layer never changes the `Retry-After` of the inner service.
 //!
 //! # gRPC
 //!
-//! With feature `tonic`, a request whose content type is that of gRPC or gRPC-Web is a call, and is
-//! refused as one, whatever its neighbours on the same port speak: with 200, all of it in the header
-//! section, and no body ("trailers-only").
+//! With feature `tonic`, a request with a content type of gRPC or gRPC-Web is a call. Its refusal
+//! is that of a call, also if HTTP requests come over the same port: status 200, everything in the
+//! header section, and no body ("trailers-only").
 //!
 //! ```text
 //! HTTP/2 200
@@ -123,27 +218,31 @@
 //! cache-control: no-store
 //! ```
 //!
-//! The details are a `google.rpc.RetryInfo`, with the wait to the microsecond (and the jitter of
-//! `Retry-After`, if there is any), and a `google.rpc.QuotaFailure` with a violation for each policy
-//! that denied: `burst: 10 requests per 1 s`, and its name alone in a layer that is
-//! [`without_fields`](crate::middleware::RateLimitLayerBuilder::without_fields). Where no wait can help
-//! there is no `RetryInfo`. Message, subject and `grpc-retry-pushback-ms` are set by [`Grpc`], which can
-//! force or switch off the detection as well.
+//! The details are a `google.rpc.RetryInfo` and a `google.rpc.QuotaFailure`:
 //!
-//! Clients may take no more than 8 KiB of a refusal: of many policies as many violations are told as fit,
-//! and fields of more than 1 KiB are left out.
+//! - `RetryInfo` has the wait to the microsecond, plus the jitter of `Retry-After`. If no wait
+//!   helps, there is no `RetryInfo`.
+//! - `QuotaFailure` has a violation for each policy that denied: `burst: 10 requests per 1 s`, or
+//!   the name alone in a layer
+//!   [`without_fields`](crate::middleware::RateLimitLayerBuilder::without_fields).
 //!
-//! The fields are those of HTTP, in any dialect; a client finds them in the metadata of the status, and
-//! of a call that went on in the metadata of its response. A body has no place in a refusal:
-//! [`RefusalBody`], custom ones too, and the status of refusals are for HTTP alone.
+//! [`Grpc`] sets the message, the subject and `grpc-retry-pushback-ms`, and can force or switch off
+//! the detection.
 //!
-//! | why | HTTP | gRPC |
+//! Clients may accept no more than 8 KiB of a refusal. So a refusal has only as many violations as
+//! fit, and headers of more than 1 KiB are left out.
+//!
+//! The headers are those of HTTP, in any dialect. A client finds them in the metadata of the
+//! status, or for an allowed call in the metadata of the response. A gRPC refusal has no body:
+//! [`RefusalBody`] and the status of refusals are for HTTP alone.
+//!
+//! | reason | HTTP | gRPC |
 //! | --- | --- | --- |
 //! | a policy denied it | 429, or as chosen | 8 `RESOURCE_EXHAUSTED` |
-//! | it is on the list of the denied | 403 | 7 `PERMISSION_DENIED` |
+//! | it is on the deny list | 403 | 7 `PERMISSION_DENIED` |
 //! | the store failed | 503 | 14 `UNAVAILABLE`, with `RetryInfo` |
 //! | the server does not provide its key, or cannot hold it | 500 | 13 `INTERNAL` |
-//! | it has no key, and its policy refuses such | 401 | 16 `UNAUTHENTICATED` |
+//! | it has no key, and its policy refuses such requests | 401 | 16 `UNAUTHENTICATED` |
 //! | | 403 | 7 `PERMISSION_DENIED` |
 //! | | 404 | 5 `NOT_FOUND` |
 //! | | 409 | 10 `ABORTED` |
@@ -158,13 +257,13 @@
 //!
 //! # Caches and browsers
 //!
-//! A shared cache that keeps a response would tell one client's numbers to others. No refusal may
-//! be kept; of other responses your own `Cache-Control` decides, which is left as it is:
-//! `private` keeps shared caches out, and
+//! A shared cache that keeps a response would tell the numbers of one client to others. Refusals
+//! are never kept. For other responses your own `Cache-Control` decides, which the layer does not
+//! change: `private` keeps shared caches out, and
 //! [`without_fields_if_public`](crate::middleware::RateLimitLayerBuilder::without_fields_if_public)
-//! leaves the fields out where a response says that it is public.
+//! leaves the headers out of responses that say they are public.
 //!
-//! A script in a browser reads only what the server exposes: [`EXPOSED_FIELDS`].
+//! A script in a browser reads only the headers that the server exposes: [`EXPOSED_FIELDS`].
 
 mod answers;
 mod binding;
@@ -176,21 +275,25 @@ mod fields;
 mod form;
 #[cfg(feature = "tonic")]
 mod grpc;
+mod handler;
 mod jitter;
 mod names;
 mod partition;
 mod problem;
 mod refusal;
+mod responder;
 mod set;
 
-pub use self::body::{CustomBody, RefusalBody};
+pub use self::body::{CustomBody, Denied, RefusalBody};
 pub use self::dialect::{Dialect, Reset};
 #[cfg(feature = "tonic")]
 pub use self::grpc::Grpc;
+pub use self::handler::Refused;
 pub use self::names::EXPOSED_FIELDS;
 #[cfg(feature = "tonic")]
 pub use self::names::EXPOSED_GRPC_FIELDS;
 pub use self::refusal::Refusal;
+pub use self::responder::{Responder, ResponderBuilder};
 
 pub(crate) use self::answers::{AnswerOptions, Answers};
 pub(crate) use self::call::is_call;

@@ -1,11 +1,11 @@
 use http::HeaderName;
 use http::header::RETRY_AFTER;
 
-/// Every field that a layer can send, in any [`Dialect`](super::Dialect), and `Retry-After`.
+/// Every header that a layer can send, in any [`Dialect`](super::Dialect), and `Retry-After`.
 ///
 /// A script in a browser sees none of them unless the server exposes them (Fetch standard,
-/// `Access-Control-Expose-Headers`). `CorsLayer` stands outside the limit, so that refusals have
-/// its fields as well:
+/// `Access-Control-Expose-Headers`). Put `CorsLayer` outside the limit, so that refusals have its
+/// headers too:
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -35,7 +35,7 @@ pub const EXPOSED_FIELDS: [HeaderName; 14] = [
     HeaderName::from_static("x-rate-limit-reset"),
 ];
 
-/// Every field of a refused call of gRPC-Web that [`EXPOSED_FIELDS`] does not have.
+/// Every header of a refused gRPC-Web call that [`EXPOSED_FIELDS`] does not have.
 ///
 /// ```
 /// use tower_http::cors::CorsLayer;
@@ -55,13 +55,13 @@ pub const EXPOSED_GRPC_FIELDS: [HeaderName; 4] = [
 pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Of drafts 07 and 11.
+/// The headers of drafts 07 and 11.
 pub(super) static COMBINED: [HeaderName; 2] = [
     HeaderName::from_static("ratelimit-policy"),
     HeaderName::from_static("ratelimit"),
 ];
 
-/// Limit, remaining, reset, and the policies that draft 03 has not yet in a field of their own.
+/// Limit, remaining, reset, and the policies, which draft 03 has in no header of their own.
 pub(super) static SEPARATE: [HeaderName; 4] = [
     HeaderName::from_static("ratelimit-limit"),
     HeaderName::from_static("ratelimit-remaining"),
@@ -69,7 +69,7 @@ pub(super) static SEPARATE: [HeaderName; 4] = [
     HeaderName::from_static("ratelimit-policy"),
 ];
 
-/// Limit, remaining, reset, and what GitHub adds: used and resource.
+/// Limit, remaining, reset, and the additions of GitHub: used and resource.
 pub(super) static X_RATELIMIT: [HeaderName; 5] = [
     HeaderName::from_static("x-ratelimit-limit"),
     HeaderName::from_static("x-ratelimit-remaining"),

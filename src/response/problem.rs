@@ -5,37 +5,36 @@ use http::StatusCode;
 
 use super::body::{SECONDS, sentence};
 use super::draft11::quoted;
-use crate::decision::Outcomes;
-use crate::policy::Policy;
+use crate::decision::{Outcomes, Rule};
 
 pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
     br#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The rate limiter is unavailable."}"#,
 );
 
-/// A problem of which the status says all.
+/// Returns a problem that consists of its status.
 pub(super) fn without_detail(status: StatusCode) -> Bytes {
     let title = status.canonical_reason().unwrap_or("Refused");
     let code = status.as_u16();
     format!(r#"{{"type":"about:blank","title":"{title}","status":{code}}}"#).into()
 }
 
-/// Writes problems of RFC 9457, of the type of draft-ietf-httpapi-ratelimit-headers-11, section
+/// Writes problems of RFC 9457 with the type of draft-ietf-httpapi-ratelimit-headers-11, section
 /// 6.1.
 #[derive(Debug)]
 pub(super) struct Problems {
-    /// What comes before a wait of several seconds, before none, and in place of one second.
+    /// The beginnings of a problem: for a wait of several seconds, for no wait, and for one second.
     longer: String,
     never: String,
     one_second: String,
     has_detail: bool,
-    /// The policies' names as strings of JSON.
+    /// The names of the policies as JSON strings.
     names: Vec<String>,
-    /// What ends a problem when one policy has denied.
+    /// The end of a problem if one policy has denied.
     endings: Vec<String>,
 }
 
 impl Problems {
-    pub(super) fn new(status: StatusCode, policies: &[Policy], has_detail: bool) -> Self {
+    pub(super) fn new(status: StatusCode, rules: &[Rule], has_detail: bool) -> Self {
         let start = |retry_after| {
             let start = format!(
                 r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":{}"#,
@@ -48,7 +47,7 @@ impl Problems {
                 start
             }
         };
-        let names = policies.iter().map(|policy| quoted(policy.name()));
+        let names = rules.iter().map(|rule| quoted(rule.name()));
         let names: Vec<_> = names.collect();
         Self {
             longer: start(Some("2")),
@@ -78,7 +77,7 @@ impl Problems {
                 Cow::Owned(ending(&names.join(","), self.has_detail))
             }
         };
-        // As long as it has to be, since `Bytes` allocates again for one that has room left.
+        // The exact length: `Bytes` reallocates a buffer with spare capacity.
         Bytes::from([start, seconds, unit, &ending].concat())
     }
 }
@@ -87,7 +86,7 @@ fn text(texts: &[String], policy: usize) -> &str {
     texts.get(policy).map_or("", String::as_str)
 }
 
-/// What follows the detail, or the status.
+/// Returns the text after the detail, or after the status.
 fn ending(names: &str, has_detail: bool) -> String {
     let quote = if has_detail { "\"" } else { "" };
     format!(r#"{quote},"violated-policies":[{names}]}}"#)

@@ -1,3 +1,8 @@
+//! Refusals: the response to a request that is not allowed, and its typed reason.
+//!
+//! A refusal is on the path of an attack, so it is made from prepared header maps and reuses the
+//! extensions of the request.
+
 use std::mem;
 use std::sync::LazyLock;
 
@@ -6,23 +11,21 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::answers::AnswerOptions;
-use super::body::Bodies;
+use super::body::{Bodies, Denied};
 use super::fields::Fields;
 use super::form::Form;
 use super::jitter::Jitter;
 use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use super::problem;
 use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes};
+use crate::decision::{Decision, Rule};
 use crate::diagnostics::Diagnostic;
 use crate::error::StoreErrorKind;
-use crate::key::Missing;
-use crate::policy::Policy;
+use crate::key::{Head, Missing};
 
-/// Why a request was refused; found in the extensions of the response.
+/// Why a request was refused. It is in the extensions of the response.
 ///
-/// The statuses are those of HTTP; what a call of gRPC gets stands in the
-/// [module](crate::response#grpc).
+/// The statuses are those of HTTP; the [module](crate::response#grpc) has the codes of gRPC.
 ///
 /// ```
 /// use axum::{Router, body::Body, http::Request, routing::get};
@@ -45,27 +48,27 @@ use crate::policy::Policy;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A policy denied it: 429, or the status that was chosen.
+    /// A policy denied the request: 429, or the chosen status.
     Denied(Decision),
-    /// A policy takes its key from something that is missing: 500 if the server has to provide
-    /// it, unless its [`NoKey`](crate::policy::NoKey) says otherwise.
+    /// The key of a policy is missing: 500 if the server has to provide it, unless
+    /// [`NoKey`](crate::policy::NoKey) says otherwise.
     NoKey(Missing),
-    /// It is on the layer's list of those that are denied: 403.
+    /// The request is on the deny list of the layer: 403.
     Forbidden,
-    /// It has to wait for its turn, and nothing would wake it: 500.
+    /// The request has to wait for its turn, and nothing would wake it: 500.
     CannotHold(Diagnostic),
     /// The store could not decide: 503.
     StoreFailed(StoreErrorKind),
 }
 
-/// A delta of seconds above this means "for ever" to some who read it (RFC 9110, section 5.6.7,
-/// and the 31 bits that implementations give it).
+/// The longest `Retry-After`. Some clients take more seconds as "for ever" (RFC 9110, section
+/// 5.6.7), because they use 31 bits.
 pub(super) const LONGEST_RETRY: Micros = Micros::from_secs(2_147_483_647);
 
-/// What a client is told to wait when our own store has failed.
+/// The wait for a client when the store has failed.
 const RETRY_OF_STORE: HeaderValue = HeaderValue::from_static("5");
 
-/// Writes the responses of refused requests.
+/// Writes the responses to refused requests.
 #[derive(Debug)]
 pub(super) struct Refusals {
     status: StatusCode,
@@ -74,35 +77,36 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    pub(super) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
+    pub(super) fn new(options: AnswerOptions, rules: &[Rule]) -> Self {
         let status = options.refusal_status;
         let most = options.retry_jitter.as_secs();
         Self {
             status,
-            bodies: Bodies::new(options.refusal_body, status, policies),
+            bodies: Bodies::new(options.refusal_body, status, rules),
             jitter: (most > 0).then(|| Jitter::up_to(most)),
         }
     }
 
-    /// `fields` are those that tell no time above the one they are given; `request` are the
-    /// extensions of the request, which is done with.
+    /// The response to a request that policies denied, without its reason. `fields` tell no time above
+    /// [`LONGEST_RETRY`].
     pub(super) fn denied(
         &self,
-        fields: impl FnOnce(Micros) -> Option<Fields>,
-        outcomes: &Outcomes,
-        decision: impl Fn() -> Decision,
-        request: &mut Extensions,
+        fields: Option<Fields>,
+        decision: &Decision,
+        head: Option<Head<'_>>,
     ) -> Response<Bytes> {
-        let wait = outcomes.retry_after().map(|wait| self.seconds(wait));
+        let (_, outcomes) = decision.told();
+        let seconds = outcomes.retry_after().map(|wait| self.seconds(wait));
         let mut digits = itoa::Buffer::new();
-        let wait = wait.map(|seconds| (seconds, digits.format(seconds)));
+        let wait = seconds.map(|seconds| (seconds, digits.format(seconds)));
         let text = wait.map(|(_, text)| text);
-        let body = self.bodies.write(outcomes, text, &decision);
+        let denied = Denied::new(decision, seconds, head);
+        let body = self.bodies.write(outcomes, text, &denied);
         let wait = wait.and_then(|(seconds, text)| retry_after(seconds, text));
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        *headers = match (wait, fields(LONGEST_RETRY)) {
+        *headers = match (wait, fields) {
             (Some(wait), Some(Fields::Draft11(fields))) => {
                 COUNTED_TO_RETRY.filled([wait, fields.policies, fields.limits])
             }
@@ -123,13 +127,10 @@ impl Refusals {
         if let Some(content_type) = self.bodies.content_type() {
             headers.insert(CONTENT_TYPE, content_type);
         }
-        let mut extensions = emptied(request);
-        extensions.insert(Refusal::Denied(decision()));
-        *response.extensions_mut() = extensions;
         response
     }
 
-    /// What `Retry-After` says of a wait: no less.
+    /// Returns the seconds of `Retry-After`: never less than the wait.
     fn seconds(&self, wait: Micros) -> u64 {
         let seconds = wait.min(LONGEST_RETRY).ceil_secs().max(1);
         match &self.jitter {
@@ -185,7 +186,7 @@ static COUNTED: LazyLock<Form<2>> =
 static COUNTED_TO_RETRY: LazyLock<Form<3>> =
     LazyLock::new(|| form([RETRY_AFTER, RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
 
-/// What every refusal has, and these.
+/// Returns the headers of every refusal, and these.
 fn form<const OPEN: usize>(open: [HeaderName; OPEN]) -> Form<OPEN> {
     let fixed = [
         (CONTENT_TYPE, "application/problem+json"),
@@ -194,7 +195,7 @@ fn form<const OPEN: usize>(open: [HeaderName; OPEN]) -> Form<OPEN> {
     Form::new(&fixed, open)
 }
 
-/// The value of `Retry-After`, of which `text` is the number. Below 100, nothing is allocated.
+/// Returns the value of `Retry-After`, whose number is `text`. Numbers below 100 allocate nothing.
 fn retry_after(seconds: u64, text: &str) -> Option<HeaderValue> {
     const TWO_DIGITS: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
     let short = usize::try_from(seconds).ok().filter(|wait| *wait < 100);
@@ -218,16 +219,21 @@ fn refuse(
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
-    *response.extensions_mut() = emptied(request);
-    response.extensions_mut().insert(reason);
-    response
+    with_reason(response, reason, request)
 }
 
-/// The request's map of extensions, to be that of the response: that saves two allocations.
-fn emptied(request: &mut Extensions) -> Extensions {
+/// Puts the reason into the response. Its map of extensions is that of the request, which is done with:
+/// that saves two allocations.
+pub(super) fn with_reason(
+    mut response: Response<Bytes>,
+    reason: Refusal,
+    request: &mut Extensions,
+) -> Response<Bytes> {
     let mut extensions = mem::take(request);
     extensions.clear();
-    extensions
+    extensions.insert(reason);
+    *response.extensions_mut() = extensions;
+    response
 }
 
 #[cfg(test)]

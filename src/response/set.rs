@@ -3,11 +3,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::dialect::Dialect;
 use super::names::RATELIMIT_POLICY;
 
-/// What a dialect that tells of one policy says in one response.
+/// The headers of one response in a dialect with room for one policy.
 #[derive(Debug)]
 pub(super) struct Set {
     dialect: Dialect,
-    /// `None` if no limit is told.
+    /// `None` if the headers tell no limit.
     remaining: Option<u32>,
     fields: Vec<(&'static HeaderName, HeaderValue)>,
 }
@@ -40,10 +40,10 @@ impl Set {
         (!self.fields.is_empty()).then_some(self)
     }
 
-    /// Adds the fields, unless others of their names are there which tell of no more.
+    /// Adds the headers, unless the response has headers of these names that tell no more.
     ///
-    /// These names stand for one value each, so that two lines would be read as none. The set
-    /// with the lower number stays as a whole; one without a number that can be read stays too.
+    /// Each of these headers has one value, and a client would read two lines as none. The set with
+    /// the lower number stays, as a whole. A set without a readable number stays too.
     pub(super) fn add_to(self, headers: &mut HeaderMap) {
         let family = self.dialect.family();
         if family.iter().any(|name| headers.contains_key(name)) {
@@ -57,14 +57,14 @@ impl Set {
             }
         }
         for (name, value) in self.fields {
-            // A map that is full is left as it is.
+            // A full map stays as it is.
             if headers.try_insert(name, value).is_err() {
                 return;
             }
         }
     }
 
-    /// The lowest number that the fields of this family tell to remain; `None` unless all are
+    /// Returns the lowest remaining number in the headers of this family, or `None` unless all are
     /// numbers.
     fn remaining_in(&self, headers: &HeaderMap) -> Option<u64> {
         let lines = |name| headers.get_all(name).iter().map(HeaderValue::to_str);

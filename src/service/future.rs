@@ -8,9 +8,9 @@ use tower_service::Service;
 
 use super::Refused;
 use super::layer::Rules;
-use super::turn::{NoTimer, Turn};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
+use crate::line::{NoTimer, Turn};
 use crate::store::{Charge, answered};
 
 type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
@@ -34,9 +34,10 @@ pub(super) fn rule<Q, T, E>(
     let refused = match answered(charges, answer) {
         Err(error) => Refused::Store(error),
         Ok(outcomes) if !outcomes.is_allowed() => {
+            rules.limiter.look_at_costs(charges, &outcomes);
             Refused::OverLimit(rules.limiter.decision(outcomes))
         }
-        Ok(outcomes) => match Turn::of(charges, &outcomes, &rules.limiter) {
+        Ok(outcomes) => match turn(rules, charges, &outcomes) {
             Ok(None) => return Ruling::Pass,
             Ok(Some(turn)) => return Ruling::Hold(turn),
             Err(NoTimer) => Refused::NoTimer,
@@ -45,11 +46,24 @@ pub(super) fn rule<Q, T, E>(
     Ruling::Refuse(rules.refuse(refused))
 }
 
+/// The turn of a request that was allowed, if it has to wait for one.
+fn turn<Q, T, E>(
+    rules: &Rules<Q, T, E>,
+    charges: &[Charge],
+    outcomes: &Outcomes,
+) -> Result<Option<Turn>, NoTimer> {
+    match rules.limiter.queued(charges, outcomes) {
+        Some(queued) => rules.limiter.stand(&queued),
+        None => Ok(None),
+    }
+}
+
 pin_project! {
     /// The response of a [`Limit`](super::Limit) service.
     ///
     /// Dropping it drops the request, or the call to the inner service. What was charged stays
-    /// charged, but for the last place in a [`LeakyQueue`](crate::LeakyQueue), which is given back.
+    /// charged, but for a place in a [`LeakyQueue`](crate::LeakyQueue) before its turn: the next request takes
+    /// that, and the last place is given back.
     pub struct LimitFuture<S, Q>
     where
         S: Service<Q>,

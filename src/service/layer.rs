@@ -9,11 +9,11 @@ use crate::key::{IntoKey, Key};
 use crate::limiter::Limiter;
 use crate::store::Ledger;
 
-/// Limits the rate of requests to any service, and refuses those over the limit as its caller says.
+/// Limits the rate of requests to any service, and refuses requests over the limit with a closure.
 ///
-/// `Q` is the service's request, `T` its response and `E` its error, so that the type can be written
-/// down: `LimitLayer<Mail, Receipt, BoxError>`. Clones, and all services that they wrap, share one
-/// state. See the [module](crate::service) for examples.
+/// `Q` is the request, `T` the response and `E` the error of the service, so the type has a name:
+/// `LimitLayer<Mail, Receipt, BoxError>`. Clones, and all services that they wrap, share one state.
+/// See the [module](crate::service) for examples.
 ///
 /// # Defaults
 ///
@@ -22,7 +22,7 @@ pub struct LimitLayer<Q, T, E> {
     rules: Rules<Q, T, E>,
 }
 
-/// A closure that reads something of a request.
+/// A closure that reads a value from a request.
 type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
 
 pub(super) struct Rules<Q, T, E> {
@@ -33,11 +33,11 @@ pub(super) struct Rules<Q, T, E> {
 }
 
 impl<Q, T, E> LimitLayer<Q, T, E> {
-    /// Asks this limiter about each request, under the key that `key` makes of it, and answers with
-    /// what `refuse` makes of a refusal: `Ok` of a response, or `Err` of an error.
+    /// Makes a layer that asks this limiter about each request.
     ///
-    /// All policies of the limiter count the one key. A request that has none is counted with all
-    /// others that have none if the closure returns [`Key::NOBODY`] for it.
+    /// `key` makes the key of a request, and all policies of the limiter count it. To count
+    /// requests without a key together, return [`Key::NOBODY`] for them. `refuse` makes the result
+    /// for a refused request: `Ok` with a response, or `Err` with an error.
     pub fn new<K: IntoKey>(
         limiter: impl Into<Limiter<dyn Ledger>>,
         key: impl Fn(&Q) -> K + Send + Sync + 'static,
@@ -53,8 +53,9 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         }
     }
 
-    /// How many units a request takes; 1 unless said. One of cost 0 is counted by no policy, and
-    /// refused only if its key is blocked.
+    /// Sets how many units a request takes; the default is 1.
+    ///
+    /// A request of cost 0 is counted by no policy, and refused only if its key is blocked.
     pub fn cost(mut self, cost: impl Fn(&Q) -> u32 + Send + Sync + 'static) -> Self {
         self.rules.cost = Some(Arc::new(cost));
         self

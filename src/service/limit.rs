@@ -10,7 +10,7 @@ use super::future::{Ruling, rule};
 use super::layer::Rules;
 use crate::store::Reply;
 
-/// The service that a [`LimitLayer`](super::LimitLayer) makes of another.
+/// The service that a [`LimitLayer`](super::LimitLayer) makes of an inner service.
 pub struct Limit<S, Q>
 where
     S: Service<Q>,
@@ -24,25 +24,25 @@ impl<S: Service<Q>, Q> Limit<S, Q> {
         Self { inner, rules }
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service, to be changed.
+    /// Returns the inner service, mutably.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, without the limit.
+    /// Returns the inner service, without the limit.
     pub fn into_inner(self) -> S {
         self.inner
     }
 }
 
 impl<S: Service<Q> + Clone, Q> Limit<S, Q> {
-    /// The instance that was polled ready may hold a permit or a place in a queue. Dropping it
-    /// gives that back to the others.
+    /// Drops the instance that was polled ready. It may hold a permit or a place in a queue, which
+    /// other requests can then have.
     fn let_others_have_it(&mut self) {
         self.inner = self.inner.clone();
     }
@@ -63,15 +63,15 @@ where
     fn call(&mut self, request: Q) -> Self::Future {
         let rules = &self.rules;
         let (key, cost) = (rules.key(&request), rules.cost(&request));
-        let charges = rules.limiter.charges(key, cost);
+        let charges = rules.limiter.alike(key, cost);
         if charges.is_empty() {
             return LimitFuture::calling(self.inner.call(request));
         }
         let ruling = match rules.limiter.charge(&charges) {
             Reply::Now(answer) => rule(rules, &charges, answer),
             Reply::Later(answer) => {
-                // The instance that was polled ready is the one to be called; its clone is not
-                // ready, and stays behind to be polled again.
+                // The instance that was polled ready has to be the one that is called. Its clone is
+                // not ready, and stays behind to be polled again.
                 let not_ready_inner = self.inner.clone();
                 let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
                 let rules = Arc::clone(&self.rules);

@@ -1,9 +1,9 @@
-//! The layer for any Tower service, whatever it speaks.
+//! The layer for any Tower service, whatever its protocol.
 //!
-//! [`LimitLayer`] asks a [`Limiter`](crate::Limiter) about each request of a service whose requests
-//! are of any type. Whoever builds it says who is counted, by a closure over the request, and how a
-//! request is refused: with an error of the service, or with a response made from the
-//! [`Decision`](crate::Decision). It needs no feature, and nothing of HTTP is built for it.
+//! [`LimitLayer`] asks a [`Limiter`](crate::Limiter) about each request of a service with any
+//! request type. One closure makes the key of a request. Another makes the refusal: an error of the
+//! service, or a response made from the [`Decision`](crate::Decision). The layer needs no feature,
+//! and no HTTP dependency.
 //!
 //! # Example
 //!
@@ -36,7 +36,7 @@
 //! # }
 //! ```
 //!
-//! One that is a response, and requests that cost what they hold:
+//! A refusal that is a response, and requests whose cost is their size:
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -80,10 +80,10 @@
 //!
 //! # Waiting one's turn
 //!
-//! Under a [`LeakyQueue`](crate::LeakyQueue) a request that comes early is held until its turn, and
-//! then goes on; one that finds all places taken is refused. Around a client this paces its calls,
-//! to somebody whose limit is known beforehand; a limit that is told is heeded by the feature
-//! `client`. [`longest_wait`](crate::algorithm::Outflow::longest_wait) is how long a caller may wait.
+//! With a [`LeakyQueue`](crate::LeakyQueue) an early request is held until its turn, and then goes
+//! on. A request that finds all places taken is refused. Around a client, this paces calls to a
+//! server with a known limit. For limits that a server tells, use feature `client`.
+//! [`longest_wait`](crate::algorithm::Outflow::longest_wait) sets how long a caller may wait.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -108,24 +108,24 @@
 //! # }
 //! ```
 //!
-//! - Who waits takes nothing of the inner service; a caller that goes away gives its place back if it
-//!   is the last, and otherwise its turn passes unused.
-//! - None goes on before its turn. The timer is tokio's: it fires a millisecond or so late, and turns
-//!   that are closer than that may change places.
+//! - A request that waits takes nothing of the inner service. When its caller goes away, those behind it move
+//!   up, and the last place of the queue is free again: no turn passes unused.
+//! - Requests of a key go on in order, none before its turn. The timer is tokio's, and fires a millisecond
+//!   or so late. A request that is due and is not polled, or whose inner service is not ready, holds up those
+//!   behind it for a second at most.
 //!
 //! # Several services, one budget
 //!
-//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state: give one to
-//! several layers, or take that of a layer of HTTP.
+//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state and the lines of its queue:
+//! give one to several layers, or take that of a layer of HTTP.
 //!
-//! A refusal still waits until the inner service is ready, and the inner service has to be `Clone`: a
-//! request that waits keeps a clone of it.
+//! A refusal waits until the inner service is ready. The inner service has to be `Clone`, because a
+//! waiting request keeps a clone of it.
 
 mod future;
 mod layer;
 mod limit;
 mod refused;
-mod turn;
 
 pub use self::future::LimitFuture;
 pub use self::layer::LimitLayer;

@@ -6,22 +6,22 @@ use crate::error::StoreError;
 
 /// Why a request was refused.
 ///
-/// It is an error, so that a service whose error is boxed needs no other: `|refused|
-/// Err(refused.into())`.
+/// It is an error, so a service with a boxed error needs no other type:
+/// `|refused| Err(refused.into())`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It is over the limit of a policy, or its key is blocked.
+    /// The request is over the limit of a policy, or its key is blocked.
     OverLimit(Decision),
-    /// The store could not decide. This is no fault of whoever asks.
+    /// The store could not decide. The client has done nothing wrong.
     Store(StoreError),
-    /// It has to wait for its turn in a [`LeakyQueue`](crate::LeakyQueue), and there is no runtime of
-    /// tokio's, with its timers enabled, to wake it.
+    /// The request has to wait for its turn in a [`LeakyQueue`](crate::LeakyQueue), and there is no
+    /// tokio runtime with timers to wake it.
     NoTimer,
 }
 
 impl Refused {
-    /// The decision, if there is one.
+    /// Returns the decision, if there is one.
     pub fn decision(&self) -> Option<&Decision> {
         match self {
             Self::OverLimit(decision) => Some(decision),
@@ -29,8 +29,9 @@ impl Refused {
         }
     }
 
-    /// How long to wait before the same request passes, if nothing else arrives. `None` when no
-    /// wait can help, and when nothing was decided.
+    /// Returns the wait after which the same request passes if no other request arrives.
+    ///
+    /// `None` if no wait helps, and if there is no decision.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decision()?.retry_after()
     }

@@ -1,10 +1,11 @@
 //! Where state lives.
 //!
-//! A [`Store`] is opened once for a list of policies. What it returns, a [`Ledger`], is then
-//! asked once per request and answers now or later.
+//! A [`Store`] is opened once for a list of policies. It returns a [`Ledger`], which is asked once
+//! per request and answers now or later. So the store in this process never allocates or yields for
+//! an answer, and the trait stays object-safe.
 //!
-//! [`MemoryStore`] keeps state in this process and always answers at once. [`SharedStore`] keeps it in
-//! any place that several processes share and that implements [`Items`]: one atomic
+//! [`MemoryStore`] keeps state in this process and always answers at once. [`SharedStore`] keeps it
+//! in any place that several processes share and that implements [`Items`]: one atomic
 //! read-modify-write.
 
 mod memory;
@@ -17,6 +18,7 @@ mod standby;
 mod verdict;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 #[cfg(feature = "redis")]
@@ -29,7 +31,7 @@ pub use self::verdict::Verdict;
 pub(crate) use self::verdict::{answered, look_through};
 
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::Key;
@@ -37,18 +39,19 @@ use crate::policy::Policy;
 
 /// A place where state lives.
 pub trait Store {
-    /// What the store opens for a list of policies.
+    /// The ledger that the store opens for a list of policies.
     type Ledger: Ledger;
 
-    /// Makes room for these policies. A [`Charge`] names them by their place in this list.
+    /// Opens a ledger for these policies. A [`Charge`] refers to a policy by its index in this
+    /// list.
     ///
     /// # Errors
     ///
     /// When the store cannot hold a policy exactly.
     fn open(&self, policies: &[Policy]) -> Result<Self::Ledger, ConfigError>;
 
-    /// Whether several nodes see the same state in it. Unless a store says otherwise, it is this
-    /// process's own.
+    /// Returns whether several nodes share the state of this store. The default is `false`: the
+    /// state belongs to this process.
     fn is_shared(&self) -> bool {
         false
     }
@@ -56,18 +59,24 @@ pub trait Store {
 
 /// The state of all keys under one list of policies.
 pub trait Ledger: fmt::Debug + Send + Sync + 'static {
-    /// Decides on one request, in one step at one moment: if every policy allows it, each is
-    /// charged; if one denies, none is. A [soft](Charge::is_soft) charge that does not fit is left
-    /// out, and denies nothing. The answer holds an outcome for every charge, made by
-    /// [`Algorithm::step`](crate::Algorithm::step). A cost of 0 is answered and never written.
+    /// Decides on one request, in one step at one moment.
+    ///
+    /// - If every policy allows the request, each is charged. If one denies it, none is.
+    /// - A [soft](Charge::is_soft) charge that does not fit is left out, and denies nothing.
+    /// - The answer has an outcome for every charge, made by
+    ///   [`Algorithm::step`](crate::Algorithm::step).
+    /// - A cost of 0 is answered and never written.
+    ///
+    /// A store that answers later may begin only when its reply is first polled.
     ///
     /// # Errors
     ///
     /// When the store cannot decide.
     fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>>;
 
-    /// Decides as [`charge`](Self::charge) does, for those who want no numbers of a request that
-    /// is allowed. A store that saves something by not counting them out says so here.
+    /// Decides as [`charge`](Self::charge) does, without the numbers of an allowed request.
+    ///
+    /// Implement it if the store saves work without them.
     ///
     /// # Errors
     ///
@@ -101,22 +110,33 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the store cannot tell. Unless a store says otherwise, it does not know how to.
+    /// When the store cannot tell. By default it is not supported.
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Gives back so much of what each key was charged last under its policy, and at most what is
-    /// used of it: see [`Algorithm::refund`](crate::Algorithm::refund).
+    /// Gives back these units to each key under its policy, the latest first, and at most the units
+    /// in use: see [`Algorithm::refund`](crate::Algorithm::refund).
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it was given back. Unless a store says otherwise, it does
-    /// not know how to.
+    /// When the store cannot tell whether they were given back. By default it is not supported.
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Gives back what a request has [taken](Taken) that is refused after all, unless the store's clock
+    /// has reached the end of it: what counts then was charged by others.
+    ///
+    /// Unless a store says otherwise, it is [refunded](Self::refund) at any time.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell whether it was given back.
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.refund(&[taken.charge])
     }
 
     /// Charges each key this much under its policy, whether there is room for it or not: see
@@ -125,8 +145,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it was charged. Unless a store says otherwise, it does not
-    /// know how to.
+    /// When the store cannot tell whether they were charged. By default it is not supported.
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
@@ -136,21 +155,21 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it is. Unless a store says otherwise, it does not know how
-    /// to.
+    /// When the store cannot tell whether the keys were reset. By default it is not supported.
     fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Blocks each key under its policy for this long from now on, whatever the cost. Until then each
-    /// charge of it is denied and told as [`Outcome::blocked_for`](crate::Outcome::blocked_for), a
-    /// soft one and one of cost 0 too. A key that is blocked for longer stays so.
+    /// Blocks each key under its policy for this long from now on, whatever the cost.
+    ///
+    /// Until then every charge of the key is denied, a soft charge and a charge of cost 0 too, and
+    /// its outcome has [`Outcome::blocked_for`](crate::Outcome::blocked_for). A key that is blocked
+    /// for longer stays blocked for longer.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it is blocked. Unless a store says otherwise, it does not
-    /// know how to.
+    /// When the store cannot tell whether the keys are blocked. By default it is not supported.
     fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
         let _ = (charges, length);
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
@@ -160,22 +179,22 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it has ended. Unless a store says otherwise, it does not
-    /// know how to.
+    /// When the store cannot tell whether the blocks have ended. By default it is not supported.
     fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Lets the key of this charge have another limit than its policy for so long from now on, in
-    /// place of any that it has: one of the policy's kind and period. What was used stays used, now
-    /// and when it ends. Meanwhile each charge of the key is told as
+    /// Gives the key of this charge another limit for a time, in place of any override that it has.
+    ///
+    /// The limit has the kind and the period of the policy. What was used stays used, at the
+    /// beginning and at the end. Meanwhile the outcomes of the key have
     /// [`Outcome::overridden`](crate::Outcome::overridden).
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it has, and when it has no room for it. Unless a store says
-    /// otherwise, it does not know how to.
+    /// When the store cannot tell whether the key has the override, and when it has no room for it.
+    /// By default it is not supported.
     fn override_limit(
         &self,
         charge: &Charge,
@@ -186,35 +205,79 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Lets the limit of each key be that of its policy again.
+    /// Ends the override of each key under its policy, if there is one.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it is. Unless a store says otherwise, it does not know how
-    /// to.
+    /// When the store cannot tell whether the overrides have ended. By default it is not supported.
     fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Gives a place in a [`LeakyQueue`](crate::LeakyQueue) back: that of the request which was
-    /// charged this, was to leave at this moment, and has gone away. Only the last place can be
-    /// given back; if others have come behind it, it passes unused.
+    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which the first
+    /// begins at `departure`, rounded up to a microsecond or to the next. Requests have gone away, and those
+    /// behind them have moved up, so that nothing takes these turns.
     ///
-    /// Unless a store says otherwise, all places pass unused.
+    /// Only the last turns can be given back. The answer is `false` if a request of another process has come
+    /// behind them: then they are kept, and the next request of this process takes them. Unless a store says
+    /// otherwise, it takes nothing back.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell; then it passes unused too.
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+    /// When the store cannot tell; then they pass unused.
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         let _ = (charge, departure);
-        Reply::Now(Ok(()))
+        Reply::Now(Ok(false))
+    }
+
+    /// The clock by which requests wait for their turn, if a test moves it: see
+    /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        None
     }
 }
 
-/// What one policy is asked about one request.
+/// What one policy has charged one request, and until when that can be given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    charge: Charge,
+    until: Micros,
+    is_degraded: bool,
+}
+
+impl Taken {
+    /// This charge, which was made under this algorithm and answered with these outcomes.
+    pub fn of(charge: &Charge, algorithm: &Algorithm, outcomes: &Outcomes) -> Self {
+        let outcome = outcomes.iter().find(|(policy, _)| *policy == charge.policy);
+        let reset = outcome.map_or(Micros::ZERO, |(_, outcome)| outcome.reset_micros());
+        Self {
+            charge: *charge,
+            until: algorithm.refundable_until(outcomes.at(), reset),
+            is_degraded: outcomes.is_degraded(),
+        }
+    }
+
+    /// What was charged.
+    pub fn charge(&self) -> &Charge {
+        &self.charge
+    }
+
+    /// The end of the window in which it was charged, or the moment at which a bucket has drained, by the
+    /// clock of the store that has charged it.
+    pub fn until(&self) -> Micros {
+        self.until
+    }
+
+    /// Whether it was charged in this process, because the store was away.
+    pub fn is_degraded(&self) -> bool {
+        self.is_degraded
+    }
+}
+
+/// One policy, key and cost of a request.
 ///
-/// A list of charges names each policy at most once.
+/// A list of charges has each policy at most once.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge {
     pub(crate) policy: usize,
@@ -224,7 +287,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Asks the policy at this place of the list whether this key may be charged this much.
+    /// Makes a charge of these units to this key, under the policy at this index.
     pub fn new(policy: usize, key: Key, cost: u32) -> Self {
         Self {
             policy,
@@ -234,8 +297,8 @@ impl Charge {
         }
     }
 
-    /// The same, of a policy that denies nothing: if the charge does not fit, it is left out, and
-    /// the others are made as if it had not been there.
+    /// Returns the same charge, made soft: if it does not fit, it is left out, and the other
+    /// charges are made without it.
     pub fn soft(self) -> Self {
         Self {
             is_soft: true,
@@ -243,22 +306,22 @@ impl Charge {
         }
     }
 
-    /// The policy, by its place in the list that the ledger was opened with.
+    /// Returns the index of the policy in the list that the ledger was opened with.
     pub fn policy(&self) -> usize {
         self.policy
     }
 
-    /// Who is charged.
+    /// Returns the key.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// How much.
+    /// Returns the cost in units.
     pub fn cost(&self) -> u32 {
         self.cost
     }
 
-    /// Whether it is [soft](Self::soft).
+    /// Returns whether it is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
     }

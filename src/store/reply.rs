@@ -1,21 +1,21 @@
 use std::fmt;
 use std::pin::Pin;
 
-/// An answer, or the promise of one.
+/// An answer, now or later.
 ///
-/// A store in this process answers [`Now`](Self::Now) and allocates nothing for it; a store
-/// behind a network answers [`Later`](Self::Later).
+/// A store in this process answers [`Now`](Self::Now), without allocation. A store behind a network
+/// answers [`Later`](Self::Later).
 #[must_use = "the answer may still have to be waited for"]
 #[non_exhaustive]
 pub enum Reply<T> {
     /// The answer.
     Now(T),
-    /// The answer will come.
+    /// The answer comes from this future.
     Later(Pin<Box<dyn Future<Output = T> + Send>>),
 }
 
 impl<T> Reply<T> {
-    /// The answer that comes from this future.
+    /// Makes a reply from this future.
     pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self::Later(Box::pin(future))
     }
@@ -31,7 +31,7 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Waits for the answer, if it is not there yet.
+    /// Waits for the answer.
     pub async fn wait(self) -> T {
         match self {
             Self::Now(answer) => answer,

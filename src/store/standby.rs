@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{Charge, Ledger, MemoryLedger, MemoryStore};
+use super::{Charge, Ledger, MemoryLedger, MemoryStore, Taken};
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -24,6 +24,8 @@ pub(super) struct Standby {
 #[derive(Clone, Copy)]
 pub(super) enum Verb {
     Refund,
+    /// Of what the store has charged, nothing was charged here.
+    TakeBack,
     Settle,
     Reset,
     Block(Micros),
@@ -70,6 +72,13 @@ impl Standby {
     fn when_store_fails(&self, charge: &Charge) -> OnStoreFailure {
         let policy = self.policies.get(charge.policy);
         policy.map_or(OnStoreFailure::Refuse, Policy::when_store_fails)
+    }
+
+    /// What each policy does while its store is away, by name.
+    #[cfg(any(feature = "tracing", test))]
+    pub(super) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
+        let policies = self.policies.iter().filter(|policy| policy.is_limited());
+        policies.map(|policy| (policy.name(), policy.when_store_fails()))
     }
 
     /// Whether any policy would be kept here.
@@ -180,6 +189,15 @@ impl Standby {
             _ => {}
         }
         changed
+    }
+
+    /// Gives back what a request has taken here.
+    pub(super) fn take_back(&self, taken: &Taken) {
+        if let Some(ledger) = self.ledger.get()
+            && self.is_local(&[*taken.charge()])
+        {
+            ledger.take_back_now(taken);
+        }
     }
 
     fn change_usage(

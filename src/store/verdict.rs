@@ -2,19 +2,20 @@ use super::Charge;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Whether a request may go on, with the numbers of one that may not.
+/// Whether a request may go on, with the numbers of a request that may not.
 #[derive(Clone, Debug)]
 #[must_use = "a request that is denied must not go on"]
 #[expect(clippy::large_enum_variant, reason = "a denial must not allocate")]
 pub enum Verdict {
-    /// Every policy allows it, and has been charged; one that is soft may have been left out.
+    /// Every policy allows the request, and has been charged. Soft charges that do not fit are left
+    /// out.
     Allowed,
-    /// A policy denies it, and none has been charged.
+    /// A policy denies the request, and none has been charged.
     Denied(Outcomes),
 }
 
 impl Verdict {
-    /// What this answer to these charges means.
+    /// Makes a verdict from the answer to these charges.
     pub(super) fn of(
         charges: &[Charge],
         answer: Result<Outcomes, StoreError>,
@@ -27,7 +28,8 @@ impl Verdict {
     }
 }
 
-/// A store's answer to these charges. One that leaves a policy out does not mean that it allows.
+/// Checks the answer of a store to these charges. An answer without one of the policies is an
+/// error, not a permission.
 #[inline]
 pub(crate) fn answered(
     charges: &[Charge],
@@ -37,7 +39,7 @@ pub(crate) fn answered(
     answer
 }
 
-/// The same where it stands, since it is large, and moving it would cost as much as deciding.
+/// As [`answered`], in place: an answer is large, and a move of it costs as much as the decision.
 #[inline]
 pub(crate) fn look_through(charges: &[Charge], answer: &mut Result<Outcomes, StoreError>) {
     let Ok(outcomes) = answer else {
@@ -53,8 +55,8 @@ pub(crate) fn look_through(charges: &[Charge], answer: &mut Result<Outcomes, Sto
     }
 }
 
-/// Whether these are the outcomes of these charges. Without its store, a policy may have let everything go on
-/// unasked.
+/// Whether these are the outcomes of these charges. A degraded decision may lack policies that
+/// allow everything while their store is away.
 #[inline]
 fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
     let mut answered = outcomes.iter().map(|(policy, _)| policy);
@@ -65,7 +67,7 @@ fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
     answered.eq(asked)
 }
 
-/// Marks the outcomes of soft charges, so that a store need not.
+/// Marks the outcomes of soft charges, so that a store does not have to.
 pub(super) fn soften(charges: &[Charge], outcomes: &mut Outcomes) {
     if charges.iter().any(Charge::is_soft) {
         outcomes.soften(|policy| {

@@ -109,9 +109,10 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
     Ok(())
 }
 
-pub(super) const VERBS: &str = "what there is is taken, and a key is refunded, settled, reset, blocked and unblocked as it was asked for";
+pub(super) const VERBS: &str = "what there is is taken, and a key is refunded, settled, reset, blocked and unblocked as it was asked for, under the policies that were named";
 
 pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
+    let several = stage.counts_several_keys().await?;
     for algorithm in algorithms() {
         let second = TokenBucket::per_day(9).into();
         let mut scene = stage.scene(VERBS, &[algorithm, second])?;
@@ -137,10 +138,17 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
             scene.let_time_pass();
             let key = *scene.random.one_of(&keys);
             let cost = cost(&mut scene, algorithm);
-            let both = [Charge::new(0, key, cost), Charge::new(1, key, cost.min(2))];
+            // Each policy of a key of its own, at an amount of its own.
+            let own = *scene.random.one_of(&keys);
+            let other = if several { own } else { key };
+            let both = [
+                Charge::new(0, key, cost),
+                Charge::new(1, other, cost.min(2)),
+            ];
             // Sometimes one policy alone.
-            let charges = match scene.random.below(4) {
+            let charges = match scene.random.below(6) {
                 0 => &both[..1],
+                1 => &both[1..],
                 _ => &both[..],
             };
             let alike = [Charge::new(0, key, cost), Charge::new(1, key, cost)];
@@ -152,6 +160,7 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                     scene.block(charges, length).await?;
                 }
                 4 => scene.unblock(charges).await?,
+                5 if stage.clock.is_some() => scene.settle(charges).await?,
                 5 if settles => scene.settle(&both[..1]).await?,
                 6 => scene.take_up_to(&alike).await?,
                 7 => scene.take_up_to(&[alike[0], alike[1].soft()]).await?,

@@ -33,6 +33,9 @@ const PARTS: u32 = 3;
 /// Within this time, once the cluster calls itself whole.
 const BACK: Duration = Duration::from_secs(10);
 
+/// So much memory a node never needs: most of it is the program.
+const MEMORY: u64 = 128 << 20;
+
 /// So many of those that are wrong are shown.
 const SHOWN: usize = 20;
 
@@ -84,6 +87,7 @@ fn chaos() {
     let answers = load.end();
     // What has happened since then by itself counts too.
     trouble.mends_all();
+    let memory = nodes.memory();
     let panics = nodes.end();
 
     let account = Account {
@@ -104,7 +108,7 @@ fn chaos() {
         "{} requests, {degraded} degraded, {lost} of nodes that were not there; p50 {median:?}, max {longest:?}; {}; \
          {} servers away at a time at most; \
          counts lost {} times; admitted {} of {} at worst; the cluster was whole, and service full, so long after each \
-         last mend: {backs:?}",
+         last mend: {backs:?}; memory of the nodes: {memory:?} bytes",
         answers.len(),
         blows.join(", "),
         trouble.most_away,
@@ -120,6 +124,10 @@ fn chaos() {
         wrong.len()
     );
     assert!(degraded > 0, "nothing has befallen anybody");
+    assert!(
+        memory.iter().all(|bytes| *bytes < MEMORY),
+        "the nodes have grown: {memory:?} bytes"
+    );
     if seconds >= SECONDS {
         let missing = BLOWS.iter().find(|blow| !trouble.done.contains_key(blow));
         assert_eq!(missing, None, "this has never happened");

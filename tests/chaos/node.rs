@@ -6,6 +6,7 @@ use std::panic;
 use std::process;
 use std::time::Duration;
 
+use axum::extract::Path;
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::get;
@@ -13,10 +14,12 @@ use axum::{Extension, Router};
 use http::HeaderValue;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::RedisStoreBuilder;
+use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{
-    AnchoredWindow, Decision, OnStoreFailure, Policy, RateLimitLayer, RedisStore, key,
+    AnchoredWindow, Decision, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore, key,
 };
 
 use crate::nodes::NODES;
@@ -39,6 +42,11 @@ const SHARED_BY: u32 = NODES as u32;
 
 /// How long a call of Redis may take.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
+
+/// A request for `/crowd/300` has the node ask about 300 keys of its own at once, and again after [`BEAT`].
+pub(crate) const CROWD: &str = "/crowd/";
+const BEATS: usize = 5;
+const BEAT: Duration = Duration::from_millis(100);
 
 pub(crate) fn policy() -> Policy {
     Policy::new("chaos", AnchoredWindow::per_day(LIMIT))
@@ -66,6 +74,11 @@ pub(crate) fn run(arguments: &[String]) {
     let store = store(node)
         .open_cluster(urls.iter().map(String::as_str))
         .expect("these are addresses");
+    let crowds = Limiter::builder()
+        .policy(Policy::new("crowd", AnchoredWindow::per_day(LIMIT)))
+        .store(store.clone())
+        .build()
+        .expect("the policy is good");
     let limit = RateLimitLayer::builder()
         .policy(
             policy()
@@ -79,7 +92,13 @@ pub(crate) fn run(arguments: &[String]) {
     let app = Router::new()
         .route("/", get(admitted))
         .layer(limit)
-        .layer(map_response(say_of_a_refusal));
+        .layer(map_response(say_of_a_refusal))
+        .route(
+            &format!("{CROWD}{{keys}}"),
+            get(|Path(keys): Path<u32>| async move {
+                tokio::spawn(crowd(crowds, keys));
+            }),
+        );
     let runtime = Runtime::new().expect("there can be threads");
     runtime.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
@@ -88,6 +107,19 @@ pub(crate) fn run(arguments: &[String]) {
         println!("{} {port}", process::id());
         axum::serve(listener, app).await.expect("it serves");
     });
+}
+
+/// Many calls at once, to servers that may be away. What they are told is all one: the others must not notice.
+async fn crowd(limiter: Limiter<RedisLedger>, keys: u32) {
+    let mut asked = JoinSet::new();
+    for _ in 0..BEATS {
+        for key in 0..keys {
+            let limiter = limiter.clone();
+            asked.spawn(async move { limiter.check(key, 1).await.map(drop) });
+        }
+        sleep(BEAT).await;
+    }
+    asked.join_all().await;
 }
 
 async fn admitted(Extension(decision): Extension<Decision>) -> [(&'static str, HeaderValue); 1] {

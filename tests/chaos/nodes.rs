@@ -1,16 +1,21 @@
 //! The three nodes: started, killed and stopped from here.
 
 use std::env;
-use std::io::{BufRead, BufReader};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::take;
+use std::net::TcpStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::node::{AS_NODE, PANIC};
+use crate::node::{AS_NODE, CROWD, PANIC};
 
 pub(crate) const NODES: usize = 3;
+
+/// A node that does not begin with something within this time is busy.
+const SOON: Duration = Duration::from_millis(200);
 
 /// Ends the node when this process is gone, however that came and even if it is stopped: our end of the pipe is
 /// closed then.
@@ -98,6 +103,35 @@ impl Nodes {
         let mut node = self.node(number);
         node.signal("CONT");
         node.is_back();
+    }
+
+    /// Has a node ask about so many keys at once. Says whether the node was there.
+    pub(crate) fn crowd(&self, number: usize, keys: u32) -> bool {
+        let Some(address) = self.address(number).filter(|_| !self.is_away(number)) else {
+            return false;
+        };
+        let at = address.trim_start_matches("http://").trim_end_matches('/');
+        let asked = TcpStream::connect(at).and_then(|mut stream| {
+            stream.set_read_timeout(Some(SOON))?;
+            write!(
+                stream,
+                "GET {CROWD}{keys} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n"
+            )?;
+            // Until it has begun: it leaves off if nobody listens any more.
+            stream.read(&mut [0])
+        });
+        asked.is_ok()
+    }
+
+    /// How much memory each node has, where the system tells.
+    pub(crate) fn memory(&self) -> Vec<u64> {
+        let nodes = (0..NODES).filter_map(|number| {
+            let pid = self.node(number).process.as_ref()?.pid.clone();
+            let told = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+            let pages: u64 = told.split(' ').nth(1)?.parse().ok()?;
+            Some(pages * 4_096)
+        });
+        nodes.collect()
     }
 
     /// Whether it was killed or stopped at any moment between these.

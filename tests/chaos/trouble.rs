@@ -36,10 +36,11 @@ pub(crate) enum Blow {
     FlushScripts,
     KillNode,
     StopNode,
+    Crowd,
 }
 
 /// All of them.
-pub(crate) const BLOWS: [Blow; 9] = [
+pub(crate) const BLOWS: [Blow; 10] = [
     Blow::KillPrimary,
     Blow::KillReplica,
     Blow::StopPrimary,
@@ -49,7 +50,11 @@ pub(crate) const BLOWS: [Blow; 9] = [
     Blow::FlushScripts,
     Blow::KillNode,
     Blow::StopNode,
+    Blow::Crowd,
 ];
+
+/// How many keys a node is asked about at once, while servers are away or not.
+const CROWDS: [u32; 3] = [60, 300, 1_000];
 
 impl fmt::Display for Blow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,6 +68,7 @@ impl fmt::Display for Blow {
             Self::FlushScripts => "servers' scripts flushed",
             Self::KillNode => "nodes killed",
             Self::StopNode => "nodes stopped",
+            Self::Crowd => "crowds of keys",
         })
     }
 }
@@ -166,6 +172,10 @@ impl Trouble {
             }
             Blow::FlushScripts => self.tell(whom % self.cluster.nodes.len(), &["SCRIPT", "FLUSH"]),
             Blow::KillNode | Blow::StopNode => self.strike_a_node(blow, whom % NODES, node_away),
+            Blow::Crowd => {
+                let keys = CROWDS[whom / NODES % CROWDS.len()];
+                self.nodes.crowd(whom % NODES, keys)
+            }
         };
         if is_done {
             *self.done.entry(blow).or_default() += 1;

@@ -13,4 +13,5 @@ mod grpc;
 mod holds;
 mod load;
 mod server;
+mod stepped;
 mod waiting;

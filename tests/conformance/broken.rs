@@ -188,6 +188,8 @@ enum What {
     SettlesNothing,
     TakesHalf,
     TakesAtOnceOrNot,
+    SettlesAllOfTheFirst,
+    RefundsAllOfTheFirst,
     OverridesNothing,
     OverridesForever,
     EndsNoOverride,
@@ -214,6 +216,13 @@ impl Store for Otherwise {
             what: self.what,
         })
     }
+}
+
+/// Both policies of the first key at the first amount, whatever was named.
+fn all_of_the_first(charges: &[Charge]) -> Vec<Charge> {
+    let first = charges[0];
+    let all = (0..2).map(|policy| Charge::new(policy, first.key(), first.cost()));
+    all.collect()
 }
 
 impl Ledger for OtherwiseLedger {
@@ -267,15 +276,17 @@ impl Ledger for OtherwiseLedger {
         match self.what {
             What::RefundsNothing => Reply::Now(Ok(())),
             What::RefundsAll => self.ledger.reset(charges),
+            What::RefundsAllOfTheFirst => self.ledger.refund(&all_of_the_first(charges)),
             _ => self.ledger.refund(charges),
         }
     }
 
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        if self.what == What::SettlesNothing {
-            return Reply::Now(Ok(()));
+        match self.what {
+            What::SettlesNothing => Reply::Now(Ok(())),
+            What::SettlesAllOfTheFirst => self.ledger.settle(&all_of_the_first(charges)),
+            _ => self.ledger.settle(charges),
         }
-        self.ledger.settle(charges)
     }
 
     fn override_limit(
@@ -339,6 +350,8 @@ async fn each_mistake_of_a_ledger_is_found() {
         (What::SettlesNothing, "settled"),
         (What::TakesHalf, "taken"),
         (What::TakesAtOnceOrNot, "taken"),
+        (What::SettlesAllOfTheFirst, "settled"),
+        (What::RefundsAllOfTheFirst, "refunded"),
         (What::OverridesNothing, "limit of its own"),
         (What::OverridesForever, "limit of its own"),
         (What::EndsNoOverride, "limit of its own"),

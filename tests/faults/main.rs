@@ -6,6 +6,7 @@ mod support;
 
 mod breaker;
 mod cluster;
+mod crowd;
 mod failover;
 mod network;
 mod run;

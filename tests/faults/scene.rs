@@ -28,9 +28,9 @@ pub(crate) const SHARE: u32 = LIMIT.div_ceil(NODES);
 /// How long a call may take, unless a test says.
 const DEADLINE: Duration = Duration::from_millis(100);
 /// How much later than at its deadline an answer may come on a machine that does other things.
-const SCHEDULING: Duration = Duration::from_secs(1);
+pub(crate) const SCHEDULING: Duration = Duration::from_secs(1);
 /// How long it may take until all is well again.
-const BACK: Duration = Duration::from_secs(10);
+pub(crate) const BACK: Duration = Duration::from_secs(10);
 /// Between two requests of a task.
 const PACE: Duration = Duration::from_millis(4);
 /// So many requests of a task that a test which reaches it has failed.
@@ -45,6 +45,11 @@ const AFTER: usize = 74;
 
 /// What the tests do with time is their own: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// Held by the test that runs.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Panics of threads that do what is tested.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
@@ -131,7 +136,7 @@ impl Setting {
 
     /// Begins to ask, through stores that are opened so.
     pub(crate) fn start(self, open: impl Fn(RedisStoreBuilder) -> RedisStore) -> Scene {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         count_panics();
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(2).thread_name(THREADS).enable_all();

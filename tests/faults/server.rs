@@ -89,7 +89,8 @@ fn a_server_that_hangs_up_on_its_clients_again_and_again() {
             &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"],
         );
     });
-    let run = scene.recovers().felt_by_each_node();
+    // A connection that dies while it is idle costs no request, so a node may not notice anything.
+    let run = scene.recovers();
     run.loses(nothing)
         .row("`CLIENT KILL`, every few milliseconds");
 }

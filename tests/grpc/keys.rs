@@ -48,6 +48,25 @@ fn a_peer_of_tonic_is_counted_by_address() {
 }
 
 #[test]
+fn what_a_call_counts_under_is_what_an_operator_names() {
+    let request = Request::post("/shop.Orders/Export")
+        .header("tenant", "acme")
+        .header("tenant-bin", "AQI")
+        .body(())
+        .unwrap();
+    let head = Head::of(&request);
+    let (text, bytes) = (key::metadata("tenant"), key::metadata("tenant-bin"));
+    assert_eq!(text.extract(&head), text.key_of(b"acme"));
+    assert_eq!(bytes.extract(&head), bytes.key_of(&[1, 2]));
+    let method = key::grpc_method();
+    assert_eq!(method.extract(&head), method.key_of("shop.Orders/Export"));
+    let service = key::grpc_service();
+    assert_eq!(service.extract(&head), service.key_of("shop.Orders"));
+    let certificate = key::client_certificate().key_of(b"DER");
+    assert_eq!(certificate, Ok(b"DER".into_key()));
+}
+
+#[test]
 fn a_proxy_before_tonic_can_be_trusted() {
     let key = key::client_ip().behind(
         Proxies::in_networks(["10.0.0.0/8"]),

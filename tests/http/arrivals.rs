@@ -11,12 +11,13 @@ use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::clock::Clock;
-use tower_ratelimit::{MemoryStore, Micros, RateLimitLayer};
+use tower_ratelimit::policy::Http;
+use tower_ratelimit::{MemoryStore, Micros, Policy, RateLimitLayer};
 
-use crate::exchange::{Answer, answer, get_with};
+use crate::exchange::{Answer, Behind, Hello, answer, get_with};
 
 /// Tokio's clock, so that the store and the timers agree while it is paused.
-struct TokioClock(Instant);
+pub(crate) struct TokioClock(pub(crate) Instant);
 
 impl Clock for TokioClock {
     fn now(&self) -> Micros {
@@ -27,6 +28,22 @@ impl Clock for TokioClock {
 
 pub(crate) fn store() -> MemoryStore {
     MemoryStore::new().clock(TokioClock(Instant::now()))
+}
+
+/// Stands still, and leaves it to tokio's timers to wake requests, if there are any.
+struct StillClock;
+
+impl Clock for StillClock {
+    fn now(&self) -> Micros {
+        Micros::new(1_704_067_200_000_000)
+    }
+}
+
+/// A service behind a policy whose requests wait by tokio's timers.
+pub(crate) fn hello_by_tokio(policy: Policy<Http>) -> Hello {
+    let store = MemoryStore::new().clock(StillClock);
+    let layer = RateLimitLayer::builder().policy(policy).store(store);
+    Hello::behind(&layer.build().unwrap())
 }
 
 /// After a sleep of this much more, whatever is due has been done.
@@ -88,9 +105,11 @@ pub(crate) fn behind(
     Response = Response<tower_ratelimit::middleware::ResponseBody<Full<bytes::Bytes>>>,
     Error = Infallible,
     Future: Send,
-> + Clone
+>
++ Clone
 + Send
-+ 'static {
++ 'static
++ use<> {
     layer.layer(Limited::new(arrivals.service()))
 }
 

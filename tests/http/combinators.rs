@@ -173,6 +173,7 @@ fn every_extractor_has_the_methods_of_all() {
         )+};
     }
     all!(
+        key::api_key(),
         key::bearer_token(),
         key::client_ip(),
         key::cookie("x"),
@@ -244,6 +245,7 @@ fn a_list_names_what_was_sent_also_where_that_is_hashed_or_combined() {
     }
     let x = || key::header("x");
     on_the_list!(
+        key::api_key().from_header("x"),
         key::bearer_token(),
         key::bearer_token().hashed(&secret),
         key::bearer_token().map(str::to_owned),

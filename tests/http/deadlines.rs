@@ -4,10 +4,16 @@ use std::time::Duration;
 
 use http::Request;
 use tokio::time::{Instant, sleep, timeout};
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::{FixedWindow, LeakyQueue, RateLimitLayer, TokenBucket};
+use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
+use tower_ratelimit::{
+    ConfigError, FixedWindow, LeakyQueue, MemoryStore, Micros, Policy, RateLimitLayer, StoreError,
+    TokenBucket,
+};
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
 use crate::exchange::{Answer, everybody, now};
@@ -141,6 +147,53 @@ async fn who_goes_at_its_deadline_wakes_the_next() {
     sleep(INTERVAL).await;
     let turn = ms(399);
     assert_eq!(arrivals.log(), [(0, Duration::ZERO), (2, turn)]);
+}
+
+/// Tells no numbers.
+struct Mute(MemoryStore);
+
+#[derive(Debug)]
+struct MuteLedger(MemoryLedger);
+
+impl Store for Mute {
+    type Ledger = MuteLedger;
+
+    fn open(&self, policies: &[Policy]) -> Result<MuteLedger, ConfigError> {
+        self.0.open(policies).map(MuteLedger)
+    }
+}
+
+impl Ledger for MuteLedger {
+    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        if charges.iter().all(|charge| charge.cost() == 0) {
+            return Reply::Now(Err(StoreError::new(StoreErrorKind::Unavailable)));
+        }
+        self.0.charge(charges)
+    }
+
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
+        self.0.give_back(charge, departure)
+    }
+}
+
+/// The store goes away once it has said that the request would leave its queue too late. That was an
+/// answer of 503, though the request was decided.
+#[tokio::test(start_paused = true)]
+async fn whose_turn_comes_too_late_is_told_so_even_if_the_store_fails_right_then() {
+    let arrivals = Arrivals::new();
+    let queue = LeakyQueue::per_second(5).places(9);
+    let builder = RateLimitLayer::builder().policy(everybody("queue", queue));
+    let layer = builder.store(Mute(store())).build().unwrap();
+    let service = behind(&layer, &arrivals);
+    for number in 0..3 {
+        send(&service, request(1, number)).await;
+    }
+    let refused = timeout(TICK, send(&service, until(8, 5 * INTERVAL / 2)).await);
+    assert_eq!(told(&refused.await.unwrap().unwrap()), INTERVAL / 2);
+    // Its place was given back.
+    send(&service, request(1, 3)).await.await.unwrap();
+    let left: Vec<_> = (0..4).map(|turn| (turn, turn * INTERVAL)).collect();
+    assert_eq!(arrivals.log(), left);
 }
 
 #[tokio::test(start_paused = true)]

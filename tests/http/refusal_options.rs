@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Request, StatusCode};
 use http_body::Body;
 use tower::ServiceExt;
 use tower_ratelimit::decision::Outcomes;
@@ -108,8 +108,8 @@ fn text_is_one_line() {
 #[test]
 fn a_body_of_ones_own_is_made_of_the_decision() {
     let service = once(&["a", "b"], |builder| {
-        let page = RefusalBody::custom(HeaderValue::from_static("text/html"), |decision| {
-            let (name, outcome) = decision.binding().unwrap();
+        let page = RefusalBody::custom(HeaderValue::from_static("text/html"), |denied| {
+            let (name, outcome) = denied.decision().binding().unwrap();
             format!("<p>{name} {:?}", outcome.retry_after())
         });
         builder.refusal_body(page).dialects([])
@@ -124,6 +124,33 @@ fn a_body_of_ones_own_is_made_of_the_decision() {
         builder.refusal_body(RefusalBody::custom(content_type, |_| ""))
     });
     assert_eq!(refused(&empty, 1).text(), "");
+}
+
+/// A page that told its reader when to come back read the wait of the decision, and sent the reader back
+/// up to ten seconds before the `Retry-After` beside it. Nor could it answer in the client's language.
+#[test]
+fn a_body_of_ones_own_sees_the_wait_that_is_sent_and_the_head_of_the_request() {
+    let service = once(&["a"], |builder| {
+        let page = RefusalBody::custom(HeaderValue::from_static("text/plain"), |denied| {
+            let head = denied.head().unwrap();
+            let language = head.header("accept-language");
+            format!("{} {language:?} {:?}", head.path(), denied.retry_after())
+        });
+        let jitter = Duration::from_secs(1_000);
+        builder.refusal_body(page).retry_jitter(jitter)
+    });
+    let refused = |cost: u32| {
+        let request = Request::get("/pages?a=b")
+            .header("accept-language", "de")
+            .header("x-cost", cost);
+        ask(&service, request.body(()).unwrap())
+    };
+    let answer = refused(1);
+    let wait: u64 = answer.field("retry-after").unwrap().parse().unwrap();
+    assert_eq!(answer.text(), format!(r#"/pages Some("de") Some({wait}s)"#));
+    let never = refused(2);
+    assert_eq!(never.field("retry-after"), None);
+    assert_eq!(never.text(), r#"/pages Some("de") None"#);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key};
 
-use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{ask, everybody, get, limited_hello, poll};
+use crate::arrivals::{Arrivals, TICK, behind, hello_by_tokio, request, send, store};
+use crate::exchange::{ask, everybody, get, poll};
 use crate::slow_store::SlowStore;
 
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -78,7 +78,7 @@ async fn clients_wait_in_queues_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_of_a_hundred_who_wait_those_who_stay_leave_in_order_and_never_two_at_once() {
+async fn f72_of_a_hundred_that_wait_those_that_stay_leave_in_order_one_in_each_turn() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(100), &arrivals);
     let mut waiting = Vec::new();
@@ -99,32 +99,31 @@ async fn f72_of_a_hundred_who_wait_those_who_stay_leave_in_order_and_never_two_a
         }
     }
     sleep(101 * INTERVAL).await;
-    let stay: Vec<_> = (0..=100_u32).filter(|number| !leaves(*number)).collect();
-    // A hole passes unused.
-    let expected: Vec<_> = stay.iter().map(|turn| (*turn, *turn * INTERVAL)).collect();
+    let stay = (0..=100_u32).filter(|number| !leaves(*number));
+    let expected: Vec<_> = stay
+        .zip(0..)
+        .map(|(n, turn)| (n, turn * INTERVAL))
+        .collect();
     assert_eq!(arrivals.log(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_the_last_place_is_given_back_and_a_hole_before_it_is_not() {
+async fn f72_the_next_takes_a_place_that_is_freed_and_the_last_one_is_given_back() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(3), &arrivals);
     let mut waiting = Vec::new();
     for number in 0..4 {
         waiting.push(send(&service, request(1, number)).await);
     }
-    waiting[2].abort();
-    tokio::task::yield_now().await;
-    let refused = send(&service, request(1, 4)).await.await.unwrap();
-    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "a hole");
-
-    waiting[3].abort();
-    tokio::task::yield_now().await;
-    let last = send(&service, request(1, 5)).await;
-    let refused = send(&service, request(1, 6)).await.await.unwrap();
-    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "one place");
-    assert_eq!(last.await.unwrap().status, StatusCode::OK);
-    let left = [(0, 0), (1, 1), (5, 3)].map(|(number, turn)| (number, turn * INTERVAL));
+    for (leaving, coming) in [(2, 4), (3, 5)] {
+        waiting[leaving].abort();
+        tokio::task::yield_now().await;
+        waiting.push(send(&service, request(1, coming)).await);
+        let refused = send(&service, request(1, 6)).await.await.unwrap();
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "one place");
+    }
+    assert_eq!(waiting.pop().unwrap().await.unwrap().status, StatusCode::OK);
+    let left = [(0, 0), (1, 1), (4, 2), (5, 3)].map(|(number, turn)| (number, turn * INTERVAL));
     assert_eq!(arrivals.log(), left);
 }
 
@@ -309,7 +308,7 @@ async fn b30_one_that_is_forgotten_holds_up_those_behind_it_for_a_second_and_no_
 
 #[test]
 fn where_nothing_would_wake_it_a_request_is_refused_and_the_log_says_why() {
-    let (_, service) = limited_hello([everybody("queue", LeakyQueue::per_second(5).places(9))]);
+    let service = hello_by_tokio(everybody("queue", LeakyQueue::per_second(5).places(9)));
     assert_eq!(ask(&service, get()).status, StatusCode::OK);
     let refused = ask(&service, get());
     assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -331,7 +330,7 @@ fn a_runtime_without_timers_is_none_that_would_wake_it() {
             429,
         ),
     ] {
-        let (_, service) = limited_hello([policy]);
+        let service = hello_by_tokio(policy);
         assert_eq!(ask(&service, get()).status, StatusCode::OK);
         assert_eq!(ask(&service, get()).status, status);
     }

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use http::{Request, StatusCode};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, ServiceExt};
@@ -12,11 +13,11 @@ use tower_ratelimit::key::Key;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{
-    Algorithm, FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key,
+    Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key,
 };
 
-use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{Answer, ask, cost, everybody, get, limited_hello, now};
+use crate::arrivals::{Arrivals, TICK, behind, hello_by_tokio, request, send, store};
+use crate::exchange::{Answer, ask, cost, everybody, get, now};
 
 pub(crate) const INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -190,6 +191,36 @@ async fn f73_who_finds_no_place_is_refused_at_once_and_told_when_all_will_have_g
     let mut log = arrivals.log();
     log.retain(|(number, _)| ![4, 5, 6].contains(number));
     assert_eq!(log, turns([(0, 0), (1, 1), (2, 2), (7, 3)]));
+}
+
+/// A request that waits under one policy and is then denied by another goes to the line of that one. The places
+/// of a line were looked at only when a request began to wait, so three stood in a line with one place.
+#[tokio::test(start_paused = true)]
+async fn places_are_bounded_for_requests_that_come_from_the_line_of_another_policy_too() {
+    let arrivals = Arrivals::new();
+    let minute = SECOND * 60;
+    let layer = layer([
+        everybody("all", bucket()).wait_up_to(9 * minute),
+        by_user("user", AnchoredWindow::per_minute(1))
+            .wait_up_to(9 * minute)
+            .wait_places(1),
+    ]);
+    let service = behind(&layer, &arrivals);
+    send(&service, request(9, 0)).await;
+    let mut waiting = Vec::new();
+    for number in 1..=4 {
+        waiting.push(send(&service, request(1, number)).await);
+    }
+    // The first goes on, the second finds the place, and the others are told to come back.
+    sleep(SECOND).await;
+    let ended: Vec<_> = waiting.iter().map(JoinHandle::is_finished).collect();
+    assert_eq!(ended, [true, false, true, true]);
+    for refused in waiting.split_off(2) {
+        // Behind the one that waits.
+        assert!(told(&refused.await.unwrap()) > Some(minute));
+    }
+    sleep(minute).await;
+    assert_eq!(arrivals.log(), turns([(0, 0), (1, 1), (2, 301)]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -419,7 +450,7 @@ async fn who_waits_holds_no_permit_of_the_inner_service() {
 
 #[test]
 fn where_nothing_would_wake_it_a_request_is_refused_as_if_the_policy_did_not_wait() {
-    let (_, service) = limited_hello([everybody("a", bucket()).wait_up_to(SECOND)]);
+    let service = hello_by_tokio(everybody("a", bucket()).wait_up_to(SECOND));
     assert_eq!(ask(&service, get()).status, StatusCode::OK);
     assert_eq!(told(&ask(&service, get())), Some(INTERVAL));
 }

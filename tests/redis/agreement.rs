@@ -76,6 +76,9 @@ enum Verb {
     CheckWith([Option<(u64, Cost)>; 4]),
     Refund(u64, Cost),
     Settle(u64, Cost),
+    /// Of some policies, each of a key of its own.
+    RefundWith([Option<(u64, Cost)>; 4]),
+    SettleWith([Option<(u64, Cost)>; 4]),
     Reset(u64),
     Block(u64, u64),
     Unblock(u64),
@@ -165,6 +168,8 @@ fn verb() -> impl Strategy<Value = Verb> {
         4 => [asked(), asked(), asked(), asked()].prop_map(Verb::CheckWith),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::Refund(key, cost)),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::Settle(key, cost)),
+        2 => [asked(), asked(), asked(), asked()].prop_map(Verb::RefundWith),
+        2 => [asked(), asked(), asked(), asked()].prop_map(Verb::SettleWith),
         1 => key().prop_map(Verb::Reset),
         1 => (key(), 1..3_000_u64).prop_map(|(key, parts)| Verb::Block(key, parts)),
         1 => key().prop_map(Verb::Unblock),
@@ -360,14 +365,7 @@ impl<'a> Pair<'a> {
                 self.counts.together += 1;
             }
             Verb::CheckWith(asked) => {
-                let names: Vec<String> = (0..4).map(|place| place.to_string()).collect();
-                let asked = names.iter().zip(asked).take(self.shapes.len());
-                let asked: Vec<_> = asked
-                    .filter_map(|(name, asked)| {
-                        let (key, cost) = asked?;
-                        Some((name.as_str(), (case, key), self.cost(cost)))
-                    })
-                    .collect();
+                let asked = self.by_name(asked);
                 let told = self.wait_for(self.redis.check_with(asked.iter().copied()).unwrap());
                 let in_memory = self.memory.check_with_now(asked.iter().copied()).unwrap();
                 let of_several = asked.iter().any(|(_, key, _)| *key != asked[0].1);
@@ -389,6 +387,24 @@ impl<'a> Pair<'a> {
                 self.memory.settle_now(key, units);
                 self.counts.other_verbs += 1;
             }
+            Verb::RefundWith(amounts) => {
+                let amounts = self.by_name(amounts);
+                let refunded = self.redis.refund_with(amounts.iter().copied()).unwrap();
+                self.wait_for(refunded);
+                self.memory.refund_with_now(amounts).unwrap();
+                self.counts.other_verbs += 1;
+            }
+            Verb::SettleWith(amounts) => {
+                let mut amounts = self.by_name(amounts);
+                for (_, (_, key), units) in &mut amounts {
+                    let left = &mut self.settled[usize::try_from(*key).unwrap()];
+                    *units = (*units).min(std::mem::take(left));
+                }
+                let settled = self.redis.settle_with(amounts.iter().copied()).unwrap();
+                self.wait_for(settled);
+                self.memory.settle_with_now(amounts).unwrap();
+                self.counts.other_verbs += 1;
+            }
             Verb::Reset(key) => {
                 self.wait_for(self.redis.reset((case, key)));
                 self.memory.reset_now((case, key));
@@ -407,6 +423,16 @@ impl<'a> Pair<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What policies are asked, each by its name.
+    fn by_name(&self, asked: [Option<(u64, Cost)>; 4]) -> Vec<(&'static str, (u64, u64), u32)> {
+        let asked = ["0", "1", "2", "3"].into_iter().zip(asked);
+        let asked = asked.take(self.shapes.len()).filter_map(|(name, asked)| {
+            let (key, cost) = asked?;
+            Some((name, (self.case, key), self.cost(cost)))
+        });
+        asked.collect()
     }
 
     fn wait_for<T: Debug>(&self, answer: impl Future<Output = Result<T, StoreError>>) -> T {

@@ -172,6 +172,23 @@ async fn f30_each_node_is_given_back_to_whatever_the_others_say() {
     assert_eq!([1, 2].map(|node| scene.keys_on(node).len()), [0; 2]);
 }
 
+/// Settled 4,000 tokens of one key must not be 4,000 requests of another, on whatever node.
+#[tokio::test]
+async fn policies_on_several_nodes_are_refunded_and_settled_by_name() {
+    let scene = Scene::new();
+    let limiter = scene.limiter(three([9, 9, 9]));
+    assert!(scene.check(&limiter, 5).await.is_allowed());
+    let [a, b, c] = scene.keys[..] else {
+        panic!("there are three nodes");
+    };
+    let refunded = limiter.refund_with([("c", c, 4), ("a", a, 1)]).unwrap();
+    refunded.await.unwrap();
+    assert_eq!(scene.used(&limiter).await, [4, 5, 1]);
+    let settled = limiter.settle_with([("b", b, 3), ("c", c, 2)]).unwrap();
+    settled.await.unwrap();
+    assert_eq!(scene.used(&limiter).await, [4, 8, 3]);
+}
+
 #[tokio::test]
 async fn f30_a_future_that_is_dropped_still_gives_back() {
     let scene = Scene::new();

@@ -49,6 +49,40 @@ async fn a_store_connects_with_the_first_request_and_once() {
     assert_eq!(server.connections(), 1);
 }
 
+/// A configuration holds its addresses as `String`s: one needed `&`, and several needed
+/// `.iter().map(String::as_str)`.
+#[tokio::test]
+async fn an_address_may_be_any_text() {
+    let url = format!("redis://127.0.0.1:{}/", closed_port());
+    let urls = vec![url.clone(), url.clone()];
+    for opened in [
+        RedisStore::new(&*url),
+        RedisStore::new(&url),
+        RedisStore::new(url.clone()),
+        patient().open(&url),
+        patient().open(std::borrow::Cow::from(&url)),
+        patient().open_cluster(&urls),
+        patient().open_cluster(urls.clone()),
+        patient().open_cluster([&*url]),
+        patient().open_sentinel("mymaster", &urls),
+        patient().open_sentinel(String::from("mymaster"), urls.clone()),
+    ] {
+        assert!(opened.is_ok(), "{opened:?}");
+    }
+    for connected in [
+        RedisStore::connect(&url).await,
+        RedisStore::connect(url.clone()).await,
+        patient().connect_cluster(&urls).await,
+        patient().connect_cluster(urls.clone()).await,
+        patient().connect_sentinel("mymaster", &urls).await,
+        tokio::spawn(patient().connect_sentinel("mymaster", urls))
+            .await
+            .unwrap(),
+    ] {
+        refused(connected, StoreErrorKind::Unavailable);
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_is_built_without_a_server_says_so_with_each_request() {
     let store = patient()
@@ -289,7 +323,18 @@ async fn an_address_that_is_none_is_refused_without_its_password() {
         let said = patient().open_cluster([url]).unwrap_err().to_string();
         assert!(!said.contains(PASSWORD), "{said}");
     }
-    assert_eq!(patient().open_cluster([]).unwrap_err().field(), "url");
+    assert_eq!(patient().open_cluster([""; 0]).unwrap_err().field(), "url");
+    for other in [
+        "redis://ann:s3kr3t2@10.0.0.2/",
+        "redis://bob:s3kr3t@10.0.0.2/",
+        "redis://ann:s3kr3t@10.0.0.2/3",
+        "redis+unix:///run/s3kr3t",
+    ] {
+        let nodes = ["redis://ann:s3kr3t@10.0.0.1/", other];
+        let error = patient().open_cluster(nodes).unwrap_err();
+        let said = format!("{error}{error:?}");
+        assert!(error.field() == "url" && !said.contains(PASSWORD), "{said}");
+    }
     let store = RedisStore::new("redis://ann:s3kr3t@localhost/").unwrap();
     let shown = format!("{store:?}{:?}", limiter(&store, [daily("a", 5)]));
     assert!(!shown.contains(PASSWORD), "{shown}");

@@ -193,10 +193,14 @@ async fn f56_a_token_is_neither_in_redis_nor_on_the_way_there() {
     let layer = |store: RedisStore| {
         let token = Policy::new("token", TokenBucket::per_second(5));
         let raw = Policy::new("hash", TokenBucket::per_second(5));
-        let secret = secret.clone();
-        let hashed = key::from_fn(move |_: &key::Head<'_>| secret.hash(TOKEN));
+        let of_the_closure = secret.clone();
+        let hashed = key::from_fn(move |_: &key::Head<'_>| of_the_closure.hash(TOKEN));
         RateLimitLayer::builder()
             .policy(token.key(key::bearer_token()))
+            .policy(
+                Policy::new("api-key", TokenBucket::per_second(5))
+                    .key(key::api_key().hashed(&secret)),
+            )
             .policy(raw.key(hashed))
             .store(store)
             .build()
@@ -208,13 +212,15 @@ async fn f56_a_token_is_neither_in_redis_nor_on_the_way_there() {
             .service(service_fn(async |_: Request<String>| {
                 Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
             }));
-        let request = Request::get("/").header("authorization", format!("Bearer {TOKEN}"));
+        let request = Request::get("/")
+            .header("authorization", format!("Bearer {TOKEN}"))
+            .header("x-api-key", TOKEN);
         let _ = service.oneshot(request.body(String::new()).unwrap()).await;
     };
     let server = Server::start(&[]);
     send(store(&server)).await;
     let names = keys(&server);
-    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(names.len(), 3, "{names:?}");
     let all = format!("{names:?}");
     assert!(all.contains("{s:") && !all.contains("s3kr3t"), "{all}");
 

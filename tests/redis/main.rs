@@ -9,6 +9,7 @@ mod connecting;
 mod damage;
 mod denials;
 mod expiry;
+mod idle;
 mod keys;
 mod nodes;
 mod permissions;
@@ -22,4 +23,5 @@ mod switch;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod unknown_outcome;
+mod waiting;
 mod without;

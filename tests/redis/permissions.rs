@@ -5,8 +5,8 @@ use std::time::Duration;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::{Limiter, ManualClock, Policy, RedisStore, SlidingLog, StoreError};
 
-use crate::scene::{MINUTE, daily, every, limiter, patient, story, used};
-use crate::support::redis::Server;
+use crate::scene::{MINUTE, daily, every, key_on_each, limiter, patient, story, used};
+use crate::support::redis::{Cluster, Server};
 
 /// The commands of clients and of the scripts.
 const COMMANDS: [&str; 14] = [
@@ -118,4 +118,35 @@ async fn keys_that_are_not_of_the_prefix_are_out_of_reach() {
     );
     let here = limiter(&open(&server), [daily("a", 5)]);
     assert_eq!(used(&here.check("ann", 1).await.unwrap()), [1]);
+}
+
+fn open_cluster(cluster: &Cluster) -> RedisStore {
+    let urls = cluster.nodes.iter().map(|node| node.port());
+    let urls: Vec<String> = urls
+        .map(|port| format!("redis://limiter:p4ss@127.0.0.1:{port}/"))
+        .collect();
+    let urls = urls.iter().map(String::as_str);
+    patient().open_cluster(urls).unwrap()
+}
+
+#[tokio::test]
+async fn in_a_cluster_the_user_may_also_ask_for_the_slots() {
+    let cluster = Cluster::start();
+    let more = [&COMMANDS[..], &["CLUSTER|SLOTS", "ASKING"]].concat();
+    for node in &cluster.nodes {
+        allow(node, &COMMANDS);
+    }
+    let refused = limiter(&open_cluster(&cluster), [daily("a", 5)]);
+    let error = refused.check("ann", 1).await.unwrap_err();
+    assert_eq!(error.reason(), Some("no permission"), "{}", story(&error));
+    for node in &cluster.nodes {
+        allow(node, &more);
+    }
+    let store = open_cluster(&cluster);
+    let limiter = limiter(&store, [daily("a", 5)]);
+    for key in key_on_each(&cluster, &store, &daily("a", 5)) {
+        let told = limiter.check(key, 1).await;
+        let told = told.unwrap_or_else(|error| panic!("{}", story(&error)));
+        assert_eq!(used(&told), [1]);
+    }
 }

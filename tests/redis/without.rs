@@ -35,7 +35,7 @@ fn allow(policy: Policy) -> Policy {
 }
 
 /// Lets the server take nothing more, and the store find out.
-async fn lose(server: &Server, store: &RedisStore) {
+pub(crate) async fn lose(server: &Server, store: &RedisStore) {
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     let limiter = limiter(store, [refuse(daily("lose", 1_000))]);
     for _ in 0..5 {

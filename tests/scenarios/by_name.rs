@@ -1,5 +1,7 @@
 //! Policies that are asked by name about keys of their own, and what an operator is told of a key.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
 use tower_ratelimit::{
@@ -75,6 +77,91 @@ fn a_name_that_is_unknown_or_there_twice_is_named_and_nothing_is_charged() {
         assert_eq!(error.to_string(), text);
     }
     assert_eq!(remaining(&limiter, "user", "ann"), 10);
+}
+
+/// How each policy stands with its key, `net` or `ann`.
+fn used(limiter: &Limiter) -> [u32; 2] {
+    let used = |policy, key| {
+        let told = limiter.check_with_now([(policy, key, 0)]).unwrap();
+        told.binding().unwrap().1.used()
+    };
+    [used("address", "net"), used("user", "ann")]
+}
+
+/// A model's answer of 4,000 tokens was settled, and took 3,000 requests of 3,000: the plain verb
+/// charges every policy that has the key.
+#[test]
+fn tokens_that_are_settled_by_name_take_no_requests() {
+    let (_, limiter) = limiter([
+        Policy::new("requests", FixedWindow::per_minute(3_000)),
+        Policy::new("tokens", FixedWindow::per_minute(100_000)),
+    ]);
+    let used = |key| -> Vec<u32> {
+        let told = limiter.peek_now(key, 0);
+        told.policies().map(|(_, told)| told.used()).collect()
+    };
+    limiter.settle_now("trapped", 4_000);
+    assert_eq!(used("trapped"), [3_000, 4_000]);
+    limiter.settle_with_now([("tokens", "ann", 4_000)]).unwrap();
+    assert_eq!(used("ann"), [0, 4_000]);
+    let asked = [("requests", "ann", 1), ("tokens", "ann", 500)];
+    assert!(limiter.check_with_now(asked).unwrap().is_allowed());
+    limiter.refund_with_now([("tokens", "ann", 400)]).unwrap();
+    assert_eq!(used("ann"), [1, 4_100]);
+}
+
+#[test]
+fn policies_are_refunded_and_settled_each_its_own_key_and_amount() {
+    let (_, limiter) = three();
+    let asked = [("user", "ann", 4), ("address", "net", 3)];
+    assert!(limiter.check_with_now(asked).unwrap().is_allowed());
+    limiter
+        .refund_with_now([("user", "ann", 3), ("plan", "x", 9), ("address", "net", 1)])
+        .unwrap();
+    assert_eq!(used(&limiter), [2, 1]);
+    limiter
+        .settle_with_now([("user", "ann", 5), ("plan", "x", 9)])
+        .unwrap();
+    assert_eq!(used(&limiter), [2, 6]);
+    let nothing: [(&str, &str, u32); 0] = [];
+    limiter.refund_with_now(nothing).unwrap();
+    limiter.settle_with_now(nothing).unwrap();
+
+    // Through any store, and by name there too.
+    let any = limiter.clone().erased();
+    now(any.refund_with([("user", "ann", 2)]).unwrap()).unwrap();
+    now(any.settle_with([("address", "net", 1)]).unwrap()).unwrap();
+    assert_eq!(used(&limiter), [3, 4]);
+}
+
+#[test]
+fn a_wrong_name_refunds_and_settles_nothing() {
+    let (_, limiter) = three();
+    let asked = [("user", "ann", 4), ("address", "net", 2)];
+    assert!(limiter.check_with_now(asked).unwrap().is_allowed());
+    for amounts in [
+        [("address", "net", 1), ("users", "ann", 1)],
+        [("user", "ann", 1), ("user", "bob", 1)],
+    ] {
+        let errors = [
+            limiter.refund_with_now(amounts).unwrap_err(),
+            limiter.settle_with_now(amounts).unwrap_err(),
+            limiter.refund_with(amounts).err().unwrap(),
+            limiter.settle_with(amounts).err().unwrap(),
+        ];
+        for error in errors {
+            assert_eq!(error.field(), "policy");
+        }
+    }
+    assert_eq!(used(&limiter), [2, 4]);
+}
+
+/// The output of a future over a store in this process, which has nothing to wait for.
+fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("there is no answer yet"),
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod charging;
 mod crowds;
 mod edges;
 mod full_store;
+mod given_back;
 mod overriding;
 mod settling;
 mod split;

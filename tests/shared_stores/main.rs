@@ -18,6 +18,7 @@ use tower_ratelimit::{
 };
 
 use support::items::Map;
+use support::taken::{START, nothing_is_given_back_of_a_window_that_has_ended};
 
 fn limiter(map: &Map, policies: impl IntoIterator<Item = Policy>) -> Limiter<SharedLedger<Map>> {
     let store = SharedStore::new(map.clone());
@@ -200,6 +201,26 @@ async fn f56_neither_a_name_nor_a_debug_form_shows_a_secret() {
     );
 }
 
+/// Each amount concerns the policy and the key that it names, and nothing else.
+#[tokio::test]
+async fn policies_are_refunded_and_settled_by_name() {
+    let map = map();
+    let limiter = limiter(&map, [daily(9), Policy::new("b", FixedWindow::per_day(9))]);
+    let used = async |key: &str| -> Vec<u32> {
+        let told = limiter.peek(key, 0).await.unwrap();
+        told.policies().map(|(_, told)| told.used()).collect()
+    };
+    for key in ["ann", "bob"] {
+        assert!(limiter.check(key, 5).await.unwrap().is_allowed());
+    }
+    let refunded = limiter.refund_with([("b", "bob", 4), ("daily", "ann", 1)]);
+    refunded.unwrap().await.unwrap();
+    assert_eq!([used("ann").await, used("bob").await], [[4, 5], [5, 1]]);
+    let settled = limiter.settle_with([("daily", "bob", 2), ("b", "bob", 3)]);
+    settled.unwrap().await.unwrap();
+    assert_eq!([used("ann").await, used("bob").await], [[4, 5], [7, 4]]);
+}
+
 /// Changes one item at a time, and says which.
 #[derive(Clone, Debug)]
 struct OneByOne(Map);
@@ -306,10 +327,11 @@ async fn a_turn_in_a_queue_is_given_back() {
     let second = Duration::from_secs(1);
     assert_eq!([delay().await, delay().await], [Duration::ZERO, second]);
     let departure = Micros::new(map.clock.now().get() + 1_000_000);
-    ledger.give_back(&charge, departure).wait().await.unwrap();
+    let give_back = async || ledger.give_back(&charge, departure).wait().await.unwrap();
+    assert!(give_back().await);
     assert_eq!([delay().await, delay().await], [second, 2 * second]);
-    // Somebody is behind it.
-    ledger.give_back(&charge, departure).wait().await.unwrap();
+    // Another request is behind it.
+    assert!(!give_back().await);
     assert!(!ledger.charge(&[charge]).wait().await.unwrap().is_allowed());
 }
 
@@ -326,4 +348,11 @@ async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_noth
         .open(&[daily(1), daily(2)])
         .unwrap_err();
     assert_eq!(error.field(), "name");
+}
+
+#[tokio::test]
+async fn what_a_request_took_is_given_back_until_its_window_ends() {
+    let clock = ManualClock::at(START);
+    let open = |policies: &[Policy]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
+    nothing_is_given_back_of_a_window_that_has_ended(&clock, open).await;
 }

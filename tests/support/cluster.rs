@@ -2,12 +2,27 @@
 
 use redis::Value;
 
-use super::redis::{Cluster, SLOTS, Server, text, until};
+use super::redis::{Cluster, PRIMARIES, SLOTS, Server, ask, text, until};
 
 impl Cluster {
     /// The node that serves this key, by its place in the list; none while nobody does.
     pub(crate) fn server_of(&self, key: &str) -> Option<usize> {
         self.nodes.iter().position(|node| serves(node, key))
+    }
+
+    /// The nodes that these keys were given to when the cluster was made, by their places in the list.
+    pub(crate) fn nodes_by_slot(&self, keys: &[String]) -> Vec<usize> {
+        let mut connection = self.nodes[0].connection();
+        let of_key = |key: &String| {
+            let Value::Int(slot) = ask(&mut connection, &["CLUSTER", "KEYSLOT", key]) else {
+                panic!("a slot is a number");
+            };
+            let slot = usize::try_from(slot).expect("a slot is small");
+            let last_of = |node: usize| (node + 1) * usize::from(SLOTS) / PRIMARIES;
+            (0..PRIMARIES).find(|node| slot < last_of(*node))
+        };
+        let nodes: Option<Vec<usize>> = keys.iter().map(of_key).collect();
+        nodes.expect("each slot was given to a node")
     }
 
     /// Kills this node, and waits until another one has its slots and everybody that is left knows.

@@ -20,4 +20,5 @@ pub(crate) mod proxy;
 pub(crate) mod redis;
 #[cfg(feature = "redis-sentinel")]
 pub(crate) mod sentinel;
+pub(crate) mod taken;
 pub(crate) mod windows;

@@ -258,7 +258,7 @@ impl Drop for Folder {
 }
 
 pub(crate) const SLOTS: u16 = 16_384;
-const PRIMARIES: usize = 3;
+pub(crate) const PRIMARIES: usize = 3;
 
 impl Cluster {
     pub(crate) fn start() -> Self {

@@ -1,4 +1,4 @@
--- The rule of `step.rs`, function by function. Kept is a window and its count: {begun, used}.
+-- The rule of `window.rs` and `step.rs`, function by function. Kept is a window and its count: {begun, used}.
 local anchored_window = {}
 
 -- The open window, or the one that would open now.

@@ -1,3 +1,5 @@
+//! Where anchored windows lie. `window.rs` has the rule.
+
 use super::AnchoredWindow;
 use crate::algorithm::step::{bits_of_count, largest_beside};
 use crate::algorithm::window::{InWindows, Window};

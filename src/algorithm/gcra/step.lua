@@ -1,6 +1,6 @@
 -- The rule of `step.rs`, function by function. `parts` parts are a request, and `drain` of them drain in
--- each microsecond. Kept is what was owed at one moment: {at, requests, parts}; and if
--- that is more than the capacity, under which rule it was left: {…, capacity, limit}.
+-- each microsecond. Kept is the debt at one moment: {at, requests, parts}; if it is above the capacity, a mark of
+-- the rule that has left it follows: {…, capacity, limit}.
 local gcra = {}
 
 -- What is owed now: whole requests, and parts of one.
@@ -14,7 +14,7 @@ function gcra.owed(kept, now, drain, parts)
   end
   local owed = requests * parts + rest
   if owed < 4503599627370496 then
-    -- What drains and is not exact any more is more than this.
+    -- A product that is too large to be exact is more than the debt.
     owed = math.max(owed - (now - kept[1]) * drain, 0)
     rest = owed % parts
     return (owed - rest) / parts, rest
@@ -30,7 +30,7 @@ function gcra.owed(kept, now, drain, parts)
   return requests, rest
 end
 
--- The time in which so much drains, rounded up.
+-- The time in which this debt drains, rounded up.
 function gcra.time_to_drain(requests, rest, drain, parts)
   local owed = requests * parts + rest
   if owed < 4503599627370496 then
@@ -40,7 +40,7 @@ function gcra.time_to_drain(requests, rest, drain, parts)
   return time + math.ceil((left + rest) / drain)
 end
 
--- What can be owed: the capacity, and twice as much after a charge after the fact under this very rule.
+-- The largest possible debt: the capacity, or twice as much after a charge after the fact under this rule.
 function gcra.most(kept, capacity, limit)
   if kept[4] == capacity and kept[5] == limit then
     return 2 * capacity
@@ -68,7 +68,7 @@ function gcra.admits(kept, now, cost, capacity, drain, parts)
   return requests < capacity or requests == capacity and rest == 0
 end
 
--- Keeps this debt. One above the capacity says whose it is.
+-- Keeps this debt. Marks a debt above the capacity.
 function gcra.keep(kept, now, requests, rest, capacity, limit)
   kept[1], kept[2], kept[3] = now, requests, rest
   if requests > capacity or requests == capacity and rest > 0 then
@@ -100,13 +100,16 @@ function gcra.refund(kept, now, units, capacity, drain, parts, limit)
   gcra.keep(kept, now, requests - units, rest, capacity, limit)
 end
 
--- All who have come later have added to the debt: it is the last turn if the debt before it drains when
--- its request was to leave.
-function gcra.give_back(kept, now, cost, departure, capacity, drain, parts, limit)
+-- All requests that have come later have added to the debt: these are the last turns if the debt before
+-- them drains when the first of them begins, which can be told a microsecond late.
+function gcra.give_back(kept, now, turns, begins, capacity, drain, parts, limit)
   local requests, rest = gcra.owed(kept, now, drain, parts)
-  if requests >= cost
-    and now + gcra.time_to_drain(requests - cost, rest, drain, parts) == departure then
-    gcra.refund(kept, now, cost, capacity, drain, parts, limit)
+  if requests >= turns then
+    local last = now + gcra.time_to_drain(requests - turns, rest, drain, parts)
+    if last == begins or last + 1 == begins then
+      gcra.refund(kept, now, turns, capacity, drain, parts, limit)
+      return true
+    end
   end
 end
 

@@ -246,14 +246,16 @@ impl<N: Parts> Step for Drain<N> {
         };
     }
 
-    /// Every later request has added to the debt. So this turn is the last if the rest of the debt drains at
-    /// the moment at which the request was to leave.
-    fn give_back(&self, debt: &mut Debt<N>, now: Micros, cost: u32, departure: Micros) {
-        let (owed, turn) = (self.owed(debt, now), self.in_parts(cost));
-        let before = owed.saturating_minus(turn);
-        let leaves = now.saturating_add(self.gcra.time_to_drain(before.widened()));
-        if self.holds && owed >= turn && leaves == departure {
-            self.refund(debt, now, cost);
+    /// Every later request has added to the debt. So these turns are the last if the debt before them drains at
+    /// the moment at which the first of them begins. A layer that has moved requests up can tell that moment a
+    /// microsecond late, where a turn is no whole number of microseconds.
+    fn give_back(&self, debt: &mut Debt<N>, now: Micros, turns: u32, begins: Micros) {
+        let (owed, given_back) = (self.owed(debt, now), self.in_parts(turns));
+        let before = owed.saturating_minus(given_back);
+        let last = now.saturating_add(self.gcra.time_to_drain(before.widened()));
+        let are_last = last == begins || last.saturating_add(Micros::new(1)) == begins;
+        if self.holds && owed >= given_back && are_last {
+            self.refund(debt, now, turns);
         }
     }
 

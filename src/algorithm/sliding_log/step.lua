@@ -1,8 +1,8 @@
--- The rule of `step.rs`, function by function. A log is long, so it is read where it lies, by bisection,
--- and changed at its ends: a list of the marks, what had been admitted in all before the first entry, and then for
--- each entry its time and what had been admitted in all with it.
+-- The rule of `step.rs`, function by function. A log is long, so it is read in place, by bisection, and changed at
+-- its ends. It is a list: the marks, the total before the first entry, and for each entry its time and the total
+-- with it.
 --
--- Kept is how much of the list counts, from after `first` to `last`, and what comes behind it: `tail`.
+-- Kept is the part of the list that counts, from after `first` to `last`, and an entry to append: `tail`.
 local sliding_log = {}
 
 function sliding_log.load(key)
@@ -44,7 +44,7 @@ function sliding_log.total(kept, index)
   return total
 end
 
--- The first entry of which this holds; it holds of those behind it too.
+-- The first entry for which this holds; it holds for all entries after it.
 function sliding_log.search(kept, holds)
   local low, high = 1, sliding_log.entries(kept) + 1
   while low < high do
@@ -79,7 +79,7 @@ function sliding_log.moved_back(kept, now)
   end
   local at, total = sliding_log.entry(kept, entries)
   if at > now then
-    -- What came at this very moment is in the same entry.
+    -- Requests of one moment share an entry.
     kept.last = sliding_log.search(kept, function(then_at) return then_at >= now end) - 1
     kept.tail = {now, total}
     return kept
@@ -118,7 +118,7 @@ function sliding_log.refund(kept, now, units, _, period)
     kept.last, kept.tail = math.min(kept.last, expired), nil
     return
   end
-  -- The newest entries go; the last that stays may stand for less than it did.
+  -- The newest entries go; the last entry that stays may stand for less than before.
   local stays = sliding_log.search(kept, function(_, total) return total >= left end)
   local at = sliding_log.entry(kept, stays)
   kept.last, kept.tail = stays - 1, {at, left}
@@ -154,7 +154,7 @@ function sliding_log.save(kept, key, marks, ttl)
   redis.call('PEXPIRE', key, ttl)
 end
 
--- Those entries that the outcome depends on, as a log of the form in `step.rs`.
+-- The entries on which the outcome depends, as a log of the form in `step.rs`.
 function sliding_log.told(kept, now, cost, limit, period)
   local expired = sliding_log.expired(kept, now, period)
   local entries = sliding_log.entries(kept)

@@ -191,6 +191,10 @@ impl Kind for SlidingSlots {
         Some(self.count())
     }
 
+    fn refunds_newest(&self) -> Option<Micros> {
+        Some(self.length())
+    }
+
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         act.long(*self)
     }

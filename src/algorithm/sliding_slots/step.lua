@@ -6,7 +6,7 @@ function sliding_slots.place(slot, places)
   return 2 + slot % places
 end
 
--- The slots that count now, oldest first, from and to; none where none was ever charged.
+-- The slots that count now, from the oldest to the newest; none in a new state.
 function sliding_slots.counting(kept, now, length, places)
   local current = math.floor(now / length)
   if #kept ~= places + 1 then
@@ -51,7 +51,7 @@ function sliding_slots.charge(kept, now, cost, _, length, places)
   if #kept ~= places + 1 then
     newest = current - places
   end
-  -- The slots that begin take the places of those that have left.
+  -- New slots take the places of slots that have left.
   for slot = math.max(newest + 1, current - places + 1), current do
     kept[sliding_slots.place(slot, places)] = 0
   end

@@ -84,7 +84,7 @@ impl SlidingSlots {
         let places = self.places();
         match state.words_mut().split_first_mut() {
             Some((newest, counts)) if counts.len() as u64 == places => {
-                // The slots that begin take the places of those that have left.
+                // New slots take the places of slots that have left.
                 for slot in (*newest + 1..=current).rev().take(counts.len()) {
                     counts[place(slot, places)] = 0;
                 }

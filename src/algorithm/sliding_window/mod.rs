@@ -4,6 +4,7 @@ mod step;
 
 use super::kind::Kind;
 use super::{WithRule, quota_constructors, table};
+use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -66,6 +67,10 @@ impl Kind for SlidingWindow {
 
     fn quota(&self) -> Quota {
         self.quota
+    }
+
+    fn refunds_newest(&self) -> Option<Micros> {
+        Some(self.quota.period_micros())
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

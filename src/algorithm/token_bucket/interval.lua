@@ -1,9 +1,9 @@
 -- The rule of `interval.rs`, function by function. `refill` tokens arrive together, once in each
--- `period`. Kept is what was missing after the last refill: {its time, tokens}; and
--- if that is more than the capacity, under which rule it was left: {…, capacity, refill}.
+-- `period`. Kept is what was missing after the last refill: {its time, tokens}; if that is above the capacity, a
+-- mark of the rule that has left it follows: {…, capacity, refill}.
 local by_interval = {}
 
--- When the last refill was, and what is missing since.
+-- The time of the last refill, and what is missing since.
 function by_interval.missing_at(kept, now, refill, period)
   local refills = math.floor((now - kept[1]) / period)
   local tokens = kept[2] - refills * refill
@@ -33,7 +33,7 @@ function by_interval.admits(kept, now, cost, capacity, refill, period)
   return tokens + cost <= capacity
 end
 
--- Keeps what is missing. What is above the capacity says whose it is.
+-- Keeps what is missing. Marks what is above the capacity.
 function by_interval.keep(kept, refilled, tokens, capacity, refill)
   kept[1], kept[2], kept[3], kept[4] = refilled, tokens, 0, nil
   if tokens > capacity then

@@ -1,26 +1,30 @@
+//! Addresses as proxies write them, with and without ports.
+//!
+//! Each header has its own grammar. A text that does not match it exactly is no address: a lenient
+//! parser would let a client choose how it is counted.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// No address with its port is longer: `[` and 45 characters and `]:65535`.
+/// The longest address with a port: `[`, 45 characters and `]:65535`.
 const LONGEST: usize = 53;
 
-/// An address as the elements of `X-Forwarded-For` have it: IPv4, IPv6, `IPv4:port`, `[IPv6]` or
-/// `[IPv6]:port`.
+/// Parses an element of `X-Forwarded-For`: IPv4, IPv6, `IPv4:port`, `[IPv6]` or `[IPv6]:port`.
 ///
-/// IPv6 without brackets is taken as a whole: nobody can say whether the end of `2001:db8::1:443`
-/// is a port.
+/// IPv6 without brackets is an address without a port, because the end of `2001:db8::1:443` is
+/// ambiguous.
 pub(super) fn address(text: &[u8]) -> Option<IpAddr> {
     let text = short(text)?;
     with_port(text, is_port).or_else(|| Some(text.parse::<Ipv6Addr>().ok()?.into()))
 }
 
-/// The node of RFC 7239, section 6, if it is an address. A port may be obfuscated.
+/// Parses a node of RFC 7239, section 6, if it is an address. The port may be obfuscated.
 pub(super) fn node(text: &[u8]) -> Option<IpAddr> {
     with_port(short(text)?, |port| {
         is_port_number(port) || port.strip_prefix('_').is_some_and(is_obfuscated)
     })
 }
 
-/// An address, a colon and a port; an address of IPv6 has no brackets.
+/// Parses an address, a colon and a port. An IPv6 address has no brackets here.
 pub(super) fn address_before_port(text: &[u8]) -> Option<IpAddr> {
     let (address, port) = short(text)?.rsplit_once(':')?;
     if is_port(port) {
@@ -37,7 +41,7 @@ fn short(text: &[u8]) -> Option<&str> {
     std::str::from_utf8(text).ok()
 }
 
-/// IPv4, or IPv6 in brackets, and perhaps a colon and a port behind it.
+/// Parses IPv4, or IPv6 in brackets, with an optional port.
 fn with_port(text: &str, is_port: fn(&str) -> bool) -> Option<IpAddr> {
     let (address, port): (IpAddr, _) = if let Some(text) = text.strip_prefix('[') {
         let (address, behind) = text.split_once(']')?;
@@ -65,7 +69,7 @@ fn is_port_number(text: &str) -> bool {
     (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What follows the `_` of an obfuscated name.
+/// `text` is the part after the `_` of an obfuscated name.
 fn is_obfuscated(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     !text.is_empty() && text.bytes().all(allowed)

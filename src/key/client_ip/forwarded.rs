@@ -1,4 +1,7 @@
-//! `Forwarded` of RFC 7239.
+//! `Forwarded` of RFC 7239, read from the right.
+//!
+//! A client can write the left part of a line, and can leave a quote open there. So each line is
+//! read by itself, the number of elements is bounded, and a malformed element ends the chain.
 
 use std::net::IpAddr;
 
@@ -8,19 +11,19 @@ use http::header::FORWARDED;
 use super::address::node;
 use super::proxies::{EXAMINED, Element};
 
-/// The last element comes first.
+/// Returns the elements, the last one first.
 ///
-/// Each line is read by itself, so that a quote which a client leaves open on a line of its own
-/// does not swallow the line of a proxy.
+/// Each line is read by itself, so that a quote that a client leaves open on its own line does not
+/// swallow the line of a proxy.
 pub(super) fn elements(headers: &HeaderMap) -> impl Iterator<Item = Element> {
     let lines = headers.get_all(FORWARDED).into_iter().rev();
     lines.flat_map(|line| Line::split(line.as_bytes()))
 }
 
-/// The elements of a line, the last first.
+/// The elements of a line, the last one first.
 ///
-/// Where they end can be told from the left only, because of the quotes, so the last ones are
-/// kept on the way.
+/// Because of the quotes, the ends of the elements are known only from left to right, so the last
+/// elements are kept on the way.
 struct Line<'a> {
     last: [&'a [u8]; EXAMINED],
     count: usize,
@@ -49,7 +52,8 @@ impl<'a> Line<'a> {
                 _ => {}
             }
         }
-        // If a quote is open still, this one is broken, and nothing left of it is looked at.
+        // If a quote is still open, this element is broken, and the elements to its left are not
+        // read.
         line.keep(&text[start..]);
         line
     }
@@ -101,8 +105,8 @@ fn element(text: &[u8]) -> Element {
     address.map_or(Element::Unnamed, Element::Address)
 }
 
-/// The address in a value, which is a token or what stands between two quotes, its backslashes
-/// too; a token has none.
+/// Returns the address in a value: a token, or the text between two quotes with its backslashes. A
+/// token has no backslashes.
 fn value_address(value: &[u8]) -> Option<IpAddr> {
     if value.contains(&b'\\') {
         let mut bytes = [0; LONGEST];
@@ -112,7 +116,7 @@ fn value_address(value: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// More than any address with a port has.
+/// Longer than any address with a port.
 const LONGEST: usize = 64;
 
 fn unescape<'a>(text: &[u8], into: &'a mut [u8; LONGEST]) -> Option<&'a [u8]> {
@@ -130,10 +134,10 @@ fn unescape<'a>(text: &[u8], into: &'a mut [u8; LONGEST]) -> Option<&'a [u8]> {
     Some(&into[..len])
 }
 
-/// Takes a pair from the beginning of the text, with the blanks around it: none outside if it is
-/// not well formed, none inside if there is nothing before the next semicolon.
+/// Takes a pair from the beginning of the text, with the blanks around it. The outer `None` is a
+/// malformed pair; the inner `None` is an empty pair before the next semicolon.
 ///
-/// The grammar has no blanks around semicolons; proxies that write them are understood.
+/// The grammar has no blanks around semicolons. Some proxies write them, so they are accepted.
 #[expect(clippy::option_option, reason = "a pair may be left out")]
 fn pair<'a>(rest: &mut &'a [u8]) -> Option<Option<(&'a [u8], &'a [u8])>> {
     *rest = rest.trim_ascii_start();
@@ -163,7 +167,7 @@ fn token<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     (!token.is_empty()).then_some(token)
 }
 
-/// How many bytes are before the closing quote.
+/// Returns the number of bytes before the closing quote.
 fn quoted_len(text: &[u8]) -> Option<usize> {
     let mut is_escaped = false;
     text.iter().position(|byte| match byte {

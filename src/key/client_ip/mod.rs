@@ -1,3 +1,9 @@
+//! The address of the client, directly or behind proxies.
+//!
+//! A forwarding header is true only from the right: the part that trusted proxies have written. So
+//! [`Proxies`] says which hops are trusted, [`Forwarding`] which header they write, and the chain
+//! is walked from the server to the first hop that is not trusted. There is a file for each header.
+
 mod address;
 mod forwarded;
 mod forwarding;
@@ -17,21 +23,20 @@ use self::translation::Translation;
 use self::warning::warn_of_untrusted_proxy;
 use super::combinators::{combinators, hashed, map, within};
 use super::take::Take;
-use super::{Extract, Head, IntoKey, Key, Missing, Peer, PeerIp, peer_ip};
+use super::{Extract, Head, IntoKey, Key, KeyOf, Missing, Peer, PeerIp, peer_ip};
 use crate::error::{ConfigError, or_panic};
 
 /// The address of the client.
 ///
-/// Unless said otherwise:
+/// By default:
 ///
-/// - it is the address of the socket's other end, as [`peer_ip`] finds it: no proxy is trusted,
-///   and forwarding header fields, which any client can write, are not read;
-/// - IPv4 is counted by address, also when it is mapped into IPv6; IPv6 by /64 network;
-/// - where a trusted proxy does not tell a client, the proxy itself is counted.
+/// - It is the address at the other end of the socket, as for [`peer_ip`]. No proxy is trusted, and
+///   forwarding headers, which every client can write, are not read.
+/// - IPv4 is counted by address, also if it is mapped into IPv6; IPv6 by /64 network.
+/// - If a trusted proxy does not tell a client address, the proxy itself is counted.
 ///
-/// If a private address sends forwarding header fields and is not trusted, the log warns once that
-/// all clients behind it share one quota (`TRL003`). See
-/// [behind a proxy](crate::key#behind-a-proxy).
+/// If an untrusted private address sends forwarding headers, the log warns once that all clients
+/// behind it share one quota (`TRL003`). See [behind a proxy](crate::key#behind-a-proxy).
 pub fn client_ip() -> ClientIp {
     ClientIp {
         peer: peer_ip(),
@@ -53,17 +58,22 @@ pub struct ClientIp {
 }
 
 impl ClientIp {
-    /// Which proxies are trusted to tell the client's address, and in which header field they do.
-    /// What was said before is replaced.
+    /// Declares which proxies are trusted to tell the address of the client, and in which header.
     ///
-    /// Where a trusted peer does not tell it (the field is not there, an element that was reached
-    /// cannot be read or is not an address, the chain has fewer hops than it should or more than
-    /// 32 elements), the peer itself is counted, so that all such requests through one proxy share
-    /// a quota. The other end of a Unix socket has no address to be counted by: then, and
-    /// [without a fallback](Self::without_fallback), it is [`Missing::ByClient`].
+    /// A second call replaces the first. If a trusted peer does not tell the address, the peer
+    /// itself is counted, so all such requests through one proxy share a quota. These are the
+    /// cases:
     ///
-    /// Lists and networks are never compared with a peer that is counted in the client's place: a
-    /// client that makes the field unusable is not inside because its proxy is.
+    /// - the header is absent;
+    /// - an element that was reached is malformed or not an address;
+    /// - the chain has fewer hops than declared;
+    /// - the chain has more than 32 elements.
+    ///
+    /// The other end of a Unix socket has no address to be counted by. For it, and [without a
+    /// fallback](Self::without_fallback), the key is [`Missing::ByClient`].
+    ///
+    /// Lists and networks never match a peer that is counted in place of the client: a client that
+    /// makes the header unusable does not match a network because its proxy does.
     ///
     /// ```
     /// use std::net::{Ipv4Addr, SocketAddr};
@@ -72,8 +82,8 @@ impl ClientIp {
     /// let proxies = Proxies::in_networks(["10.0.0.0/8", "fd00::/8"]);
     /// let key = key::client_ip().behind(proxies, Forwarding::XForwardedFor);
     ///
-    /// // The client has written the first address itself; the outer proxy has added the second,
-    /// // and the inner one the third.
+    /// // The client wrote the first address. The outer proxy added the second, and the inner
+    /// // proxy the third.
     /// let request = http::Request::get("/")
     ///     .extension(SocketAddr::from(([10, 0, 0, 1], 4711)))
     ///     .header("x-forwarded-for", "198.51.100.9, 192.0.2.1, 10.0.0.2")
@@ -89,13 +99,13 @@ impl ClientIp {
         }
     }
 
-    /// How many bits of an address of IPv6 tell clients apart, from 32 to 128; 64 unless said.
+    /// Sets how many bits of an IPv6 address tell clients apart, from 32 to 128; the default is 64.
     ///
-    /// A /64 network is one LAN, whose hosts choose the rest of their address freely: more bits
-    /// are no limit at all, unless each client is known to have one address. Homes are often given
-    /// a /56, businesses a /48, so that one of them has 256 or 65,536 quotas of a /64 each; fewer
-    /// bits in turn put neighbours together where customers of a host share a /64 or a /56. To
-    /// bound the first without hurting the second, add a wider policy to the narrow one:
+    /// A /64 network is one LAN, whose hosts choose the other bits freely: more than 64 bits are no
+    /// limit at all, unless each client is known to have one address. Homes often have a /56 and
+    /// businesses a /48, which is 256 or 65,536 quotas of a /64 each. Fewer bits count neighbours
+    /// as one where the customers of a host share a /64 or a /56. To bound the former without
+    /// hurting the latter, add a wider policy to the narrow one:
     ///
     /// ```
     /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
@@ -118,7 +128,7 @@ impl ClientIp {
         or_panic(self.try_ipv6_prefix(bits))
     }
 
-    /// How many bits of an address of IPv6 tell clients apart; see
+    /// Sets how many bits of an IPv6 address tell clients apart; see
     /// [`ipv6_prefix`](Self::ipv6_prefix).
     ///
     /// # Errors
@@ -136,13 +146,14 @@ impl ClientIp {
         }
     }
 
-    /// The prefixes under which translators (NAT64, SIIT) show addresses of IPv4 as addresses of
-    /// IPv6; none unless said. What was said before is replaced.
+    /// Sets the prefixes under which translators (NAT64, SIIT) show IPv4 addresses as IPv6
+    /// addresses.
     ///
-    /// Behind a translator all of IPv4 comes from one /64 network, `64:ff9b::/64` as a rule, and
-    /// shares one quota unless its prefix is given here. The address of IPv4 is embedded as
-    /// RFC 6052 says, under a prefix of 32, 40, 48, 56, 64 or 96 bits. It takes the place of the
-    /// address of IPv6 everywhere: it is compared with trusted networks too.
+    /// The default is none. A second call replaces the first. Behind a translator all of IPv4 comes
+    /// from one /64 network, usually `64:ff9b::/64`, and shares one quota unless its prefix is
+    /// given here. The IPv4 address is embedded as in RFC 6052, under a prefix of 32, 40, 48, 56,
+    /// 64 or 96 bits. It replaces the IPv6 address everywhere, in the comparison with trusted
+    /// networks too.
     ///
     /// ```
     /// use tower_ratelimit::key;
@@ -159,11 +170,11 @@ impl ClientIp {
         or_panic(self.try_unwrap_ipv4(prefixes))
     }
 
-    /// The prefixes of translators; see [`unwrap_ipv4`](Self::unwrap_ipv4).
+    /// Sets the prefixes of translators; see [`unwrap_ipv4`](Self::unwrap_ipv4).
     ///
     /// # Errors
     ///
-    /// When one of them is not a network of IPv6 with a length that RFC 6052 has.
+    /// When one of them is not an IPv6 network with a length of RFC 6052.
     pub fn try_unwrap_ipv4(
         self,
         prefixes: impl IntoIterator<Item: AsRef<str>>,
@@ -174,9 +185,11 @@ impl ClientIp {
         })
     }
 
-    /// Where a trusted proxy does not tell the client, the key is [`Missing::ByClient`], in place
-    /// of the proxy's own. The policy's [`NoKey`](crate::policy::NoKey) says what becomes of the
-    /// request: it shares a quota with others like it, is not counted, or is refused.
+    /// Treats the key as [`Missing::ByClient`] if a trusted proxy does not tell the client, in
+    /// place of counting the proxy.
+    ///
+    /// The policy's [`NoKey`](crate::policy::NoKey) decides about the request: it shares a quota
+    /// with all such requests, is not counted, or is refused.
     pub fn without_fallback(self) -> Self {
         Self {
             falls_back: false,
@@ -184,7 +197,7 @@ impl ClientIp {
         }
     }
 
-    /// Reads the peer from connection info of a type of yours; see [`PeerIp::connect_info`].
+    /// Reads the peer from a connection info type of your own; see [`PeerIp::connect_info`].
     pub fn connect_info<T, P>(self, peer: impl Fn(&T) -> P + Send + Sync + 'static) -> Self
     where
         T: Clone + Send + Sync + 'static,
@@ -196,8 +209,8 @@ impl ClientIp {
         }
     }
 
-    /// The whole address in its canonical form: one of IPv4 is neither mapped nor translated into
-    /// IPv6.
+    /// Returns the whole address in canonical form: an IPv4 address is neither mapped nor
+    /// translated into IPv6.
     #[inline]
     fn address(&self, head: &Head<'_>, falls_back: bool) -> Result<IpAddr, NoAddress> {
         let found = self.peer.peer(head);
@@ -205,7 +218,7 @@ impl ClientIp {
             Peer::Ip(address) => Some(self.translation.canonical(address)),
             Peer::UnixSocket | Peer::Unknown => None,
         };
-        // Of a listener that tells its peers, one that it does not know is not taken for a socket.
+        // A custom listener that does not know a peer is not a Unix socket.
         if let Some((proxies, forwarding)) = &self.behind
             && (found != Peer::Unknown || !self.peer.is_told())
             && proxies.have(peer)
@@ -222,9 +235,16 @@ impl ClientIp {
     #[inline(never)]
     fn extract_any(&self, head: &Head<'_>) -> Result<Key, Missing> {
         match self.address(head, self.falls_back) {
-            Ok(IpAddr::V4(address)) => Ok(address.into_key()),
-            Ok(IpAddr::V6(address)) => Ok(Key::ipv6(address, self.prefix)),
+            Ok(address) => Ok(self.key(address)),
             Err(address) => Err(self.missing(address)),
+        }
+    }
+
+    /// Of an address in its canonical form.
+    fn key(&self, address: IpAddr) -> Key {
+        match address {
+            IpAddr::V4(address) => address.into_key(),
+            IpAddr::V6(address) => Key::ipv6(address, self.prefix),
         }
     }
 
@@ -237,7 +257,7 @@ impl ClientIp {
     }
 }
 
-/// Which address is not there: said in few bytes, since nearly every request has one.
+/// Which address is missing. It is small, because nearly every request makes one.
 #[derive(Clone, Copy)]
 enum NoAddress {
     OfTheClient,
@@ -252,7 +272,7 @@ impl Take for ClientIp {
             .map_err(|address| self.missing(address))
     }
 
-    /// Without the fallback: a client that makes the field unusable is not the proxy.
+    /// Ignores the fallback: a client that makes the header unusable is not the proxy.
     fn told(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         self.address(head, false)
             .map_err(|address| self.missing(address))
@@ -266,7 +286,7 @@ impl Take for ClientIp {
 impl Extract for ClientIp {
     #[inline]
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        // Most requests, and none of what could be asked about the others.
+        // The short path for most requests, which skips all checks for proxies.
         if self.behind.is_none()
             && let Some(SocketAddr::V4(peer)) = self.peer.socket(head)
         {
@@ -277,7 +297,7 @@ impl Extract for ClientIp {
         self.extract_any(head)
     }
 
-    /// As an address is listed, whatever the prefix.
+    /// The address as lists have it, whatever the prefix of this extractor.
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.told(head).map(IntoKey::into_key)
     }
@@ -285,6 +305,15 @@ impl Extract for ClientIp {
     fn identity(&self) -> Option<String> {
         self.peer.identity()?;
         Some(format!("{self:?}"))
+    }
+}
+
+impl KeyOf for ClientIp {
+    /// The client's address: proxies are not asked.
+    type Value<'a> = IpAddr;
+
+    fn make(&self, address: IpAddr) -> Result<Key, Missing> {
+        Ok(self.key(self.translation.canonical(address)))
     }
 }
 

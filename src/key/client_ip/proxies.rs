@@ -1,12 +1,18 @@
+//! Which hops of a chain are trusted.
+//!
+//! The chain is read from the server outwards. Each hop is trusted by its network, its number or
+//! its socket. The first address that is not trusted is the client; all elements beyond it may be
+//! forged, so an unusable element is never skipped.
+
 use std::net::IpAddr;
 
 use crate::error::{ConfigError, or_panic};
 use crate::key::networks::Networks;
 
-/// Which proxies are trusted to tell whom they speak for.
+/// The proxies that are trusted to tell the address of the client.
 ///
-/// A proxy that is trusted has to append to the forwarding header field, or to overwrite it: one
-/// that passes on what a client has sent lets each client choose who it is.
+/// A trusted proxy has to append to the forwarding header, or to overwrite it. A proxy that passes
+/// on what a client has sent lets each client choose its own address.
 #[derive(Clone, Debug)]
 pub struct Proxies {
     chain: Chain,
@@ -19,31 +25,31 @@ enum Chain {
     Hops(u8),
 }
 
-/// A chain longer than this is unusable: no request makes the work longer.
+/// The maximum length of a chain; a longer one is unusable. It bounds the work for a request.
 pub(super) const EXAMINED: usize = 32;
 
-/// What a forwarding header field says of one hop.
+/// What a forwarding header says about one hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     /// Nothing between two commas.
     Empty,
     Address(IpAddr),
-    /// A hop whose address is not told: `unknown`, or a name.
+    /// A hop without an address: `unknown`, or a name.
     Unnamed,
-    /// The text is out of order, and how many hops it stands for is not known.
+    /// The text is malformed, and the number of its hops is unknown.
     Broken,
 }
 
 impl Proxies {
-    /// Those whose address is in one of these networks: `10.0.0.0/8`, `fd00::/8`, or a single
-    /// address.
+    /// Trusts the proxies whose address is in one of these networks: `10.0.0.0/8`, `fd00::/8`, or a
+    /// single address.
     ///
-    /// The client is the last address of the chain that is in none of them, so that proxies may
-    /// stand behind each other in any number up to 32. If all are in them, the first is the
+    /// The client is the last address of the chain that is in none of the networks, so up to 32
+    /// proxies may stand behind each other. If all addresses are in the networks, the first is the
     /// client. A network written as `::ffff:10.0.0.0/104` is `10.0.0.0/8`.
     ///
-    /// A peer outside of these networks is a client: what it says of others is not read. An empty
-    /// list trusts nobody.
+    /// A peer outside of these networks is a client, and its forwarding header is not read. With an
+    /// empty list no proxy is trusted.
     ///
     /// # Panics
     ///
@@ -54,12 +60,15 @@ impl Proxies {
         or_panic(Self::try_in_networks(networks))
     }
 
-    /// Those whose address is in one of these networks; see [`in_networks`](Self::in_networks).
+    /// Trusts the proxies in these networks; see [`in_networks`](Self::in_networks).
     ///
     /// # Errors
     ///
-    /// When one of them is not a network, or has bits behind its prefix (`10.1.2.3/8`), or holds
-    /// all addresses: whoever trusts everybody lets each client choose who it is.
+    /// When one of them
+    ///
+    /// - is not a network,
+    /// - has bits behind its prefix (`10.1.2.3/8`), or
+    /// - contains all addresses: each client could then choose its own address.
     pub fn try_in_networks(
         networks: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<Self, ConfigError> {
@@ -73,13 +82,13 @@ impl Proxies {
         Ok(Self::of(Chain::Networks(networks)))
     }
 
-    /// This many hops before the server, from 1 to 32; the first is the socket's peer, whoever it
-    /// is.
+    /// Trusts this many hops before the server, from 1 to 32; the first is the peer of the socket,
+    /// whatever its address.
     ///
-    /// The client is the entry that the outermost of them has made: with `hops(1)` the last of
-    /// the chain, with `hops(2)` the one before it, as behind a load balancer that adds its own
-    /// address. For proxies whose addresses are not known. It cannot notice a peer that goes
-    /// around them: whoever reaches the server directly chooses who it is.
+    /// The client is the entry that the outermost of these hops has made: with `hops(1)` the last
+    /// of the chain, with `hops(2)` the one before it, as behind a load balancer that adds its own
+    /// address. Use it for proxies with unknown addresses. It cannot detect a peer that bypasses
+    /// the proxies: such a client chooses its own address.
     ///
     /// # Panics
     ///
@@ -90,7 +99,7 @@ impl Proxies {
         or_panic(Self::try_hops(hops))
     }
 
-    /// This many hops before the server; see [`hops`](Self::hops).
+    /// Trusts this many hops before the server; see [`hops`](Self::hops).
     ///
     /// # Errors
     ///
@@ -104,17 +113,17 @@ impl Proxies {
         }
     }
 
-    /// The other end of the Unix socket that the server listens on, and nobody further out.
+    /// Trusts the other end of the Unix socket that the server listens on, and no further hop.
     ///
-    /// A peer without an address is taken for it. A server that listens on TCP as well has to
-    /// tell its peers' addresses, or all of them are trusted.
+    /// A peer without an address counts as the Unix socket. A server that also listens on TCP has
+    /// to provide the addresses of its peers; otherwise all of them are trusted.
     pub fn unix_socket() -> Self {
         Self::of(Chain::Networks(Networks::none())).and_unix_socket()
     }
 
     /// Trusts the other end of a Unix socket too; it is the first of the [`hops`](Self::hops).
     ///
-    /// A peer without an address is taken for it: see [`unix_socket`](Self::unix_socket).
+    /// A peer without an address counts as the Unix socket: see [`unix_socket`](Self::unix_socket).
     pub fn and_unix_socket(self) -> Self {
         Self {
             unix_socket: true,
@@ -129,7 +138,8 @@ impl Proxies {
         }
     }
 
-    /// Whether the socket's other end is one of them; without an address it may be a Unix socket.
+    /// Whether the other end of the socket is trusted. A peer without an address may be a Unix
+    /// socket.
     pub(super) fn have(&self, peer: Option<IpAddr>) -> bool {
         match (peer, &self.chain) {
             (None, _) => self.unix_socket,
@@ -138,11 +148,11 @@ impl Proxies {
         }
     }
 
-    /// The client at the other end of a chain, of which the last element comes first, its
-    /// addresses in their canonical form.
+    /// Returns the client at the other end of a chain. The chain begins with its last element, and
+    /// its addresses are canonical.
     ///
-    /// An element that cannot be used is never skipped: what is left of it, its sender may have
-    /// made up.
+    /// An unusable element is never skipped: its sender may have made up all elements to the left
+    /// of it.
     pub(super) fn client(&self, mut chain: impl Iterator<Item = Element>) -> Option<IpAddr> {
         let mut examined = 0;
         let mut next = || {

@@ -1,4 +1,4 @@
-//! Header fields of vendors, that hold one address.
+//! Vendor headers with one address.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, header::InvalidHeaderName};
 use super::address::{address, address_before_port};
 use crate::error::ConfigError;
 
-/// A header field that holds the client's address and nothing else; see [`Forwarding::single`].
+/// A header that holds the address of the client and nothing else; see [`Forwarding::single`].
 ///
 /// [`Forwarding::single`]: super::Forwarding::single
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ impl SingleValue {
         &self.name
     }
 
-    /// None too when it is there twice: a proxy that sets it replaces what a client has sent, so
-    /// one of the two is not the proxy's.
+    /// `None` too if the header is there twice: a proxy that sets it replaces what a client has
+    /// sent, so one of the two is not from the proxy.
     pub(super) fn client(&self, headers: &HeaderMap) -> Option<IpAddr> {
         let mut lines = headers.get_all(&self.name).into_iter();
         let text = lines.next()?.as_bytes().trim_ascii();

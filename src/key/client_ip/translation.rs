@@ -6,16 +6,16 @@ use ipnet::{IpNet, Ipv6Net};
 use crate::error::ConfigError;
 use crate::key::networks;
 
-/// The prefixes under which translators show addresses of IPv4 as addresses of IPv6.
+/// The prefixes under which translators show IPv4 addresses as IPv6 addresses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Translation {
     prefixes: Arc<[Ipv6Net]>,
 }
 
-/// RFC 6052, section 2.2: the lengths that a prefix can have.
+/// The prefix lengths of RFC 6052, section 2.2.
 const LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 
-/// The octet that the four of an embedded address go around.
+/// The octet that the embedded address skips.
 const UNUSED: usize = 8;
 
 impl Translation {
@@ -37,8 +37,8 @@ impl Translation {
         })
     }
 
-    /// The one form in which addresses are compared: an address of IPv4 that is mapped or
-    /// translated into IPv6 is that address.
+    /// Returns the canonical form of an address: a mapped or translated IPv4 address is the IPv4
+    /// address.
     #[inline]
     pub(super) fn canonical(&self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {

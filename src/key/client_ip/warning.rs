@@ -11,7 +11,7 @@ static UNTRUSTED_PROXY: Warning = Warning::new(Diagnostic::new(
     "say which proxies to trust and which field they maintain, wherever `client_ip` is used, in lists too: `key::client_ip().behind(Proxies::in_networks([\"10.0.0.0/8\"]), Forwarding::XForwardedFor)`",
 ));
 
-/// Warns, once, if what this peer sends looks like the work of a proxy that nobody has declared.
+/// Warns once if the headers of this peer look like those of an undeclared proxy.
 #[inline]
 pub(super) fn warn_of_untrusted_proxy(peer: IpAddr, headers: &HeaderMap) {
     UNTRUSTED_PROXY.say_of(|| {
@@ -20,11 +20,11 @@ pub(super) fn warn_of_untrusted_proxy(peer: IpAddr, headers: &HeaderMap) {
     });
 }
 
-/// Clients in the internet have no such address.
+/// Clients on the internet have no such address.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
-            // The last is RFC 6598's, which clouds give to load balancers and pods.
+            // The last range is RFC 6598, which clouds give to load balancers and pods.
             address.is_private()
                 || address.is_loopback()
                 || address.is_link_local()
@@ -36,7 +36,7 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// One look at each field that is there costs less than to look for each of these names.
+/// One pass over the headers costs less than a lookup for each of these names.
 fn is_forwarding(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),

@@ -1,4 +1,4 @@
-//! `X-Forwarded-For`, which no standard describes: addresses between commas, each appended by the
+//! `X-Forwarded-For`, which has no standard: addresses separated by commas, each appended by the
 //! proxy that it reached.
 
 use http::{HeaderMap, HeaderName};
@@ -8,7 +8,7 @@ use super::proxies::Element;
 
 pub(super) const NAME: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The last element comes first; several lines are one list.
+/// Returns the elements, the last one first. Several headers are one list.
 pub(super) fn elements(headers: &HeaderMap) -> impl Iterator<Item = Element> {
     let lines = headers.get_all(NAME).into_iter().rev();
     let parts = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));

@@ -1,10 +1,10 @@
 use http::StatusCode;
 use tonic::Code;
 
-/// The code that stands for this status of HTTP, as `google/rpc/code.proto` pairs them.
+/// Returns the gRPC code for an HTTP status, as `google/rpc/code.proto` pairs them.
 ///
-/// Where several codes have one status, it is the one that says least: what the layer refuses, it
-/// refuses before the service has seen it.
+/// If several codes have one status, the result is the least specific code, because the layer
+/// refuses before the service has seen the request.
 pub(super) fn of_status(status: StatusCode) -> Code {
     match status.as_u16() {
         401 => Code::Unauthenticated,

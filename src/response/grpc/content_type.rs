@@ -5,11 +5,11 @@ use crate::response::call;
 /// A call of gRPC itself.
 pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// A suffix of more bytes than this is not repeated: nobody makes our answers long.
+/// The longest suffix that an answer repeats. It bounds the length of answers.
 const LONGEST_SUFFIX: usize = 32;
 
-/// The content type of an answer to this request, if it is a call: of the three that gRPC and
-/// gRPC-Web have, the one that it has, with its own suffix (`+proto`) and without parameters.
+/// Returns the content type of the answer if the request is a call: one of the three of gRPC and
+/// gRPC-Web, with the suffix of the request (`+proto`) and without parameters.
 pub(super) fn of_answer_to(request: &HeaderMap) -> Option<HeaderValue> {
     let (family, suffix) = call::of(request)?;
     let suffix = if may_be_repeated(suffix) { suffix } else { &[] };

@@ -2,45 +2,43 @@ use std::sync::Arc;
 
 use tonic_types::ErrorDetails;
 
-use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Rule};
 use crate::key::Head;
-use crate::policy::Policy;
 
-/// Who is over a policy's limit, as the user wants it told.
+/// Names the client that is over a policy's limit.
 pub(super) type Subject = dyn Fn(&Head<'_>, &str) -> Option<String> + Send + Sync;
 
 /// Writes the details of a refusal by a policy: `google.rpc.RetryInfo` and
 /// `google.rpc.QuotaFailure`.
 pub(super) struct Details {
     subject: Option<Arc<Subject>>,
-    /// None if the policies that denied are not to be told.
+    /// Empty if refusals do not name policies.
     policies: Vec<Told>,
 }
 
 struct Told {
     name: String,
-    /// `burst: 10 requests per 1 s`, or the name alone where limits are not told.
+    /// `burst: 10 requests per 1 s`, or the name alone if limits are not told.
     description: String,
 }
 
-/// Clients may take no more than 8 KiB of a trailers-only response (gRPC over HTTP/2), and a third
-/// is added to this by base64.
+/// Clients may accept no more than 8 KiB of a trailers-only response (gRPC over HTTP/2), and base64
+/// adds a third to this.
 const LONGEST_VIOLATIONS: usize = 3 * 1024;
 
-/// What a user tells of a subject is cut here.
+/// Longer subjects are cut.
 const LONGEST_SUBJECT: usize = 256;
 
 impl Details {
     /// `tells` says whether limits are told.
-    pub(super) fn new(subject: Option<Arc<Subject>>, policies: &[Policy], tells: bool) -> Self {
-        let told = policies.iter().map(|policy| Told {
-            name: policy.name().to_owned(),
+    pub(super) fn new(subject: Option<Arc<Subject>>, rules: &[Rule], tells: bool) -> Self {
+        let told = rules.iter().map(|rule| Told {
+            name: rule.name().to_owned(),
             description: if tells {
-                format!("{}: {}", policy.name(), limit(policy.algorithm()))
+                format!("{}: {}", rule.name(), limit(rule))
             } else {
-                policy.name().to_owned()
+                rule.name().to_owned()
             },
         });
         Self {
@@ -49,7 +47,7 @@ impl Details {
         }
     }
 
-    /// Of a request that has to wait for so long, or for ever.
+    /// Writes the details for a request with this wait, or with none that helps.
     pub(super) fn write(
         &self,
         wait: Option<Micros>,
@@ -89,9 +87,9 @@ impl Details {
 }
 
 /// `10 requests per 1 s`.
-fn limit(algorithm: &Algorithm) -> String {
-    let limit = algorithm.limit().unwrap_or(0);
-    let Some(period) = algorithm.period() else {
+fn limit(rule: &Rule) -> String {
+    let limit = rule.limit().unwrap_or(0);
+    let Some(period) = rule.period() else {
         return format!("{limit} requests");
     };
     if period.subsec_nanos() == 0 {

@@ -1,4 +1,7 @@
-//! What a refused call of gRPC gets.
+//! Refusals of gRPC calls.
+//!
+//! A call is refused in the header section alone ("trailers-only"), with `google.rpc` details that
+//! clients of gRPC act on. Detection, code, details and options have a file each.
 
 mod code;
 mod content_type;

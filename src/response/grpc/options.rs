@@ -1,3 +1,8 @@
+//! The options for refused gRPC calls.
+//!
+//! Message, subject and details share the 8 KiB that clients may accept of a refusal, so each has a
+//! maximum length.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,14 +11,14 @@ use super::details::Subject;
 use crate::error::ConfigError;
 use crate::key::Head;
 
-/// How calls of gRPC are refused; for
+/// How gRPC calls are refused; for
 /// [`RateLimitLayerBuilder::grpc`](crate::middleware::RateLimitLayerBuilder::grpc).
 ///
 /// # Defaults
 ///
-/// - what is a call is [`detected`](Self::detected)
+/// - calls are [`detected`](Self::detected)
 /// - message: `rate limit exceeded`
-/// - details: `RetryInfo` and `QuotaFailure`, which names the policies and no subject
+/// - details: `RetryInfo`, and `QuotaFailure` with the names of the policies and without a subject
 /// - no `grpc-retry-pushback-ms`
 ///
 /// ```
@@ -49,28 +54,31 @@ pub(super) enum Calls {
     None,
 }
 
-/// A longer one would leave too little of the 8 KiB that clients may take of a whole refusal.
+/// A longer message would leave too little of the 8 KiB that clients may accept of a refusal.
 const LONGEST_MESSAGE: usize = 512;
 
 impl Grpc {
     /// A request is a call if its content type is `application/grpc`, `application/grpc-web` or
-    /// `application/grpc-web-text`, with any suffix (`+proto`); any other is answered as HTTP. So one
-    /// layer serves both on one port.
+    /// `application/grpc-web-text`, with any suffix (`+proto`). Any other request is answered as
+    /// HTTP. So one layer serves both on one port.
     ///
-    /// A client chooses what it is taken for, and so whether its refusal has the status 429 or 200: who
-    /// counts refusals reads [`Refusal`](crate::response::Refusal) in the extensions of the response.
+    /// The client chooses the content type, and so whether its refusal has the status 429 or 200.
+    /// To count refusals, read [`Refusal`](crate::response::Refusal) in the extensions of the
+    /// response.
     pub fn detected() -> Self {
         Self::of(Calls::Detected)
     }
 
-    /// Every request is a call. One of another content type is answered as `application/grpc`.
+    /// Every request is a call. A request with another content type is answered as
+    /// `application/grpc`.
     pub fn always() -> Self {
         Self::of(Calls::All)
     }
 
-    /// No request is a call: all are answered as HTTP, with a 429 of which a client of gRPC makes
-    /// `UNAVAILABLE`; one of tonic only if the body is empty, since it reads others as messages and
-    /// makes `INTERNAL` of them.
+    /// No request is a call: all are answered as HTTP.
+    ///
+    /// A gRPC client turns a 429 into `UNAVAILABLE`. A tonic client does so only if the body is
+    /// empty; it reads other bodies as messages and reports `INTERNAL`.
     pub fn never() -> Self {
         Self::of(Calls::None)
     }
@@ -85,7 +93,7 @@ impl Grpc {
         }
     }
 
-    /// The message of a refusal by a policy, up to 512 bytes.
+    /// Sets the message of a refusal by a policy, at most 512 bytes.
     pub fn message(self, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -93,7 +101,7 @@ impl Grpc {
         }
     }
 
-    /// Leaves `QuotaFailure` out of the details, so that they are `RetryInfo` alone.
+    /// Leaves `QuotaFailure` out of the details, so that they consist of `RetryInfo`.
     pub fn without_quota_failure(self) -> Self {
         Self {
             names_policies: false,
@@ -101,11 +109,14 @@ impl Grpc {
         }
     }
 
-    /// Tells in `QuotaFailure` who is over the limit of a policy, of which the closure gets the name.
-    /// By convention this reads `clientip:<address>` or `project:<id>`. What is longer than 256 bytes
-    /// is cut.
+    /// Names the client that is over the limit of a policy in `QuotaFailure`. The closure gets the
+    /// name of the policy.
     ///
-    /// Every client that is refused reads it: tell it nothing of others, and no secret.
+    /// By convention a subject is `clientip:<address>` or `project:<id>`. Subjects longer than 256
+    /// bytes are cut.
+    ///
+    /// Every refused client reads the subject: do not tell it a secret, or anything about other
+    /// clients.
     pub fn subject(
         self,
         subject: impl Fn(&Head<'_>, &str) -> Option<String> + Send + Sync + 'static,
@@ -116,11 +127,11 @@ impl Grpc {
         }
     }
 
-    /// Sends `grpc-retry-pushback-ms` too (gRFC A6): the wait, and a random time from zero to this
-    /// one, since clients then retry at exactly that moment. Where no wait can help it is `-1`, which
-    /// forbids a retry.
+    /// Sends `grpc-retry-pushback-ms` too (gRFC A6): the wait, plus a random time of at most
+    /// `jitter`, because clients retry at exactly that moment.
     ///
-    /// It is heeded by clients whose retry policy lists `RESOURCE_EXHAUSTED`, and by no others.
+    /// If no wait helps, the value is `-1`, which forbids a retry. Only clients whose retry policy
+    /// lists `RESOURCE_EXHAUSTED` obey it.
     pub fn retry_pushback(self, jitter: Duration) -> Self {
         Self {
             pushback: Some(jitter),

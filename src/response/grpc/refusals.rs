@@ -1,3 +1,7 @@
+//! The response to a refused gRPC call.
+//!
+//! Clients may accept no more than 8 KiB of it, so each part has a maximum length here.
+
 use std::fmt;
 use std::time::Duration;
 
@@ -12,37 +16,37 @@ use super::details::Details;
 use super::options::Calls;
 use super::{Grpc, code, content_type};
 use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes};
+use crate::decision::{Decision, Outcomes, Rule};
 use crate::key::Head;
-use crate::policy::Policy;
 use crate::response::answers::AnswerOptions;
 use crate::response::fields::Fields;
 use crate::response::jitter::Jitter;
 use crate::response::refusal::{LONGEST_RETRY, Refusal};
 
-/// Writes the answers to calls that are refused: all of it stands in the header section, which is
-/// the trailers too, and there is no body.
+/// Writes the answers to refused calls. Everything is in the header section, which is the trailers
+/// too; there is no body.
 pub(in crate::response) struct GrpcRefusals {
     calls: Calls,
     message: String,
     details: Details,
-    /// Of the wait, in seconds.
+    /// The jitter of the wait, in seconds.
     jitter: Option<Jitter>,
-    /// Of the pushback alone, in milliseconds.
+    /// The jitter of the pushback alone, in milliseconds.
     pushback: Option<Jitter>,
 }
 
 static PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Of the 8 KiB that clients may take of a refusal, what the fields may have; the details say more.
+/// The share of the rate limit headers in the 8 KiB that clients may accept of a refusal. The
+/// details say more.
 const LONGEST_FIELDS: usize = 1_024;
 
-/// A larger number would be none, and forbid a retry (gRFC A6).
+/// Clients read a larger number as invalid, which forbids a retry (gRFC A6).
 const LONGEST_PUSHBACK: u64 = 2_147_483_647;
 
 impl GrpcRefusals {
     /// Options that were checked.
-    pub(in crate::response) fn new(options: &AnswerOptions, policies: &[Policy]) -> Self {
+    pub(in crate::response) fn new(options: &AnswerOptions, rules: &[Rule]) -> Self {
         let Grpc {
             calls,
             message,
@@ -52,17 +56,17 @@ impl GrpcRefusals {
         } = options.grpc.clone();
         let most = options.retry_jitter.as_secs();
         let tells = !options.dialects.is_empty();
-        let policies = if names_policies { policies } else { &[] };
+        let rules = if names_policies { rules } else { &[] };
         Self {
             calls,
             message,
-            details: Details::new(subject, policies, tells),
+            details: Details::new(subject, rules, tells),
             jitter: (most > 0).then(|| Jitter::up_to(most)),
             pushback: pushback.map(|most| Jitter::up_to(millis(most))),
         }
     }
 
-    /// The content type of the answer, if this request is a call.
+    /// Returns the content type of the answer if the request is a call.
     pub(in crate::response) fn content_type(&self, request: &HeaderMap) -> Option<HeaderValue> {
         match self.calls {
             Calls::None => None,
@@ -71,12 +75,11 @@ impl GrpcRefusals {
         }
     }
 
-    /// The answer to a call that policies denied. `fields` are those that tell no time above the one
-    /// they are given.
+    /// The answer to a call that policies denied. `fields` tell no time above [`LONGEST_RETRY`].
     pub(in crate::response) fn denied(
         &self,
         content_type: HeaderValue,
-        fields: impl FnOnce(Micros) -> Option<Fields>,
+        fields: Option<Fields>,
         outcomes: &Outcomes,
         decision: Decision,
         head: &Head<'_>,
@@ -84,7 +87,7 @@ impl GrpcRefusals {
         let wait = outcomes.retry_after().map(|wait| self.later(wait));
         let details = self.details.write(wait, outcomes, head);
         let mut metadata = HeaderMap::new();
-        if let Some(fields) = fields(LONGEST_RETRY) {
+        if let Some(fields) = fields {
             fields.add_to_refusal(&mut metadata);
             if length(&metadata) > LONGEST_FIELDS {
                 metadata.clear();
@@ -97,7 +100,7 @@ impl GrpcRefusals {
         response
     }
 
-    /// The answer to a call that was refused for another reason, made of the one of HTTP.
+    /// Turns an HTTP refusal for another reason into the answer to a call.
     pub(in crate::response) fn translated(
         content_type: HeaderValue,
         response: Response<Bytes>,
@@ -121,7 +124,7 @@ impl GrpcRefusals {
         response
     }
 
-    /// A wait, with its jitter.
+    /// Returns the wait with its jitter.
     fn later(&self, wait: Micros) -> Micros {
         let jitter = self.jitter.as_ref().map_or(0, Jitter::number);
         let longest = LONGEST_RETRY.max(wait);
@@ -167,7 +170,7 @@ fn answer(
     response
 }
 
-/// As HTTP/2 counts a header section (RFC 9113, section 10.5.1).
+/// The length as HTTP/2 counts a header section (RFC 9113, section 10.5.1).
 fn length(headers: &HeaderMap) -> usize {
     let lines = headers.iter();
     let lengths = lines.map(|(name, value)| name.as_str().len() + value.len() + 32);

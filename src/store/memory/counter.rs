@@ -149,6 +149,8 @@ pub(super) fn decide(
 pub(super) enum Amendment {
     /// So much of what it was charged is given back.
     Refund(u32),
+    /// The same, before this moment.
+    TakeBack(u32, Micros),
     /// The turn of a request of this cost, which was to leave at this moment, is given back.
     GiveBack(u32, Micros),
     /// It is as good as new.

@@ -15,7 +15,7 @@ use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::store::verdict::soften;
-use crate::store::{Charge, Ledger, Reply, Verdict};
+use crate::store::{Charge, Ledger, Reply, Taken, Verdict};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -95,6 +95,13 @@ impl MemoryLedger {
         for charge in charges {
             self.amend(charge.policy, &charge.key, Amendment::Refund(charge.cost));
         }
+    }
+
+    /// Gives back what a request has taken; see [`Ledger::take_back`].
+    pub(crate) fn take_back_now(&self, taken: &Taken) {
+        let charge = taken.charge();
+        let amendment = Amendment::TakeBack(charge.cost, taken.until());
+        self.amend(charge.policy, &charge.key, amendment);
     }
 
     /// Charges each key what its charge says, whether there is room for it or not; see
@@ -651,6 +658,11 @@ impl Ledger for MemoryLedger {
         Reply::Now(Ok(()))
     }
 
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.take_back_now(taken);
+        Reply::Now(Ok(()))
+    }
+
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.settle_now(charges);
         Reply::Now(Ok(()))
@@ -685,10 +697,15 @@ impl Ledger for MemoryLedger {
         Reply::Now(Ok(()))
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
         let amendment = Amendment::GiveBack(charge.cost, departure);
         self.amend(charge.policy, &charge.key, amendment);
-        Reply::Now(Ok(()))
+        // There is no other process.
+        Reply::Now(Ok(true))
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.clock.other()
     }
 }
 

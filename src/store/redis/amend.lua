@@ -1,8 +1,9 @@
 -- Changes what is kept of keys, whatever they ask for. KEYS: their states. ARGV: the time, or nothing; the
 -- verb; then for each key its rule, how much, a moment, and four numbers of the rule, the limit first; and
--- last, for a key that gets a limit of its own, the four numbers of that.
+-- last, for a key that gets a limit of its own, the four numbers of that. Returns 1 if turns of a queue were given
+-- back, else 0.
 local now, shortest = moment(ARGV[1])
-local verb, marking = ARGV[2], marking()
+local verb, marking, given_back = ARGV[2], marking(), false
 
 for index = 1, #KEYS do
   local at = 7 * index - 4
@@ -27,6 +28,11 @@ for index = 1, #KEYS do
   local changes = true
   if verb == 'refund' then
     rule.refund(kept, now, amount, limit, a, b, c)
+  elseif verb == 'take back' then
+    -- Of what has ended since, nothing is left to give back.
+    if now < departure then
+      rule.refund(kept, now, amount, limit, a, b, c)
+    end
   elseif verb == 'settle' then
     changes = amount > 0 and limit > 0
     if changes then
@@ -34,7 +40,7 @@ for index = 1, #KEYS do
       found = true
     end
   elseif verb == 'give back' and rule.give_back then
-    rule.give_back(kept, now, amount, departure, limit, a, b, c)
+    given_back = rule.give_back(kept, now, amount, departure, limit, a, b, c)
   elseif verb == 'block' and not (marks.block and marking.left(marks.block, now) >= amount) then
     marks.block = {now, now + amount}
   elseif verb == 'unblock' then
@@ -55,4 +61,4 @@ for index = 1, #KEYS do
     save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, limit, a, b, c)
   end
 end
-return now
+return given_back and 1 or 0

@@ -7,7 +7,7 @@ use crate::algorithm::State;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
-use crate::store::Charge;
+use crate::store::{Charge, Taken};
 
 /// What the script tells of some charges: how their keys stand, at one moment. The numbers are made of it
 /// here.
@@ -148,10 +148,19 @@ impl Answer {
         self.each.iter().map(|told| (&told.charge, told.blocked))
     }
 
-    /// The charges that were made, if the request was allowed.
-    pub(super) fn charged(&self) -> Charges {
-        let fitting = self.each.iter().filter(|told| told.fits);
-        fitting.map(|told| told.charge).collect()
+    /// What was charged, if the request was allowed.
+    pub(super) fn taken(&self, policies: &[Counted]) -> SmallVec<[Taken; 4]> {
+        let taken = self
+            .each
+            .iter()
+            .filter(|told| told.fits)
+            .filter_map(|told| {
+                let counted = policies.get(told.charge.policy)?;
+                let mut outcomes = Outcomes::new(told.at);
+                outcomes.push(told.charge.policy, told.outcome(counted, Micros::ZERO));
+                Some(Taken::of(&told.charge, &counted.algorithm, &outcomes))
+            });
+        taken.collect()
     }
 
     /// How long the request cannot pass at least, which has these outcomes and was denied; `None` if no wait

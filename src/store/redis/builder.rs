@@ -1,16 +1,20 @@
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
-use redis::{Client, RedisError};
+use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::RedisStore;
+#[cfg(feature = "redis-cluster")]
+use super::cluster::Seeds;
 use super::denials::Changes;
 use super::greeting::greet;
-#[cfg(feature = "redis-cluster")]
-use super::line::CONNECTING;
 use super::link::Link;
+#[cfg(feature = "redis-cluster")]
+use super::outage::place;
+use super::outage::server;
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
 use super::watch::Watch;
@@ -33,6 +37,9 @@ pub struct RedisStoreBuilder {
     nodes: Option<u32>,
 }
 
+/// What the log calls a server to which the program has connected by itself.
+const GIVEN: &str = "a connection of the program's own";
+
 const PREFIX: &str = "ratelimit";
 const LONGEST_PREFIX: usize = 64;
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -48,7 +55,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// When the address is none.
-    pub fn new(url: &str) -> Result<Self, ConfigError> {
+    pub fn new(url: impl AsRef<str>) -> Result<Self, ConfigError> {
         Self::builder().open(url)
     }
 
@@ -58,7 +65,7 @@ impl RedisStore {
     ///
     /// When the address is none, the server does not answer or refuses, takes no scripts that write, as a
     /// replica, or is older than Redis 6.2.
-    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, StoreError> {
         Self::builder().connect(url).await
     }
 
@@ -137,10 +144,10 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// When the address is none, or an option is out of its range.
-    pub fn open(self, url: &str) -> Result<RedisStore, ConfigError> {
-        let client = Client::open(url).map_err(|error| bad_url(url, &error))?;
+    pub fn open(self, url: impl AsRef<str>) -> Result<RedisStore, ConfigError> {
+        let at = parse(url.as_ref())?;
         let deadline = self.deadline;
-        self.over_link(|| Link::to_server(client, deadline))
+        self.over_link(server(&at), || Link::to_server(at, deadline))
     }
 
     /// The same, once the server has answered.
@@ -148,7 +155,7 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// As [`RedisStore::connect`].
-    pub async fn connect(self, url: &str) -> Result<RedisStore, StoreError> {
+    pub async fn connect(self, url: impl AsRef<str>) -> Result<RedisStore, StoreError> {
         let store = self.open(url).map_err(misconfigured)?;
         greet(&store.link).await?;
         store.watch.try_out().await?;
@@ -162,22 +169,22 @@ impl RedisStoreBuilder {
     ///
     /// When an address is none, there is none, or an option is out of its range.
     #[cfg(feature = "redis-cluster")]
-    pub fn open_cluster<'a>(
+    pub fn open_cluster<U: AsRef<str>>(
         self,
-        urls: impl IntoIterator<Item = &'a str>,
+        urls: impl IntoIterator<Item = U>,
     ) -> Result<RedisStore, ConfigError> {
-        let urls: Vec<&str> = urls.into_iter().collect();
+        let urls: Vec<U> = urls.into_iter().collect();
+        let urls: Vec<&str> = urls.iter().map(AsRef::as_ref).collect();
+        let nodes: Result<Vec<_>, _> = urls.iter().map(|url| parse(url)).collect();
+        let nodes = nodes?;
+        let named: Vec<_> = nodes.iter().map(|node| place(node.addr())).collect();
+        let seeds = Seeds::new(nodes);
+        let seeds = seeds.map_err(|(place, why)| {
+            let url = urls.get(place).copied();
+            bad_url(url.unwrap_or_default(), why)
+        })?;
         let deadline = self.deadline;
-        // No call is sent again by the client, which would also do so when nobody knows whether it was
-        // done.
-        let client = redis::cluster::ClusterClient::builder(urls.iter().copied())
-            .retries(0)
-            // To connect to the cluster takes as long as to connect to the node that answers last.
-            .connection_timeout(CONNECTING / 4)
-            .response_timeout(deadline)
-            .build()
-            .map_err(|error| bad_url(urls.first().copied().unwrap_or(""), &error))?;
-        self.over_link(|| Link::to_cluster(client, deadline))
+        self.over_link(named.join(", "), || Link::to_cluster(seeds, deadline))
     }
 
     /// The same, once the cluster has answered.
@@ -186,9 +193,9 @@ impl RedisStoreBuilder {
     ///
     /// As [`RedisStore::connect`].
     #[cfg(feature = "redis-cluster")]
-    pub async fn connect_cluster<'a>(
+    pub async fn connect_cluster<U: AsRef<str>>(
         self,
-        urls: impl IntoIterator<Item = &'a str>,
+        urls: impl IntoIterator<Item = U>,
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_cluster(urls).map_err(misconfigured)?;
         greet(&store.link).await?;
@@ -215,14 +222,14 @@ impl RedisStoreBuilder {
     ///
     /// When the name or an address is none, there is no address, or an option is out of its range.
     #[cfg(feature = "redis-sentinel")]
-    pub fn open_sentinel<'a>(
+    pub fn open_sentinel<U: AsRef<str>>(
         self,
-        master: &str,
-        sentinels: impl IntoIterator<Item = &'a str>,
+        master: impl AsRef<str>,
+        sentinels: impl IntoIterator<Item = U>,
     ) -> Result<RedisStore, ConfigError> {
-        let sentinels = Sentinels::new(master, sentinels)?;
+        let sentinels = Sentinels::new(master.as_ref(), sentinels)?;
         let deadline = self.deadline;
-        self.over_link(|| Link::to_master(sentinels, deadline))
+        self.over_link(sentinels.named(), || Link::to_master(sentinels, deadline))
     }
 
     /// The same, once the master has answered.
@@ -231,10 +238,10 @@ impl RedisStoreBuilder {
     ///
     /// As [`RedisStore::connect`], and when no sentinel answers, or none knows a master of this name.
     #[cfg(feature = "redis-sentinel")]
-    pub async fn connect_sentinel<'a>(
+    pub async fn connect_sentinel<U: AsRef<str>>(
         self,
-        master: &str,
-        sentinels: impl IntoIterator<Item = &'a str>,
+        master: impl AsRef<str>,
+        sentinels: impl IntoIterator<Item = U>,
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_sentinel(master, sentinels);
         let store = store.map_err(misconfigured)?;
@@ -254,10 +261,12 @@ impl RedisStoreBuilder {
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
         let deadline = self.deadline;
-        self.over_link(|| Link::over(connection, false, deadline))
+        self.over_link(GIVEN.into(), || Link::over(connection, false, deadline))
     }
 
-    /// The same over a connection to a cluster, such as a `ClusterConnection`.
+    /// The same over a connection to a cluster, such as a `ClusterConnection` of the crate `redis` with its feature
+    /// `cluster-async`. [`open_cluster`](Self::open_cluster) is better where a primary may be away without a replica: that
+    /// connection then fails calls to the other primaries too.
     ///
     /// # Errors
     ///
@@ -268,10 +277,15 @@ impl RedisStoreBuilder {
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
         let deadline = self.deadline;
-        self.over_link(|| Link::over(connection, true, deadline))
+        self.over_link(GIVEN.into(), || Link::over(connection, true, deadline))
     }
 
-    fn over_link(self, link: impl FnOnce() -> Link) -> Result<RedisStore, ConfigError> {
+    /// `servers` stand in the log.
+    fn over_link(
+        self,
+        servers: String,
+        link: impl FnOnce() -> Link,
+    ) -> Result<RedisStore, ConfigError> {
         let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
         if !(1..=LONGEST_PREFIX).contains(&self.prefix.len()) || !self.prefix.bytes().all(plain) {
             let remedy = "give 1 to 64 characters of ASCII, without spaces and braces";
@@ -301,7 +315,7 @@ impl RedisStoreBuilder {
         let prefix: Arc<str> = self.prefix.into();
         Ok(RedisStore {
             nodes: nodes.transpose()?,
-            watch: Arc::new(Watch::new(Arc::clone(&link), Arc::clone(&prefix))),
+            watch: Arc::new(Watch::new(Arc::clone(&link), Arc::clone(&prefix), servers)),
             link,
             prefix,
             remember_denials_for: self.remember_denials_for,
@@ -328,11 +342,16 @@ fn misconfigured(error: ConfigError) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured).caused_by(error)
 }
 
+fn parse(url: &str) -> Result<ConnectionInfo, ConfigError> {
+    url.into_connection_info()
+        .map_err(|error| bad_url(url, error))
+}
+
 /// The address is not shown: there may be a password in it.
-fn bad_url(url: &str, error: &RedisError) -> ConfigError {
+fn bad_url(url: &str, why: impl Display) -> ConfigError {
     let remedy = format!(
         "write redis://[user:password@]host[:port][/database], redis+unix:///path, or with feature `redis-tls` \
-         rediss:// in place of redis:// ({error})",
+         rediss:// in place of redis:// ({why})",
     );
     ConfigError::new("url", format_args!("a text of {} bytes", url.len()), remedy)
 }

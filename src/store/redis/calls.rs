@@ -24,7 +24,7 @@ use crate::store::standby::Standby;
 pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
-    pub(super) standby: Standby,
+    pub(super) standby: Arc<Standby>,
     pub(super) policies: Box<[Counted]>,
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<Denials>,
@@ -56,6 +56,8 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy)]
 pub(super) enum Amendment {
     Refund,
+    /// A refund before this moment.
+    TakeBack(Micros),
     Settle,
     Reset,
     Block(Micros),
@@ -65,6 +67,9 @@ pub(super) enum Amendment {
     Override([u64; 4], Micros),
     EndOverride,
 }
+
+/// What the script says when turns of a queue were given back.
+const GIVEN_BACK: Value = Value::Int(1);
 
 pub(super) type Charges = SmallVec<[Charge; 4]>;
 
@@ -91,9 +96,11 @@ impl Calls {
             match self.ask(group, Purpose::Charge, until).await {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
-                    let taken = together.charged();
                     // Whether that is done or not, the request is denied. It has time of its own.
-                    let _ = self.change_each(&taken, Amendment::Refund).await;
+                    for taken in together.taken(&self.policies) {
+                        let amendment = Amendment::TakeBack(taken.until());
+                        let _ = self.change_each(&[*taken.charge()], amendment).await;
+                    }
                     let mut denied = answer?;
                     let others = groups[..index].iter().chain(&groups[index + 1..]);
                     for group in others {
@@ -179,9 +186,10 @@ impl Calls {
         charges: &[Charge],
         amendment: Amendment,
         until: Instant,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let mut call = self.call(match amendment {
             Amendment::Refund => "refund",
+            Amendment::TakeBack(_) => "take back",
             Amendment::Settle => "settle",
             Amendment::Reset => "reset",
             Amendment::Block(_) => "block",
@@ -196,7 +204,9 @@ impl Calls {
                 Amendment::Block(length) | Amendment::Override(_, length) => {
                     (length.min(Micros::LONGEST).get(), 0)
                 }
-                Amendment::GiveBack(departure) => (charge.cost.into(), departure.get()),
+                Amendment::GiveBack(moment) | Amendment::TakeBack(moment) => {
+                    (charge.cost.into(), moment.get())
+                }
                 _ => (charge.cost.into(), 0),
             };
             self.put(&mut call, &mut names, charge, amount, moment);
@@ -207,7 +217,7 @@ impl Calls {
             }
         }
         let answer = self.run(&self.amend, &call, charges, until).await;
-        self.watched(answer.map(drop))
+        self.watched(answer.map(|told| told == GIVEN_BACK))
     }
 
     /// Runs a script about keys of one server.
@@ -256,15 +266,16 @@ impl Calls {
         &self,
         charges: &[Charge],
         amendment: Amendment,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
         self.changes.add(charges);
         // Somebody may be denied in between, and whatever comes of this it may have been done.
         let _forgetting = Forgetting(self, charges);
-        let mut changed = Ok(());
+        let mut changed = Ok(true);
         for group in self.groups(charges) {
             // That one server fails is no reason to leave out those of the others.
-            changed = changed.and(self.change(&group, amendment, until).await);
+            let of_group = self.change(&group, amendment, until).await;
+            changed = changed.and_then(|all| of_group.map(|it| all && it));
         }
         changed
     }

@@ -1,58 +1,308 @@
-use redis::aio::ConnectionLike;
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::SingleNodeRoutingInfo;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ahash::RandomState;
+use redis::{
+    Arg, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind,
+    Value,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::failure::{failure, is_of_a_key};
+use super::line::Line;
+use super::link::{Promise, in_time};
+use super::node::{Node, TELLING};
+use super::slots::slot_of_key;
+use super::view::{Address, Range, View, elsewhere};
+use crate::error::StoreErrorKind;
+
+/// A cluster: a connection to each primary, and beside them the view of which slots each one has. A primary that
+/// is gone fails the calls that are sent to it, and no others.
+pub(super) struct Cluster {
+    view: Line<Arc<View>>,
+    nodes: Arc<Nodes>,
+}
+
+/// The nodes that this process has to do with.
+struct Nodes {
+    seeds: Box<[Address]>,
+    /// Tells the user, the password, the database and TLS, which all nodes have alike.
+    seed: ConnectionInfo,
+    deadline: Duration,
+    known: Mutex<HashMap<Address, Arc<Node>>>,
+    /// The primaries of the last view.
+    primaries: Mutex<Box<[Arc<Node>]>>,
+}
 
 /// How often a call follows its slot to another node.
 const MOVES: usize = 4;
 
-/// Sends this to the node that has its slot. A node that says where else the slot is has done nothing, so
-/// the call goes there; it is never sent again for another reason.
-pub(super) async fn send(mut connection: ClusterConnection, command: &Cmd) -> RedisResult<Value> {
-    for _ in 0..MOVES {
-        match told(connection.req_packed_command(command)).await {
-            // The connection has begun to learn where the slots are, and waits until it knows.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) => {}
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
-                return ask(&mut connection, command, &error).await;
+/// So many nodes are asked at once which slots each one has.
+const ASKED: usize = 8;
+
+/// A view that is younger is not renewed because of a call: one failure of a node comes with many others.
+const YOUNG: Duration = Duration::from_millis(50);
+
+impl Cluster {
+    /// Of which these are nodes. One of them has to answer, and names the others.
+    pub(super) fn new(seeds: Seeds, deadline: Duration) -> Self {
+        let nodes = Arc::new(Nodes {
+            seeds: seeds.addresses,
+            seed: seeds.first,
+            deadline,
+            known: Mutex::default(),
+            primaries: Mutex::default(),
+        });
+        let look = {
+            let nodes = Arc::clone(&nodes);
+            move || -> Promise<Arc<View>> {
+                let nodes = Arc::clone(&nodes);
+                Box::pin(async move { nodes.look().await })
             }
-            answer => return answer,
+        };
+        Self {
+            view: Line::new(deadline, look),
+            nodes,
         }
     }
-    told(connection.req_packed_command(command)).await
+
+    /// Learns anew which node has which slots. Calls go by the last view meanwhile.
+    pub(super) async fn renew(&self) -> RedisResult<()> {
+        self.view.renew().await
+    }
+
+    /// The number of the node that has this slot, if it is known.
+    pub(super) fn node_of(&self, slot: u16) -> Option<u64> {
+        let (view, _) = self.view.current()?;
+        view.node(slot).map(|node| node.number)
+    }
+
+    /// Sends this script to the node that has the slot of its keys. A node that says where else the slot is has done
+    /// nothing, so the call goes there.
+    pub(super) async fn send(&self, command: &Cmd, until: Instant) -> RedisResult<Value> {
+        let view = match self.view.current() {
+            Some((view, _)) => view,
+            None => in_time(timeout_at(until, self.view.connection()).await)?.0,
+        };
+        let Some(mut node) = view.node_for(command) else {
+            self.look_again(&view);
+            return Err(unserved());
+        };
+        let mut answer = node.server.send(command, false, until).await;
+        for _ in 0..MOVES {
+            let Some((address, is_asking)) = redirected(&answer, &node) else {
+                break;
+            };
+            if !is_asking {
+                self.look_again(&view);
+            }
+            node = self.nodes.at(&address);
+            answer = node.server.send(command, is_asking, until).await;
+        }
+        if answer.as_ref().is_err_and(says_something_of_the_view) {
+            self.look_again(&view);
+        }
+        answer
+    }
+
+    /// Renews this view in the background, unless that was done just now.
+    fn look_again(&self, view: &View) {
+        if view.made.elapsed() >= YOUNG {
+            self.view.begin_to_renew();
+        }
+    }
 }
 
-/// An error that the server tells is an error.
-async fn told(answer: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
-    answer.await.and_then(Value::extract_error)
+impl View {
+    fn node_for(&self, command: &Cmd) -> Option<Arc<Node>> {
+        let node = if let Some(slot) = slot(command) {
+            self.node(slot)
+        } else {
+            // Any one may do this, and at least one has told who has the slots.
+            let mut nodes = self.nodes.iter();
+            let connected = nodes.find(|node| node.server.is_connected());
+            connected.or(self.nodes.first())
+        };
+        node.cloned()
+    }
 }
 
-/// Whether the connection has ended with the runtime that it was made in. It looks for nodes that it has lost
-/// by itself, and then is as good as it was.
-pub(super) fn is_over(error: &RedisError) -> bool {
-    // No kind tells one from the other.
-    error.is_io_error() && error.to_string().starts_with("redis_cluster: Unable to ")
+/// The slot of a script's keys: its first key stands behind its name, its text and the number of keys.
+fn slot(command: &Cmd) -> Option<u16> {
+    let mut words = command.args_iter().skip(2);
+    let (keys, first) = (words.next()?, words.next()?);
+    match (keys, first) {
+        (Arg::Simple(b"0"), _) | (_, Arg::Cursor) => None,
+        (_, Arg::Simple(key)) => Some(slot_of_key(key)),
+        _ => None,
+    }
 }
 
-/// Sends this to the node that is about to get the slot.
-async fn ask(
-    connection: &mut ClusterConnection,
-    command: &Cmd,
-    moved: &RedisError,
-) -> RedisResult<Value> {
-    let node = moved
-        .redirect_node()
-        .and_then(|(node, _)| node.rsplit_once(':'));
-    let Some((host, Ok(port))) = node.map(|(host, port)| (host, port.parse())) else {
-        return Err(moved.clone());
+/// Where this node has sent a call, and whether the other one has to be told that it was.
+fn redirected(answer: &RedisResult<Value>, node: &Node) -> Option<(Address, bool)> {
+    let error = answer.as_ref().err()?;
+    let is_asking = match error.kind() {
+        ErrorKind::Server(ServerErrorKind::Moved) => false,
+        ErrorKind::Server(ServerErrorKind::Ask) => true,
+        _ => return None,
     };
-    let node = SingleNodeRoutingInfo::ByAddress {
-        host: host.to_owned(),
-        port,
-    };
-    let mut asking = redis::pipe();
-    asking.cmd("ASKING").add_command(command.clone());
-    let mut answers = connection.route_pipeline(asking, 0, 2, node).await?;
-    let answer = answers.pop().ok_or_else(|| moved.clone())?;
-    answer.extract_error()
+    let (told, _) = error.redirect_node()?;
+    Some((elsewhere(told, node.host())?, is_asking))
+}
+
+/// Whether another node may have the slot by now: this one is away, is no primary any more, or does not know.
+fn says_something_of_the_view(error: &RedisError) -> bool {
+    let error = failure(error.clone());
+    error.kind() == StoreErrorKind::Unavailable && !is_of_a_key(&error)
+}
+
+fn unserved() -> RedisError {
+    let kind = ErrorKind::Server(ServerErrorKind::ClusterDown);
+    (kind, "no node has the slot").into()
+}
+
+impl Nodes {
+    /// The node at this address.
+    fn at(&self, address: &Address) -> Arc<Node> {
+        let mut known = lock(&self.known);
+        if let Some(node) = known.get(address) {
+            return Arc::clone(node);
+        }
+        let node = Arc::new(Node::new(&self.seed, address, self.deadline));
+        known.insert(address.clone(), Arc::clone(&node));
+        node
+    }
+
+    /// Asks who has which slots: the primaries of the last view, or the seeds if none of those tells.
+    async fn look(&self) -> RedisResult<Arc<View>> {
+        let primaries = self.some_primaries();
+        let told = if let Some(Ok(ranges)) = self.ask(primaries).await {
+            ranges
+        } else {
+            let seeds = self.seeds.iter().map(|seed| self.at(seed)).collect();
+            self.ask(seeds).await.unwrap_or_else(|| Err(unserved()))?
+        };
+        let view = View::new(&told, |address| self.at(address));
+        let before = mem::replace(&mut *lock(&self.primaries), view.nodes.clone());
+        let nodes = view.nodes.iter().cloned();
+        let mut connecting: JoinSet<()> = nodes.map(Node::connect).collect();
+        if before.is_empty() {
+            // The first calls find their connections made, and go out in the order in which they came.
+            let all = async { while connecting.join_next().await.is_some() {} };
+            let _ = timeout(TELLING, all).await;
+        }
+        connecting.detach_all();
+        // The others are left, with their connections.
+        let is_seen = |node: &Arc<Node>| view.nodes.iter().any(|seen| Arc::ptr_eq(seen, node));
+        lock(&self.known).retain(|_, node| is_seen(node));
+        Ok(Arc::new(view))
+    }
+
+    /// As many as are asked, drawn at random.
+    fn some_primaries(&self) -> Vec<Arc<Node>> {
+        let primaries = lock(&self.primaries);
+        let random = RandomState::new().hash_one(0);
+        #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
+        let first = random as usize % primaries.len().max(1);
+        let nodes = primaries.iter().cycle().skip(first);
+        nodes.take(primaries.len().min(ASKED)).cloned().collect()
+    }
+
+    /// Asks all of these at once, and takes what most of them tell: a node that has been away for a while knows less
+    /// than the others. `None` if there are none.
+    async fn ask(&self, nodes: Vec<Arc<Node>>) -> Option<RedisResult<Vec<Range>>> {
+        let asked = nodes.len();
+        let mut answers = JoinSet::new();
+        for node in nodes {
+            let deadline = self.deadline;
+            answers.spawn(async move { node.ranges(deadline).await });
+        }
+        let mut told: Vec<(Vec<Range>, usize)> = Vec::new();
+        let mut failed: Option<RedisError> = None;
+        while let Some(answer) = answers.join_next().await {
+            match answer {
+                Ok(Ok(ranges)) => {
+                    let place = told.iter().position(|(known, _)| *known == ranges);
+                    let place = place.unwrap_or_else(|| {
+                        told.push((ranges, 0));
+                        told.len() - 1
+                    });
+                    told[place].1 += 1;
+                    if told[place].1 > asked / 2 {
+                        return Some(Ok(told.swap_remove(place).0));
+                    }
+                }
+                Ok(Err(error)) => {
+                    if failed.is_none() || is_lasting(&error) {
+                        failed = Some(error);
+                    }
+                }
+                // The runtime ends.
+                Err(_) => {}
+            }
+        }
+        let most = told.iter().map(|(_, nodes)| *nodes).max();
+        let told = told.into_iter().find(|(_, nodes)| Some(*nodes) == most);
+        told.map(|(ranges, _)| Ok(ranges)).or(failed.map(Err))
+    }
+}
+
+fn is_lasting(error: &RedisError) -> bool {
+    failure(error.clone()).kind() == StoreErrorKind::Misconfigured
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The addresses that the user has given.
+pub(super) struct Seeds {
+    addresses: Box<[Address]>,
+    first: ConnectionInfo,
+}
+
+impl Seeds {
+    /// The error says what is wrong with which of them, by its place in the list.
+    pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Result<Self, (usize, &'static str)> {
+        let mut addresses = Vec::new();
+        for (place, seed) in seeds.iter().enumerate() {
+            let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) =
+                seed.addr()
+            else {
+                return Err((place, "a cluster is not reached through a Unix socket"));
+            };
+            is_like(seed, &seeds[0]).map_err(|why| (place, why))?;
+            let address = (host.clone(), *port);
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        let first = seeds.into_iter().next().ok_or((0, "give one at least"))?;
+        Ok(Self {
+            addresses: addresses.into(),
+            first,
+        })
+    }
+}
+
+/// Whether a node is connected to as another one is.
+fn is_like(seed: &ConnectionInfo, first: &ConnectionInfo) -> Result<(), &'static str> {
+    let (redis, other) = (seed.redis_settings(), first.redis_settings());
+    if (redis.username(), redis.password()) != (other.username(), other.password()) {
+        return Err("all nodes of a cluster have the same user and password");
+    }
+    if redis.db() != other.db() || redis.protocol() != other.protocol() {
+        return Err("all nodes of a cluster have the same database and protocol");
+    }
+    if is_tls(seed) != is_tls(first) {
+        return Err("all nodes of a cluster are reached with TLS or none is");
+    }
+    Ok(())
+}
+
+fn is_tls(seed: &ConnectionInfo) -> bool {
+    matches!(seed.addr(), ConnectionAddr::TcpTls { .. })
 }

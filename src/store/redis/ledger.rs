@@ -7,11 +7,13 @@ use super::calls::{Amendment, Calls, Charges, Purpose};
 use super::denials::Question;
 use super::failure::away;
 use crate::algorithm::{Algorithm, Lua};
+#[cfg(feature = "testing")]
+use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::standby::Verb;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Charge, Ledger, Reply, Taken};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
 pub struct RedisLedger(Arc<Calls>);
@@ -47,10 +49,10 @@ impl RedisLedger {
             }
             return Reply::Now(Ok(denied));
         }
-        if is_away && calls.watch.is_overdue() {
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
             return Reply::later(async move {
-                calls.watch.ask_in_passing().await;
+                calls.watch.ask_in_passing(part).await;
                 calls.decide_here(&charges, purpose, away)
             });
         }
@@ -93,10 +95,10 @@ impl RedisLedger {
             denied.degrade();
             return Reply::Now(Ok((0, denied)));
         }
-        if is_away && calls.watch.is_overdue() {
+        if is_away && let Some(part) = calls.watch.overdue(charges) {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
             return Reply::later(async move {
-                calls.watch.ask_in_passing().await;
+                calls.watch.ask_in_passing(part).await;
                 calls.take_here(&charges, away())
             });
         }
@@ -118,21 +120,34 @@ impl RedisLedger {
     }
 
     fn change(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<(), StoreError>> {
+        let changed = self.change_and_tell(charges, amendment);
+        changed.map(|changed| changed.map(drop))
+    }
+
+    /// Whether turns of a queue were given back, if that is what is changed.
+    fn change_and_tell(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
         let charges = charges.iter().filter(|charge| calls.counts(charge));
         let charges: Charges = charges.copied().collect();
         if charges.is_empty() {
-            return Reply::Now(Ok(()));
+            return Reply::Now(Ok(false));
         }
         if calls.watch.is_away(&charges) {
             calls.changes.add(&charges);
             let changed = Err(away().told());
-            return Reply::Now(calls.standby.change(&charges, amendment.verb(), changed));
+            let changed = calls.standby.change(&charges, amendment.verb(), changed);
+            return Reply::Now(changed.map(|()| false));
         }
         Reply::later(async move {
             let changed = calls.change_each(&charges, amendment).await;
-            let changed = changed.map_err(StoreError::told);
-            calls.standby.change(&charges, amendment.verb(), changed)
+            let is_given_back = matches!(changed, Ok(true));
+            let changed = changed.map(drop).map_err(StoreError::told);
+            let changed = calls.standby.change(&charges, amendment.verb(), changed);
+            changed.map(|()| is_given_back)
         })
     }
 }
@@ -195,6 +210,7 @@ impl Amendment {
     fn verb(self) -> Verb {
         match self {
             Self::Refund => Verb::Refund,
+            Self::TakeBack(_) => Verb::TakeBack,
             Self::Settle => Verb::Settle,
             Self::Reset => Verb::Reset,
             Self::Block(length) => Verb::Block(length),
@@ -220,6 +236,14 @@ impl Ledger for RedisLedger {
 
     fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.change(charges, Amendment::Refund)
+    }
+
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        if taken.is_degraded() {
+            self.0.standby.take_back(taken);
+            return Reply::Now(Ok(()));
+        }
+        self.change(&[*taken.charge()], Amendment::TakeBack(taken.until()))
     }
 
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
@@ -256,8 +280,13 @@ impl Ledger for RedisLedger {
         self.change(charges, Amendment::EndOverride)
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
-        self.change(&[*charge], Amendment::GiveBack(departure))
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
+        self.change_and_tell(&[*charge], Amendment::GiveBack(departure))
+    }
+
+    #[cfg(feature = "testing")]
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.0.clock.clone()
     }
 }
 

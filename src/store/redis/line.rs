@@ -71,6 +71,12 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
         outcome(coming).await.map(drop)
     }
 
+    /// The same, and waits for nothing.
+    #[cfg(feature = "redis-cluster")]
+    pub(super) fn begin_to_renew(&self) {
+        drop(self.coming(&mut lock(&self.current)));
+    }
+
     /// The attempt that is being made, or else a new one.
     fn coming(&self, current: &mut Current<C>) -> Coming<C> {
         // An attempt ends without an outcome when its runtime does, and never if nobody runs that any more.

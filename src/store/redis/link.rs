@@ -1,30 +1,24 @@
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::pin::Pin;
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-#[cfg(feature = "redis-cluster")]
-use redis::cluster_async::ClusterConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
-};
-use tokio::task::yield_now;
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 #[cfg(feature = "redis-cluster")]
-use super::cluster;
-use super::failure::{is_read_only, of_a_cluster};
-use super::line::Line;
+use super::cluster::{Cluster, Seeds};
+use super::connection::Connection;
+use super::failure::of_a_cluster;
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
+use super::server::Server;
 
 pub(super) type Promise<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
 
-/// The way to a server, or to a cluster of them: one connection, on which calls go out one behind the
+/// The way to a server, or to a cluster of them: one connection to each, on which calls go out one behind the
 /// other without waiting for each other's answers.
 pub(super) struct Link {
     wire: Wire,
@@ -32,21 +26,26 @@ pub(super) struct Link {
 }
 
 enum Wire {
-    Server(Line<MultiplexedConnection>),
+    Server(Server),
     #[cfg(feature = "redis-cluster")]
-    Cluster(Line<ClusterConnection>),
+    Cluster(Cluster),
     Given {
         send: Box<dyn Fn(Cmd) -> Promise<Value> + Send + Sync>,
         is_divided: bool,
     },
 }
 
+/// Behind a connection that somebody else looks after, so many slots are taken to be on one server.
+const SLOTS_TOGETHER: u16 = 64;
+
 impl Link {
-    pub(super) fn to_server(client: Client, deadline: Duration) -> Self {
-        let connect =
-            move || -> Promise<MultiplexedConnection> { Box::pin(connected(client.clone())) };
+    pub(super) fn to_server(server: ConnectionInfo, deadline: Duration) -> Self {
+        let connect = move || -> Promise<Connection> {
+            let server = server.clone();
+            Box::pin(async move { Connection::open(&server).await })
+        };
         Self {
-            wire: Wire::Server(Line::new(deadline, connect)),
+            wire: Wire::Server(Server::alone(deadline, connect)),
             deadline,
         }
     }
@@ -54,22 +53,17 @@ impl Link {
     /// To the server that the sentinels name whenever a connection is made.
     #[cfg(feature = "redis-sentinel")]
     pub(super) fn to_master(sentinels: Sentinels, deadline: Duration) -> Self {
-        let connect =
-            move || -> Promise<MultiplexedConnection> { Box::pin(sentinels.clone().connect()) };
+        let connect = move || -> Promise<Connection> { Box::pin(sentinels.clone().connect()) };
         Self {
-            wire: Wire::Server(Line::new(deadline, connect)),
+            wire: Wire::Server(Server::alone(deadline, connect)),
             deadline,
         }
     }
 
     #[cfg(feature = "redis-cluster")]
-    pub(super) fn to_cluster(client: redis::cluster::ClusterClient, deadline: Duration) -> Self {
-        let connect = move || -> Promise<ClusterConnection> {
-            let client = client.clone();
-            Box::pin(async move { client.get_async_connection().await })
-        };
+    pub(super) fn to_cluster(seeds: Seeds, deadline: Duration) -> Self {
         Self {
-            wire: Wire::Cluster(Line::new(deadline, connect)),
+            wire: Wire::Cluster(Cluster::new(seeds, deadline)),
             deadline,
         }
     }
@@ -102,13 +96,37 @@ impl Link {
         }
     }
 
-    /// Connects, where the store does so itself: to a cluster anew, since its nodes may have other parts by
-    /// now.
+    /// Which server has this slot, by a number: requests of one number find together that it is away. 0 is the only
+    /// server, and one of a cluster that is not known.
+    pub(super) fn part(&self, slot: u16) -> u64 {
+        match &self.wire {
+            #[cfg(feature = "redis-cluster")]
+            Wire::Cluster(cluster) => cluster.node_of(slot).unwrap_or(0),
+            Wire::Given {
+                is_divided: true, ..
+            } => u64::from(slot / SLOTS_TOGETHER),
+            _ => 0,
+        }
+    }
+
+    /// Whether the parts are slots that are likely to be on one server, where nothing tells which server that is.
+    pub(super) fn is_guessed(&self) -> bool {
+        matches!(
+            self.wire,
+            Wire::Given {
+                is_divided: true,
+                ..
+            }
+        )
+    }
+
+    /// Connects, where the store does so itself. Of a cluster it learns anew who has which keys, since another node
+    /// may have those of one that is away.
     pub(super) async fn connect(&self) -> RedisResult<()> {
         match &self.wire {
-            Wire::Server(line) => line.connection().await.map(drop),
+            Wire::Server(server) => server.connect().await,
             #[cfg(feature = "redis-cluster")]
-            Wire::Cluster(line) => line.renew().await,
+            Wire::Cluster(cluster) => cluster.renew().await,
             Wire::Given { .. } => Ok(()),
         }
     }
@@ -123,69 +141,22 @@ impl Link {
         Instant::now() + self.deadline
     }
 
-    /// Sends this once, and waits for the answer until then. After an error of the network, and when it is
-    /// over, nobody knows whether it was done.
-    ///
-    /// Its future is a part of each request's, and is kept small: an `async fn` that is given a future has room for it
-    /// twice.
+    /// Sends this script, and waits for the answer until then. After an error of the network, and when the time is
+    /// over, it is unknown whether it was done, and it is not sent again.
     pub(super) async fn send(&self, command: Cmd, until: Instant) -> RedisResult<Value> {
         match &self.wire {
-            Wire::Server(line) => {
-                let (mut connection, number) = match line.current() {
-                    Some(current) => current,
-                    None => in_time(timeout_at(until, line.connection()).await)?,
-                };
-                let waits = line.sent(number);
-                let mut sent = pin!(connection.send_packed_command(&command));
-                let answer = match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await
-                {
-                    Poll::Ready(answer) => answer,
-                    Poll::Pending => {
-                        // What is asked is written first: the timer is set while the server is at work.
-                        yield_now().await;
-                        in_time(timeout_at(until, sent).await)
-                    }
-                };
-                let answer = answer.and_then(Value::extract_error);
-                waits.answered();
-                if let Err(error) = &answer
-                    && is_of_no_use_after(error)
-                {
-                    line.forget(number);
-                }
+            Wire::Server(server) => {
+                let answer = server.send(&command, false, until).await;
                 answer.map_err(of_a_part)
             }
             #[cfg(feature = "redis-cluster")]
-            Wire::Cluster(line) => {
-                let (connection, number) = in_time(timeout_at(until, line.connection()).await)?;
-                let sent = Box::pin(cluster::send(connection, &command));
-                let answer = in_time(timeout_at(until, sent).await);
-                if answer.as_ref().is_err_and(cluster::is_over) {
-                    line.forget(number);
-                }
-                answer
-            }
+            Wire::Cluster(cluster) => Box::pin(cluster.send(&command, until)).await,
             Wire::Given { send, .. } => {
                 let answer = in_time(timeout_at(until, send(command)).await);
                 answer.and_then(Value::extract_error)
             }
         }
     }
-}
-
-/// A connection without deadlines of its own: that of a call is kept above, that of connecting by who does it.
-pub(super) async fn connected(client: Client) -> RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new()
-        .set_response_timeout(None)
-        .set_connection_timeout(None);
-    let connection = client.get_multiplexed_async_connection_with_config(&config);
-    connection.await
-}
-
-/// Whether another connection may do what this one did not. One to a server that may not write any more
-/// leads to what was the primary before a failover.
-fn is_of_no_use_after(error: &RedisError) -> bool {
-    error.is_unrecoverable_error() || error.is_timeout() || is_read_only(error)
 }
 
 /// A server that has a part of the keys only will say so again and again.
@@ -196,7 +167,7 @@ fn of_a_part(error: RedisError) -> RedisError {
     }
 }
 
-fn in_time<T>(answer: Result<RedisResult<T>, Elapsed>) -> RedisResult<T> {
+pub(super) fn in_time<T>(answer: Result<RedisResult<T>, Elapsed>) -> RedisResult<T> {
     answer.unwrap_or_else(|_| Err(timed_out()))
 }
 

@@ -1,11 +1,14 @@
 //! State in Redis or Valkey, shared by many nodes.
 
+#[cfg(any(feature = "redis-cluster", feature = "redis-sentinel"))]
+mod address;
 mod answer;
 mod breaker;
 mod builder;
 mod calls;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
+mod connection;
 mod denials;
 mod failure;
 #[cfg(test)]
@@ -15,11 +18,18 @@ mod greeting;
 mod ledger;
 mod line;
 mod link;
+#[cfg(feature = "redis-cluster")]
+mod node;
 mod numbers;
+mod outage;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
+mod server;
 mod shared_call;
+mod slots;
+#[cfg(feature = "redis-cluster")]
+mod view;
 mod watch;
 
 use std::fmt;
@@ -132,6 +142,8 @@ impl Store for RedisStore {
         #[cfg(not(feature = "testing"))]
         let clock = None;
         let standby = Standby::new(given, self.nodes.unwrap_or(NonZeroU32::MIN), clock);
+        let standby = Arc::new(standby);
+        self.watch.concern(&standby);
         if self.nodes.is_none() && standby.keeps_any() {
             self.watch.say_what_nodes_admit();
         }

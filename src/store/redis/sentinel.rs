@@ -1,14 +1,16 @@
-use redis::aio::MultiplexedConnection;
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
-    Role, ServerErrorKind, parse_redis_url,
+    ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Role, ServerErrorKind,
+    parse_redis_url,
 };
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::address::{host, moved};
+use super::connection::Connection;
 use super::failure::failure;
 use super::line::CONNECTING;
-use super::link::{connected, timed_out};
+use super::link::timed_out;
+use super::outage::place;
 use crate::error::{ConfigError, StoreErrorKind};
 
 /// Those who know which server is the master.
@@ -24,7 +26,7 @@ pub(super) struct Sentinels {
 /// What a step towards the master comes to.
 enum Step {
     Named(String, u16),
-    Connected(MultiplexedConnection),
+    Connected(Connection),
 }
 
 /// Why there is no master, from what says least to what says most.
@@ -39,12 +41,13 @@ enum Fault {
 type Outcome<T> = Result<T, (Fault, RedisError)>;
 
 impl Sentinels {
-    pub(super) fn new<'a>(
+    pub(super) fn new<U: AsRef<str>>(
         master: &str,
-        urls: impl IntoIterator<Item = &'a str>,
+        urls: impl IntoIterator<Item = U>,
     ) -> Result<Self, ConfigError> {
         let (name, master) = parse_master(master)?;
-        let addresses: Result<Vec<_>, _> = urls.into_iter().map(parse_sentinel).collect();
+        let urls = urls.into_iter();
+        let addresses: Result<Vec<_>, _> = urls.map(|url| parse_sentinel(url.as_ref())).collect();
         let addresses = addresses?;
         if addresses.is_empty() {
             let remedy = "give the address of one at least, better of all";
@@ -57,9 +60,16 @@ impl Sentinels {
         })
     }
 
+    /// What the log calls the master: its name, and who knows where it is.
+    pub(super) fn named(&self) -> String {
+        let sentinels = self.addresses.iter().map(|info| place(info.addr()));
+        let sentinels: Vec<_> = sentinels.collect();
+        format!("{} of the sentinels {}", self.name, sentinels.join(", "))
+    }
+
     /// Asks all at once, so that one that does not answer delays nobody, and takes the first server that is
     /// named and says itself that it is the master: during a failover several may be named.
-    pub(super) async fn connect(self) -> RedisResult<MultiplexedConnection> {
+    pub(super) async fn connect(self) -> RedisResult<Connection> {
         let mut steps = JoinSet::new();
         for sentinel in self.addresses {
             steps.spawn(ask(sentinel, self.name.clone()));
@@ -93,10 +103,10 @@ impl Sentinels {
 async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
     let at = sentinel.addr().to_string();
     let asked = async {
-        let mut connection = connected(Client::open(sentinel)?).await?;
+        let mut connection = Connection::open(&sentinel).await?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&name);
-        command.query_async(&mut connection).await
+        connection.query(&command).await
     };
     match in_time(asked).await {
         Ok(Some((host, port))) => Ok(Step::Named(host, port)),
@@ -123,8 +133,8 @@ async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
 async fn connect(master: ConnectionInfo) -> Outcome<Step> {
     let at = master.addr().to_string();
     let step = async {
-        let mut connection = connected(Client::open(master)?).await?;
-        match redis::cmd("ROLE").query_async(&mut connection).await {
+        let mut connection = Connection::open(&master).await?;
+        match connection.query(&redis::cmd("ROLE")).await {
             Ok(Role::Primary { .. }) => Ok(connection),
             Ok(_) => Err((ErrorKind::Io, "it is a replica").into()),
             // Whoever may not ask that is told by the first write.
@@ -199,25 +209,6 @@ fn parse_sentinel(url: &str) -> Result<ConnectionInfo, ConfigError> {
         return Ok(moved(&info, host(&info), PORT));
     }
     Ok(info)
-}
-
-fn host(info: &ConnectionInfo) -> &str {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
-        _ => "",
-    }
-}
-
-/// The same server elsewhere; a socket stays where it is.
-fn moved(info: &ConnectionInfo, to: &str, at: u16) -> ConnectionInfo {
-    let mut address = info.addr().clone();
-    if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
-        &mut address
-    {
-        to.clone_into(host);
-        *port = at;
-    }
-    info.clone().set_addr(address)
 }
 
 /// The text is not shown: there may be a password in it.

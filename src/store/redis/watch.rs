@@ -1,35 +1,33 @@
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ahash::RandomState;
 use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::LAYOUT;
-use super::breaker::Breaker;
+use super::breaker::{Breaker, Place};
 use super::failure::{failure, is_of_a_key, is_of_some};
 use super::line::CONNECTING;
 use super::link::{Link, timed_out};
+use super::outage::Outages;
+use super::slots::{slot_of, tag_in};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::store::Charge;
+use crate::store::standby::Standby;
 
 /// Watches whether the server is there, asks it by itself while it is not, and tells those who run the
 /// service.
 pub(super) struct Watch {
     link: Arc<Link>,
     prefix: Arc<str>,
+    outages: Outages,
     breaker: Breaker,
-    /// Whether a task asks the server whether it is back.
-    is_probed: AtomicBool,
-    /// When the next probe is over at the latest, in milliseconds since this was made.
-    due: AtomicU64,
     /// When the server has answered last, more or less, in milliseconds since this was made; 0 if it never has.
     answered: AtomicU64,
     made: Instant,
@@ -38,23 +36,11 @@ pub(super) struct Watch {
     times: Mutex<Times>,
 }
 
+#[derive(Default)]
 struct Times {
     went_away: Option<Instant>,
-    came_back: Option<Instant>,
-    /// How many probes there were since the server last stayed for a while.
-    probes: u32,
     told_of_some: Option<Instant>,
 }
-
-/// The first probe comes after this time, and each of the next after twice as long as the one before.
-const FIRST_PROBE: Duration = Duration::from_millis(250);
-
-/// And at last after this time.
-const LAST_PROBE: Duration = Duration::from_millis(LAST_PROBE_MILLIS);
-const LAST_PROBE_MILLIS: u64 = 5_000;
-
-/// A server that goes away again before this time is asked as seldom as it was before.
-const STAYS: Duration = Duration::from_secs(10);
 
 /// What concerns some requests is told so often at most.
 const SOME_TOLD: Duration = Duration::from_secs(60);
@@ -67,22 +53,16 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
 );
 
 impl Watch {
-    pub(super) fn new(link: Arc<Link>, prefix: Arc<str>) -> Self {
+    pub(super) fn new(link: Arc<Link>, prefix: Arc<str>, servers: String) -> Self {
         Self {
-            breaker: Breaker::new(link.is_divided()),
+            breaker: Breaker::new(link.is_guessed()),
             link,
             prefix,
-            is_probed: AtomicBool::new(false),
-            due: AtomicU64::new(0),
+            outages: Outages::new(servers),
             answered: AtomicU64::new(0),
             made: Instant::now(),
             without: AtomicU64::new(0),
-            times: Mutex::new(Times {
-                went_away: None,
-                came_back: None,
-                probes: 0,
-                told_of_some: None,
-            }),
+            times: Mutex::default(),
         }
     }
 
@@ -91,47 +71,60 @@ impl Watch {
         warn_once_of(&WHOLE_LIMITS, format!("the store {:?}", self.prefix));
     }
 
+    /// These policies are decided on without the store while it is away.
+    pub(super) fn concern(&self, standby: &Arc<Standby>) {
+        self.outages.concern(Arc::downgrade(standby));
+    }
+
     /// Whether a server is known to be away that one of these needs.
     pub(super) fn is_away(self: &Arc<Self>, charges: &[Charge]) -> bool {
         if !self.breaker.is_any_open() {
             return false;
         }
-        // The task before may have ended with its runtime.
-        self.probe();
-        let is_away = charges
-            .iter()
-            .any(|charge| self.breaker.is_open(&charge.key));
+        let mut is_away = false;
+        for charge in charges {
+            let Place { part, .. } = self.place(&charge.key);
+            if self.breaker.is_open(part) {
+                // The task before may have ended with its runtime.
+                self.probe(part);
+                is_away = true;
+            }
+        }
         if is_away {
             self.without.fetch_add(1, Ordering::Relaxed);
         }
         is_away
     }
 
+    /// Where the key is, as far as is known.
+    fn place(&self, key: &Key) -> Place {
+        let slot = if self.link.is_divided() {
+            slot_of(key.name().as_str().as_bytes())
+        } else {
+            0
+        };
+        let part = self.link.part(slot);
+        Place { part, slot }
+    }
+
     /// A call goes to the server of this key.
     pub(super) fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
         Waiting {
             watch: Arc::clone(self),
-            key: *key,
+            place: self.place(key),
             since: Instant::now(),
             is_over: false,
         }
     }
 
-    fn failed(self: &Arc<Self>, key: &Key, error: &StoreError) {
-        if self.breaker.failed(key) {
-            let mut times = self.times();
-            times.went_away = Some(Instant::now());
-            let has_stayed = times.came_back.is_none_or(|back| back.elapsed() >= STAYS);
-            if has_stayed {
-                times.probes = 0;
-            }
-            drop(times);
-            self.expect_probe_after(FIRST_PROBE);
+    fn failed(self: &Arc<Self>, place: Place, error: &StoreError) {
+        if self.breaker.failed(place) {
+            self.times().went_away = Some(Instant::now());
             self.without.store(0, Ordering::Relaxed);
-            log_absence(error);
+            self.outages.log_absence(error);
         }
         if self.breaker.is_any_open() {
-            self.probe();
+            self.probe(place.part);
         }
     }
 
@@ -170,105 +163,75 @@ impl Watch {
         if is_due {
             times.told_of_some = Some(Instant::now());
             drop(times);
-            log_some(error);
+            self.outages.log_some(error);
         }
     }
 
-    /// Begins to ask the server whether it is back, unless that is being done.
-    fn probe(self: &Arc<Self>) {
-        // Read first: a write by every request would be shared by all processors.
-        if self.is_probed.load(Ordering::SeqCst) {
-            return;
-        }
+    /// Begins to ask the server of this part whether it is back, if it is away and that is not being done.
+    fn probe(self: &Arc<Self>, part: u64) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if self.is_probed.swap(true, Ordering::SeqCst) {
+        if !self.breaker.begin_to_probe(part) {
             return;
         }
-        let mut probing = Probing(Arc::downgrade(self));
+        let mut probing = Probing {
+            watch: Arc::downgrade(self),
+            part,
+        };
         runtime.spawn(async move {
-            let mut tags = HashMap::new();
             while let Some(pause) = probing.pause() {
                 sleep(pause).await;
-                probing.ask(&mut tags).await;
+                probing.ask().await;
             }
         });
     }
 
-    /// How long to wait before the next probe.
-    fn pause(&self) -> Duration {
-        let mut times = self.times();
-        let doubled = FIRST_PROBE.saturating_mul(1 << times.probes.min(8));
-        times.probes = times.probes.saturating_add(1);
-        drop(times);
-        // Up to a quarter less at random, so that nodes that lost the server together do not all ask at once.
+    /// How long to wait before the next probe of this part, if there is to be one.
+    fn pause(&self, part: u64) -> Option<Duration> {
         let random = RandomState::new().hash_one(0);
-        let quarter = doubled.min(LAST_PROBE) / 4;
         #[expect(clippy::cast_possible_truncation, reason = "a part of 1,024")]
-        let less = quarter * (random as u32 % 1_024) / 1_024;
-        let pause = doubled.min(LAST_PROBE).saturating_sub(less);
-        self.expect_probe_after(pause);
-        pause
-    }
-
-    fn expect_probe_after(&self, pause: Duration) {
+        let less = f64::from(random as u32 % 1_024) / 1_024.0;
         // To connect, to ask, and as much again as connecting takes, for a machine that is busy.
         let takes = CONNECTING.saturating_mul(2) + self.link.patience();
-        let due = (self.made.elapsed() + pause + takes).as_millis();
-        let due = u64::try_from(due).unwrap_or(u64::MAX);
-        self.due.store(due, Ordering::Relaxed);
+        self.breaker.next_probe(part, less, takes)
     }
 
-    /// Whether the task that asks is so late that nobody may run it: its runtime may be there for single requests
-    /// alone, which do not wait for anything now. Says so to one request in a while, which then asks in its place.
-    pub(super) fn is_overdue(&self) -> bool {
-        let due = self.due.load(Ordering::Relaxed);
-        let now = self.now();
-        if now <= due {
-            return false;
-        }
-        let next = now.saturating_add(LAST_PROBE_MILLIS);
-        let claimed = self
-            .due
-            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
-        claimed.is_ok()
+    /// A part that one of these needs, which is away, and whose probes are so late that nobody may run them: its runtime
+    /// may be there for single requests alone, which do not wait for anything now. It is told to one request in a while,
+    /// which then asks in the place of the task.
+    pub(super) fn overdue(&self, charges: &[Charge]) -> Option<u64> {
+        let mut parts = charges.iter().map(|charge| self.place(&charge.key).part);
+        parts.find(|part| self.breaker.is_overdue(*part))
     }
 
     /// Asks in the place of the task, for as long as a call may take.
-    pub(super) async fn ask_in_passing(self: &Arc<Self>) {
+    pub(super) async fn ask_in_passing(&self, part: u64) {
         if Handle::try_current().is_ok() {
-            let _ = timeout(self.link.patience(), self.ask(&mut HashMap::new())).await;
+            let _ = timeout(self.link.patience(), self.ask(part)).await;
         }
     }
 
-    /// Asks for every part of the server that is away.
-    async fn ask(self: &Arc<Self>, tags: &mut HashMap<u16, String>) {
+    /// Asks the server of this part whether it is back: the one that has the slot which failed last, which may be
+    /// another server by now.
+    async fn ask(&self, part: u64) {
         // A new connection takes longer than a call may.
         let connected = timeout(CONNECTING, self.link.connect()).await;
-        if !matches!(connected, Ok(Ok(()))) {
+        let (Ok(Ok(())), Some(slot)) = (connected, self.breaker.failed_slot(part)) else {
             return;
-        }
-        let mut asked = JoinSet::new();
-        for (group, slot) in self.breaker.open() {
-            if !tags.contains_key(&slot) {
-                // The search is work of half a millisecond.
-                tokio::task::yield_now().await;
+        };
+        let tag = if self.link.is_divided() {
+            tag_in(slot)
+        } else {
+            String::from("probe")
+        };
+        let answer = self.link.send(self.question(&tag), self.link.deadline());
+        if answer.await.map_err(failure).is_ok() {
+            self.has_answered();
+            if self.breaker.close(part) {
+                self.is_back();
             }
-            let tag = tags.entry(slot);
-            let tag = tag.or_insert_with(|| self.breaker.tag_in(slot));
-            let (watch, probe) = (Arc::clone(self), self.question(tag));
-            asked.spawn(async move {
-                let answer = watch.link.send(probe, watch.link.deadline()).await;
-                if answer.map_err(failure).is_ok() {
-                    watch.has_answered();
-                    if watch.breaker.close(group) {
-                        watch.is_back();
-                    }
-                }
-            });
         }
-        while asked.join_next().await.is_some() {}
     }
 
     /// Whether a server takes what a decision needs.
@@ -288,14 +251,9 @@ impl Watch {
     }
 
     fn is_back(&self) {
-        let mut times = self.times();
-        times.came_back = Some(Instant::now());
-        let away = times.went_away.take().map(|since| since.elapsed());
-        drop(times);
-        log_return(
-            away.unwrap_or_default(),
-            self.without.load(Ordering::Relaxed),
-        );
+        let away = self.times().went_away.take().map(|since| since.elapsed());
+        let decided = self.without.load(Ordering::Relaxed);
+        self.outages.log_return(away.unwrap_or_default(), decided);
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
@@ -307,7 +265,7 @@ impl Watch {
 /// deadline would have, unless it answers others: a client may give up as often as it likes.
 pub(super) struct Waiting {
     watch: Arc<Watch>,
-    key: Key,
+    place: Place,
     since: Instant,
     is_over: bool,
 }
@@ -322,10 +280,10 @@ impl Waiting {
             .filter_map(|answer| answer.as_ref().err());
         let mut errors = errors.map(|error| failure(error.clone()));
         if let Some(error) = errors.find(|error| !is_of_a_key(error)) {
-            self.watch.failed(&self.key, &error);
+            self.watch.failed(self.place, &error);
         } else {
             self.watch.has_answered();
-            self.watch.breaker.succeeded(&self.key);
+            self.watch.breaker.succeeded(self.place.part);
         }
     }
 }
@@ -335,34 +293,31 @@ impl Drop for Waiting {
         let a_while = self.watch.link.patience() / 4;
         let is_late = !self.is_over && self.since.elapsed() >= a_while;
         if is_late && !self.watch.has_answered_lately() {
-            self.watch.failed(&self.key, &failure(timed_out()));
+            self.watch.failed(self.place, &failure(timed_out()));
         }
     }
 }
 
-/// The task that asks, for as long as somebody has the store and a part of it is away.
-struct Probing(Weak<Watch>);
+/// The task that probes a part, for as long as the store is there and the part is away.
+struct Probing {
+    watch: Weak<Watch>,
+    part: u64,
+}
 
 impl Probing {
     /// How long to wait before the next probe, if there is to be one.
     fn pause(&mut self) -> Option<Duration> {
-        let watch = self.0.upgrade()?;
-        if !watch.breaker.is_any_open() {
-            watch.is_probed.store(false, Ordering::SeqCst);
-            // Who lost the server just before that has found that it is being asked.
-            let is_needed = watch.breaker.is_any_open();
-            if !is_needed || watch.is_probed.swap(true, Ordering::SeqCst) {
-                // If there is a task now it is another.
-                self.0 = Weak::new();
-                return None;
-            }
+        let pause = self.watch.upgrade()?.pause(self.part);
+        if pause.is_none() {
+            // If there is a task now it is another.
+            self.watch = Weak::new();
         }
-        Some(watch.pause())
+        pause
     }
 
-    async fn ask(&self, tags: &mut HashMap<u16, String>) {
-        if let Some(watch) = self.0.upgrade() {
-            watch.ask(tags).await;
+    async fn ask(&self) {
+        if let Some(watch) = self.watch.upgrade() {
+            watch.ask(self.part).await;
         }
     }
 }
@@ -370,43 +325,11 @@ impl Probing {
 /// With its runtime, perhaps; the next request then begins anew.
 impl Drop for Probing {
     fn drop(&mut self) {
-        if let Some(watch) = self.0.upgrade() {
-            watch.is_probed.store(false, Ordering::SeqCst);
+        if let Some(watch) = self.watch.upgrade() {
+            watch.breaker.end_to_probe(self.part);
         }
     }
 }
-
-#[cfg(feature = "tracing")]
-fn log_absence(error: &StoreError) {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        reason = error.reason(),
-        "the rate limiter's store does not answer; until it does, requests are decided without it"
-    );
-}
-
-#[cfg(feature = "tracing")]
-fn log_return(away: Duration, decided: u64) {
-    tracing::info!(?away, decided, "the rate limiter's store answers again");
-}
-
-#[cfg(feature = "tracing")]
-fn log_some(error: &StoreError) {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        reason = error.reason(),
-        "the rate limiter's store cannot decide on some requests; they are decided without it"
-    );
-}
-
-#[cfg(not(feature = "tracing"))]
-fn log_absence(_: &StoreError) {}
-
-#[cfg(not(feature = "tracing"))]
-fn log_return(_: Duration, _: u64) {}
-
-#[cfg(not(feature = "tracing"))]
-fn log_some(_: &StoreError) {}
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -418,20 +341,33 @@ impl fmt::Debug for Watch {
 
 #[cfg(test)]
 mod tests {
-    use redis::Client;
+    use redis::IntoConnectionInfo;
 
     use super::*;
 
     #[test]
     fn a_task_that_ends_leaves_the_next_alone() {
-        let client = Client::open("redis://127.0.0.1:6379/").unwrap();
-        let link = Arc::new(Link::to_server(client, CONNECTING));
-        let watch = Arc::new(Watch::new(link, "a".into()));
-        watch.is_probed.store(true, Ordering::SeqCst);
-        let mut probing = Probing(Arc::downgrade(&watch));
+        let server = "redis://127.0.0.1:6379/".into_connection_info().unwrap();
+        let link = Arc::new(Link::to_server(server, CONNECTING));
+        let watch = Arc::new(Watch::new(link, "a".into(), String::new()));
+        let place = Place { part: 0, slot: 0 };
+        let goes_away = || {
+            while !watch.breaker.is_open(0) {
+                watch.breaker.failed(place);
+            }
+        };
+        goes_away();
+        assert!(watch.breaker.begin_to_probe(0));
+        let mut probing = Probing {
+            watch: Arc::downgrade(&watch),
+            part: 0,
+        };
+        assert!(probing.pause().is_some());
+        watch.breaker.close(0);
         assert_eq!(probing.pause(), None);
-        assert!(!watch.is_probed.swap(true, Ordering::SeqCst));
+        goes_away();
+        assert!(watch.breaker.begin_to_probe(0));
         drop(probing);
-        assert!(watch.is_probed.load(Ordering::SeqCst));
+        assert!(!watch.breaker.begin_to_probe(0));
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum Verb {
     Take,
     Peek,
     Refund,
+    /// A refund before this moment.
+    TakeBack(Micros),
     Settle,
     Reset,
     Block(Micros),

@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::Policy;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Charge, Ledger, Reply, Taken};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
 pub struct SharedLedger<I> {
@@ -160,6 +160,10 @@ impl<I: Items> Ledger for SharedLedger<I> {
         self.amend(charges, Verb::Refund)
     }
 
+    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
+        self.amend(&[*taken.charge()], Verb::TakeBack(taken.until()))
+    }
+
     fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
         self.amend(charges, Verb::Settle)
     }
@@ -198,8 +202,16 @@ impl<I: Items> Ledger for SharedLedger<I> {
         self.amend(charges, Verb::EndOverride)
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<(), StoreError>> {
-        self.amend(&[*charge], Verb::GiveBack(departure))
+    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
+        let asked = match self.change(&[*charge], Verb::GiveBack(departure)) {
+            Ok(asked) => asked,
+            Err(error) => return Reply::Now(Err(error)),
+        };
+        self.items.update(asked).map(|changed| {
+            let changed = changed?;
+            let is_given_back = !changed.writes().is_empty();
+            changed.answer.map(|_| is_given_back)
+        })
     }
 }
 

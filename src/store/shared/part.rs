@@ -116,8 +116,9 @@ impl Part {
         let (mut own, state) = self.as_of(item, now);
         let limit = *self.limit(own.as_ref());
         let state = match verb {
-            Verb::Charge | Verb::Take | Verb::Peek => return,
             Verb::Refund => limit.refund(state, now, self.cost),
+            Verb::TakeBack(until) if now < until => limit.refund(state, now, self.cost),
+            Verb::Charge | Verb::Take | Verb::Peek | Verb::TakeBack(_) => return,
             Verb::Settle => limit.settle(state, now, self.cost),
             Verb::GiveBack(departure) => rule::give_back(&limit, state, now, self.cost, departure),
             Verb::Reset => State::NEW,

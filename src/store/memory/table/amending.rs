@@ -69,6 +69,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let before = self.rule.size(&seen);
         match amendment {
             Amendment::Refund(units) => self.rule.refund(&mut seen, now, units),
+            Amendment::TakeBack(units, until) if now < until => {
+                self.rule.refund(&mut seen, now, units);
+            }
+            Amendment::TakeBack(..) => {}
             Amendment::GiveBack(cost, departure) => {
                 self.rule.give_back(&mut seen, now, cost, departure);
             }

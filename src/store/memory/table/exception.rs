@@ -383,6 +383,8 @@ impl Act for Amendment {
     fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
         match self {
             Self::Refund(units) => rule.refund(kept, now, units),
+            Self::TakeBack(units, until) if now < until => rule.refund(kept, now, units),
+            Self::TakeBack(..) => {}
             Self::GiveBack(cost, departure) => rule.give_back(kept, now, cost, departure),
             Self::Reset => *kept = S::Kept::default(),
         }

@@ -1,0 +1,54 @@
+//! What the compiler says of text that stands where an algorithm has to.
+//!
+//! A message of our own needs a trait of our own: text would be an algorithm if [`Unparsed`] were
+//! [`Parsed`], which it never is.
+
+use super::Algorithm;
+
+/// Text that was not parsed.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Unparsed<'a>(#[expect(dead_code, reason = "nothing reads it")] &'a str);
+
+/// Never implemented: text that was parsed is an [`Algorithm`].
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "text is not an algorithm until it is parsed",
+    label = "this is text",
+    note = "parse it: `\"token-bucket 5/second burst 10\".parse::<Algorithm>()?`",
+    note = "or name the algorithm in code: `TokenBucket::per_second(5).burst(10)`"
+)]
+pub trait Parsed {
+    /// What it says.
+    fn algorithm(self) -> Algorithm;
+}
+
+#[doc(hidden)]
+impl<'a> From<&'a str> for Algorithm
+where
+    Unparsed<'a>: Parsed,
+{
+    fn from(text: &'a str) -> Self {
+        Unparsed(text).algorithm()
+    }
+}
+
+#[doc(hidden)]
+impl<'a> From<&'a String> for Algorithm
+where
+    Unparsed<'a>: Parsed,
+{
+    fn from(text: &'a String) -> Self {
+        Unparsed(text).algorithm()
+    }
+}
+
+#[doc(hidden)]
+impl From<String> for Algorithm
+where
+    for<'a> Unparsed<'a>: Parsed,
+{
+    fn from(text: String) -> Self {
+        Unparsed(&text).algorithm()
+    }
+}

@@ -1,0 +1,122 @@
+//! Amounts that concern some policies and not others.
+
+use super::Limiter;
+use crate::error::{ConfigError, StoreError};
+use crate::key::IntoKey;
+use crate::store::Ledger;
+
+impl Limiter {
+    /// Gives back so much under these policies, each about a key of its own; as
+    /// [`refund_now`](Self::refund_now) does under all policies. Policies that are not named keep what
+    /// they have counted.
+    ///
+    /// # Errors
+    ///
+    /// When the limiter has no policy of a name, or one is named twice. Nothing is given back then.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
+    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
+    ///     .build()?;
+    ///
+    /// // An estimate of 4,000 tokens, of which 1,000 were used.
+    /// let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
+    /// assert!(limiter.check_with_now(asked)?.is_allowed());
+    /// limiter.refund_with_now([("tokens", "ann", 3_000)])?;
+    ///
+    /// let used: Vec<_> = limiter.peek_now("ann", 0).policies().map(|(_, told)| told.used()).collect();
+    /// assert_eq!(used, [1, 1_000]);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn refund_with_now<'a, K: IntoKey>(
+        &self,
+        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<(), ConfigError> {
+        let charges = self.asked_by_name(amounts)?;
+        self.ledger.refund_now(&charges);
+        Ok(())
+    }
+
+    /// Charges so much more under these policies, each about a key of its own, after the fact; as
+    /// [`settle_now`](Self::settle_now) does under all policies. Policies that are not named are charged
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the limiter has no policy of a name, or one is named twice. Nothing is charged then.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
+    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
+    ///     .build()?;
+    ///
+    /// // A prompt of 300 tokens, and an answer of 4,000.
+    /// let asked = [("requests", "ann", 1), ("tokens", "ann", 300)];
+    /// assert!(limiter.check_with_now(asked)?.is_allowed());
+    /// limiter.settle_with_now([("tokens", "ann", 4_000)])?;
+    ///
+    /// let used: Vec<_> = limiter.peek_now("ann", 0).policies().map(|(_, told)| told.used()).collect();
+    /// assert_eq!(used, [1, 4_300]);
+    ///
+    /// let error = limiter.settle_with_now([("token", "ann", 1)]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     r#"`policy` cannot be "token": name one of requests, tokens"#,
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn settle_with_now<'a, K: IntoKey>(
+        &self,
+        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<(), ConfigError> {
+        let charges = self.asked_by_name(amounts)?;
+        self.ledger.settle_now(&charges);
+        Ok(())
+    }
+}
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Gives back so much under these policies, each about a key of its own; as
+    /// [`refund_with_now`](Limiter::refund_with_now), in any store.
+    ///
+    /// The question is put at once, not when the future is first polled.
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, or one is named twice. From the future, when
+    /// the store cannot tell whether all of it was given back: of policies with different keys, some may
+    /// have been given theirs.
+    pub fn refund_with<'a, K: IntoKey>(
+        &self,
+        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
+        let charges = self.asked_by_name(amounts)?;
+        let reply = self.ledger.refund(&charges);
+        Ok(reply.wait())
+    }
+
+    /// Charges so much more under these policies, each about a key of its own, after the fact; as
+    /// [`settle_with_now`](Limiter::settle_with_now), in any store.
+    ///
+    /// The question is put at once, not when the future is first polled.
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, or one is named twice. From the future, when
+    /// the store cannot tell whether all of it was charged: of policies with different keys, some may
+    /// have been charged theirs.
+    pub fn settle_with<'a, K: IntoKey>(
+        &self,
+        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
+        let charges = self.asked_by_name(amounts)?;
+        let reply = self.ledger.settle(&charges);
+        Ok(reply.wait())
+    }
+}

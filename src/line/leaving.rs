@@ -1,0 +1,94 @@
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use crate::diagnostics::{Diagnostic, warn_once_of};
+
+/// Finds out whether requests keep leaving the lines of a policy before their turn.
+pub(crate) struct Leaving {
+    policy: String,
+    ends: Mutex<Ends>,
+}
+
+/// How requests ended that have waited in a line.
+#[derive(Default)]
+struct Ends {
+    stayed: u32,
+    left: u32,
+}
+
+const LEAVING: Diagnostic = Diagnostic::new(
+    "TRL014",
+    "",
+    "requests keep leaving a line before their turn, as they do if a timeout outside of the layer is shorter than \
+     the longest wait",
+    "let no request wait for longer than its caller does: by a shorter `longest_wait` or `wait_up_to`, by fewer places, \
+     or by a `Deadline` among its extensions",
+);
+
+/// So many ends are looked at together.
+const LOOKED_AT: u32 = 100;
+
+/// If as many of them are early, something is wrong.
+const TOO_MANY: u32 = LOOKED_AT / 10;
+
+impl Leaving {
+    /// Of the policy of this name.
+    pub(crate) fn new(policy: &str) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            ends: Mutex::default(),
+        }
+    }
+
+    /// A request has left its line: it had its turn, or an answer, or neither.
+    pub(crate) fn ended(&self, has_stayed: bool) {
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let are_too_many = ends.count(has_stayed);
+        drop(ends);
+        if are_too_many {
+            warn_once_of(&LEAVING, format!("policy {:?}", self.policy));
+        }
+    }
+}
+
+impl Ends {
+    /// Whether too many of the requests that are looked at together have left: said when all of them have
+    /// ended.
+    fn count(&mut self, has_stayed: bool) -> bool {
+        if has_stayed {
+            self.stayed += 1;
+        } else {
+            self.left += 1;
+        }
+        if self.stayed + self.left < LOOKED_AT {
+            return false;
+        }
+        std::mem::take(self).left >= TOO_MANY
+    }
+}
+
+impl fmt::Debug for Leaving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaving")
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_in_ten_that_leaves_is_too_many_and_fewer_are_not() {
+        for (one_in, is_too_many) in [(1, true), (2, true), (10, true), (12, false), (999, false)] {
+            let mut ends = Ends::default();
+            let told = (1..=300).filter(|number| ends.count(number % one_in != 0));
+            assert_eq!(
+                told.count(),
+                if is_too_many { 3 } else { 0 },
+                "1 in {one_in}"
+            );
+        }
+    }
+}

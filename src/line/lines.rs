@@ -1,0 +1,134 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use ahash::RandomState;
+use tokio::time::Instant;
+
+use super::leaving::Leaving;
+use super::order::{Free, Next, Order, PATIENCE};
+use super::stretch::Place;
+use super::turn::{GiveBack, NoTimer, Turn};
+use crate::clock::Timers;
+use crate::key::Key;
+
+/// The requests that wait for their turn under one policy.
+pub(crate) struct Lines {
+    /// By key. None is empty.
+    of: Mutex<Orders>,
+    leaving: Leaving,
+    timers: Timers,
+}
+
+type Orders = HashMap<Key, Order, RandomState>;
+
+impl Lines {
+    /// No lines yet, under the policy of this name.
+    pub(crate) fn new(policy: &str, timers: Timers) -> Self {
+        Self {
+            of: Mutex::default(),
+            leaving: Leaving::new(policy),
+            timers,
+        }
+    }
+
+    /// How long a request of this key would wait in this place.
+    #[cfg(feature = "http")]
+    pub(crate) fn wait(&self, key: &Key, place: Place) -> Duration {
+        let now = self.timers.now();
+        let orders = self.lock();
+        let due = match orders.get(key) {
+            Some(order) => order.due(place),
+            None => self.order(now).due(place),
+        };
+        due.saturating_duration_since(now)
+    }
+
+    /// Lets a request of this key wait in this place for `delay`, or for those before it. `None` if it can
+    /// go on at once. `give_back` is called with turns that no request takes, now or when this one leaves.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        key: Key,
+        place: Place,
+        delay: Duration,
+        give_back: GiveBack,
+    ) -> Result<Option<Turn>, NoTimer> {
+        let mut orders = self.lock();
+        if delay.is_zero() && !orders.contains_key(&key) {
+            return Ok(None);
+        }
+        let timer = self.timers.after(delay).ok_or(NoTimer)?;
+        let now = self.timers.now();
+        let order = orders.entry(key).or_insert_with(|| self.order(now));
+        let (number, free) = order.join(place, now);
+        drop(orders);
+        if let Some(free) = free {
+            give_back(free);
+        }
+        let lines = Arc::clone(self);
+        Ok(Some(Turn::new(lines, (key, number), timer, give_back)))
+    }
+
+    /// Keeps turns for the next requests of this key that the store could not take back. If they have come
+    /// already they move up; returns the turns that they leave then.
+    pub(crate) fn keep(&self, key: &Key, free: Free) -> Option<Free> {
+        // The queue of this process has taken them back itself.
+        if free.is_degraded() {
+            return None;
+        }
+        let mut orders = self.lock();
+        let (free, next) = orders.get_mut(key)?.keep(free);
+        drop(orders);
+        if let Some(next) = next {
+            next.wake();
+        }
+        free
+    }
+
+    /// What this request does next.
+    pub(super) fn look(&self, (key, number): (&Key, u64), now: Instant, waker: &Waker) -> Next {
+        let mut orders = self.lock();
+        match orders.get_mut(key) {
+            Some(order) => order.look(number, now, waker),
+            None => Next::GoesOn,
+        }
+    }
+
+    /// Takes a request out of its line, and wakes the next; returns the turns that nobody takes.
+    pub(super) fn leave(&self, (key, number): (&Key, u64), has_gone_on: bool) -> Option<Free> {
+        let mut orders = self.lock();
+        let order = orders.get_mut(key)?;
+        let (free, next) = order.leave(number, self.timers.now());
+        if order.is_empty() {
+            orders.remove(key);
+        }
+        drop(orders);
+        if let Some(next) = next {
+            next.wake();
+        }
+        self.leaving.ended(has_gone_on);
+        free
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.timers.now()
+    }
+
+    fn order(&self, now: Instant) -> Order {
+        Order::new(now, self.timers.patience(PATIENCE))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines")
+            .field("leaving", &self.leaving)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! Lets a handler that asks a limiter answer as a layer would.
+
+use std::error::Error;
+use std::fmt;
+
+#[cfg(feature = "axum")]
+use axum::response::{IntoResponse, IntoResponseParts, ResponseParts};
+use bytes::Bytes;
+use http::Response;
+
+use super::{Refusal, Responder};
+use crate::decision::Decision;
+use crate::error::StoreError;
+
+/// Why a handler refuses a request: the error of [`Decision::or_refuse`], made for `?`.
+///
+/// With feature `axum` it is a response, the one that a layer with the defaults sends. Without axum,
+/// [`into_http`](Self::into_http) makes that response. A [`Responder`] makes others.
+///
+/// A [`StoreError`] becomes one too: `503 Service Unavailable`, which says nothing of the cause.
+/// [`source`](Error::source) returns the cause, for a log.
+#[derive(Debug)]
+pub struct Refused {
+    // A decision is large, and results of handlers are moved often.
+    inner: Box<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    refusal: Refusal,
+    source: Option<StoreError>,
+}
+
+impl Refused {
+    /// Why.
+    pub fn refusal(&self) -> &Refusal {
+        &self.inner.refusal
+    }
+
+    /// The response that a layer with the defaults sends.
+    pub fn into_http<B: From<Bytes>>(self) -> Response<B> {
+        Refusal::from(self).into_http()
+    }
+}
+
+impl Decision {
+    /// The decision if the request may go on, or else what answers it: `check(…).await?.or_refuse()?`.
+    ///
+    /// See [In a handler](crate::response#in-a-handler) for an example.
+    ///
+    /// # Errors
+    ///
+    /// When a policy denied the request.
+    pub fn or_refuse(self) -> Result<Self, Refused> {
+        if self.is_allowed() {
+            return Ok(self);
+        }
+        Err(Refusal::Denied(self).into())
+    }
+}
+
+impl Refusal {
+    /// The response that a layer with the defaults sends, with any body that can be made of bytes.
+    ///
+    /// A request without a key is answered with 500 if the server has to provide it, and with 400 if
+    /// the client has left it out. A [`Responder`] makes other responses.
+    pub fn into_http<B: From<Bytes>>(self) -> Response<B> {
+        Responder::default().refuse(self)
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        let inner = Inner {
+            refusal,
+            source: None,
+        };
+        Self {
+            inner: Box::new(inner),
+        }
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Self {
+        let inner = Inner {
+            refusal: Refusal::StoreFailed(error.kind()),
+            source: Some(error),
+        };
+        Self {
+            inner: Box::new(inner),
+        }
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        refused.inner.refusal
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.refusal() {
+            Refusal::Denied(decision) => {
+                let name = decision.binding().map_or("", |(name, _)| name);
+                write!(f, "over the limit of {name:?}")
+            }
+            Refusal::NoKey(_) => f.write_str("the request has no key"),
+            Refusal::Forbidden => f.write_str("the request is on the list of the denied"),
+            Refusal::CannotHold(diagnostic) => diagnostic.fmt(f),
+            Refusal::StoreFailed(_) => f.write_str("the rate limiter's store could not decide"),
+        }
+    }
+}
+
+impl Error for Refused {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let source = self.inner.source.as_ref()?;
+        Some(source)
+    }
+}
+
+#[cfg(feature = "axum")]
+impl IntoResponse for Refusal {
+    /// The response that a layer with the defaults sends.
+    fn into_response(self) -> axum::response::Response {
+        self.into_http()
+    }
+}
+
+#[cfg(feature = "axum")]
+impl IntoResponse for Refused {
+    /// The response that a layer with the defaults sends.
+    fn into_response(self) -> axum::response::Response {
+        self.into_http()
+    }
+}
+
+/// Adds the fields that a layer with the defaults adds: a handler returns `(decision, response)`.
+#[cfg(feature = "axum")]
+impl IntoResponseParts for Decision {
+    type Error = std::convert::Infallible;
+
+    fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Self::Error> {
+        if let Some(fields) = Responder::default().fields(&self) {
+            fields.add_to_headers(parts.headers_mut());
+        }
+        Ok(parts)
+    }
+}

@@ -1,0 +1,75 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::{ConnectionInfo, ErrorKind, RedisResult, ServerErrorKind};
+use tokio::time::{Instant, timeout};
+
+use super::address::moved;
+use super::connection::Connection;
+use super::line::CONNECTING;
+use super::link::{Promise, timed_out};
+use super::server::Server;
+use super::view::{Address, Range, ranges};
+
+/// A node of a cluster, over a connection of its own: what happens to another one does not concern it.
+pub(super) struct Node {
+    /// Which one it is. No other node of the process has its number, whatever its address.
+    pub(super) number: u64,
+    pub(super) server: Server,
+    host: String,
+}
+
+/// How long a node has to tell who has which slots.
+pub(super) const TELLING: Duration = CONNECTING.checked_div(4).unwrap();
+
+impl Node {
+    /// At this address, with the user, password, database and TLS of the seeds.
+    pub(super) fn new(seed: &ConnectionInfo, (host, port): &Address, deadline: Duration) -> Self {
+        // 0 is where no node is known.
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let info = moved(seed, host, *port);
+        let connect = move || -> Promise<Connection> {
+            let info = info.clone();
+            Box::pin(async move { Connection::open(&info).await })
+        };
+        Self {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            server: Server::of_several(deadline, connect),
+            host: host.clone(),
+        }
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Connects, if it is there. A call finds out if it is not.
+    pub(super) async fn connect(self: Arc<Self>) {
+        let _ = self.server.connect().await;
+    }
+
+    /// Who has which slots, as far as this node knows.
+    pub(super) async fn ranges(&self, deadline: Duration) -> RedisResult<Vec<Range>> {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        // It is given up sooner than the connection: other calls may be patient with a server that is busy.
+        let until = Instant::now() + deadline.max(TELLING);
+        let told = timeout(TELLING, self.server.send(&command, false, until));
+        let told = told.await.unwrap_or_else(|_| Err(timed_out()))?;
+        let ranges = ranges(&told, &self.host);
+        if ranges.is_empty() {
+            let kind = ErrorKind::Server(ServerErrorKind::ClusterDown);
+            return Err((kind, "the node knows of no slot that is served").into());
+        }
+        Ok(ranges)
+    }
+
+    #[cfg(test)]
+    pub(super) fn nowhere(address: Address) -> Self {
+        use redis::IntoConnectionInfo;
+
+        let seed = "redis://127.0.0.1:1/".into_connection_info().unwrap();
+        Self::new(&seed, &address, CONNECTING)
+    }
+}

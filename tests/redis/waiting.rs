@@ -1,0 +1,163 @@
+//! Requests that wait before a layer of HTTP while the server goes away.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response, StatusCode};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::middleware::Deadline;
+use tower_ratelimit::policy::Http;
+use tower_ratelimit::response::Refusal;
+use tower_ratelimit::store::{Charge, Ledger, Store};
+use tower_ratelimit::{
+    AnchoredWindow, LeakyQueue, ManualClock, Micros, OnStoreFailure, Policy, RateLimitLayer,
+    RedisStore, key,
+};
+
+use crate::scene::{MINUTE, patient, scripts_run, store, until};
+use crate::support::redis::Server;
+use crate::support::taken::{START, nothing_is_given_back_of_a_window_that_has_ended};
+use crate::without::lose;
+
+fn service(
+    store: &RedisStore,
+    policies: impl IntoIterator<Item = Policy<Http>>,
+) -> impl Service<Request<()>, Response = Response<()>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static {
+    let layer = RateLimitLayer::builder()
+        .policies(policies)
+        .store(store.clone());
+    let inner = service_fn(async |_: Request<()>| Ok(Response::new(String::new())));
+    let service = layer.build().unwrap().layer(inner);
+    service.map_response(|response| response.map(drop))
+}
+
+/// One that does not wait for long.
+fn hurried() -> Request<()> {
+    let mut request = Request::new(());
+    let deadline = Deadline::after(Duration::from_secs(1));
+    request.extensions_mut().insert(deadline);
+    request
+}
+
+fn wait(response: &Response<()>) -> Duration {
+    match response.extensions().get() {
+        Some(Refusal::Denied(decision)) => decision.retry_after().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A request that finds others waiting asks when its turn would be, and charges nothing. While the server was
+/// away, the answer left out the policy that lets everything go on, and nothing else denied it: so each
+/// request passed by what it had only foreseen, and 200 of 200 passed under a limit of 5 a day.
+#[tokio::test]
+async fn what_was_only_foreseen_never_passes() {
+    let server = Server::start(&[]);
+    let store = patient().nodes(1).open(&server.url()).unwrap();
+    let minute = Policy::new("minute", AnchoredWindow::per_minute(1))
+        .on_store_failure(OnStoreFailure::Allow)
+        .wait_up_to(MINUTE)
+        .key(key::global());
+    let day = Policy::new("day", AnchoredWindow::per_day(5)).key(key::global());
+    let service = service(&store, [minute, day]);
+    let send = |request| service.clone().oneshot(request);
+    assert_eq!(send(hurried()).await.unwrap().status(), StatusCode::OK);
+    let waits = tokio::spawn(send(Request::new(())));
+    let mut told = wait(&send(hurried()).await.unwrap());
+    while told <= MINUTE {
+        told = wait(&send(hurried()).await.unwrap());
+    }
+    lose(&server, &store).await;
+    let mut passed = 0;
+    for _ in 0..200 {
+        let status = send(Request::new(())).await.unwrap().status();
+        passed += u32::from(status == StatusCode::OK);
+    }
+    assert!(!waits.is_finished(), "it waits for what Redis has told");
+    waits.abort();
+    assert_eq!(passed, 5);
+}
+
+#[tokio::test]
+async fn what_a_request_took_is_given_back_until_its_window_ends() {
+    let server = Server::start(&[]);
+    let clock = ManualClock::at(START);
+    let store = store(&server).clock(clock.clone());
+    nothing_is_given_back_of_a_window_that_has_ended(&clock, |policies| {
+        store.open(policies).unwrap()
+    })
+    .await;
+}
+
+/// A layer that has moved requests up may know when a turn begins to a microsecond: a third of a second is no
+/// whole number of them.
+#[tokio::test]
+async fn the_last_turns_of_a_queue_are_given_back_and_the_store_says_whether_they_were() {
+    let server = Server::start(&[]);
+    let clock = ManualClock::at(START);
+    let queue = Policy::new("queue", LeakyQueue::per_second(3).places(9));
+    let ledger = store(&server).clock(clock.clone()).open(&[queue]).unwrap();
+    let charge = |cost| Charge::new(0, "ann".into_key(), cost);
+    let take = async |cost| {
+        let told = ledger.charge(&[charge(cost)]).wait().await.unwrap();
+        told.iter().next().unwrap().1.delay().as_micros()
+    };
+    let give_back = async |cost, after: u64| {
+        let begins = Micros::new(START.get() + after);
+        ledger
+            .give_back(&charge(cost), begins)
+            .wait()
+            .await
+            .unwrap()
+    };
+    assert_eq!([take(1).await, take(4).await], [0, 333_334]);
+    // The turns begin at 333,333.3, 666,666.7, 1,000,000 and 1,333,333.3.
+    for (turns, begins) in [(1, 1_333_333), (1, 1_333_336), (3, 666_666), (9, 0)] {
+        assert!(!give_back(turns, begins).await, "{turns} from {begins}");
+    }
+    assert!(give_back(1, 1_333_335).await, "told late");
+    assert!(give_back(2, 666_667).await);
+    assert_eq!(take(1).await, 666_667);
+}
+
+/// Requests that are decided without the server begin a queue of their own, by the clock of this process. They
+/// overtook those that waited, and were closer to them than an interval.
+#[tokio::test]
+async fn a_queue_keeps_its_order_when_the_server_goes_away() {
+    let server = Server::start(&[]);
+    let store = patient().nodes(1).open(&server.url()).unwrap();
+    let queue = LeakyQueue::per_second(10).places(50);
+    let queue = Policy::new("queue", queue).key(key::global());
+    let service = service(&store, [queue]);
+    let went_on = Arc::new(Mutex::new(Vec::new()));
+    let send = async |number: u32| {
+        let (sent, went_on) = (service.clone().oneshot(Request::new(())), went_on.clone());
+        tokio::spawn(async move {
+            assert_eq!(sent.await.unwrap().status(), StatusCode::OK);
+            went_on.lock().unwrap().push(number);
+        })
+    };
+    let start = Instant::now();
+    // Each is asked about before the next, since nothing else runs until it waits.
+    let mut sent = Vec::new();
+    for number in 0..10 {
+        let asked = scripts_run(&server);
+        sent.push(send(number).await);
+        until("it is asked about", || scripts_run(&server) != asked).await;
+    }
+    lose(&server, &store).await;
+    for number in 10..15 {
+        sent.push(send(number).await);
+        tokio::task::yield_now().await;
+    }
+    for sent in sent {
+        sent.await.unwrap();
+    }
+    assert_eq!(*went_on.lock().unwrap(), (0..15).collect::<Vec<_>>());
+    // The first of the five may find the line empty, if the machine is slow.
+    assert!(start.elapsed() >= Duration::from_millis(1_300));
+}
