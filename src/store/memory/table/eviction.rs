@@ -73,6 +73,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Looks for a key that can go, from this page on.
+    #[inline(never)]
     fn search(&self, from: usize, now: Micros, victim: Victim) -> bool {
         // Each look makes the index exact for its page, so that there are as many looks in all as
         // there have been charges, and few for most newcomers.

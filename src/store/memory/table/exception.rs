@@ -214,6 +214,9 @@ pub(in crate::store::memory) trait Base {
     fn tell(&self, act: Telling, state: State, now: Micros) -> (Outcome, State);
 
     fn change(&self, act: Change, state: State, now: Micros) -> ((), State);
+
+    /// How far from new it is.
+    fn distance(&self, state: State, now: Micros) -> u64;
 }
 
 /// An act that tells something.
@@ -252,6 +255,10 @@ impl<S: Step> Base for S {
             Change::Amend(act) => act.act(self, kept, now),
             Change::Settle(act) => act.act(self, kept, now),
         })
+    }
+
+    fn distance(&self, state: State, now: Micros) -> u64 {
+        Step::distance(self, &read(self, state, now), now)
     }
 }
 

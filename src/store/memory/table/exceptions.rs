@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::exception::{Allows, Charge, Exception, Override, Settle, Tell};
+use super::exception::{Allows, Base, Charge, Exception, Override, Settle, Tell};
 use super::{Ask, Counted, Glance, Table};
 use crate::algorithm::{Algorithm, State, Step, read};
 use crate::clock::{Clock, Micros};
@@ -171,6 +171,31 @@ impl Exceptions {
         next
     }
 
+    /// Tells each key, but for those whose limit has ended and that are as good as new.
+    fn each(
+        &self,
+        base: &dyn Base,
+        now: Micros,
+        tell: &mut dyn FnMut(u64, Option<Override>, State),
+    ) {
+        let keys: Vec<(u64, usize)> = {
+            let index = self.read();
+            let keys = index.by_fingerprint.iter();
+            keys.map(|(key, seat)| (*key, seat.place)).collect()
+        };
+        for (fingerprint, place) in keys {
+            let exception = self.at(place);
+            let (_lock, _) = exception.version.wait_and_lock();
+            let held = exception.held();
+            if held.fingerprint == fingerprint {
+                let (limit, state) = held.as_of(base, now);
+                if limit.is_some() || base.distance(state.clone(), now) > 0 {
+                    tell(fingerprint, limit, state);
+                }
+            }
+        }
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, Index> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -289,6 +314,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Changes what is kept of a key, if it is one of these.
+    #[inline(never)]
     pub(super) fn amend_beside(
         &self,
         fingerprint: u64,
@@ -376,23 +402,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
         tell: &mut dyn FnMut(u64, Option<Override>, State),
     ) {
-        let keys: Vec<(u64, usize)> = {
-            let index = self.exceptions.read();
-            let keys = index.by_fingerprint.iter();
-            keys.map(|(key, seat)| (*key, seat.place)).collect()
-        };
-        for (fingerprint, place) in keys {
-            let exception = self.exceptions.at(place);
-            let (_lock, _) = exception.version.wait_and_lock();
-            let held = exception.held();
-            if held.fingerprint == fingerprint {
-                let (limit, state) = held.as_of(&self.rule, now);
-                let kept = read(&self.rule, state.clone(), now);
-                if limit.is_some() || self.rule.distance(&kept, now) > 0 {
-                    tell(fingerprint, limit, state);
-                }
-            }
-        }
+        self.exceptions.each(&self.rule, now, tell);
     }
 
     /// Puts a key back that had a limit of its own before a restart.

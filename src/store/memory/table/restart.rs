@@ -36,6 +36,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// What is kept of a key, and the time of the latest charge on its page.
+    #[inline(never)]
     pub(super) fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(S::Kept, Micros)> {
         let ask = Ask {
             fingerprint,
