@@ -250,7 +250,7 @@ fn decision(server: &Server, policies: impl IntoIterator<Item = Policy>) -> Ask 
         .remember_denials_for(Duration::ZERO);
     let limiter = Limiter::builder()
         .policies(policies)
-        .store(store.open(&server.url()).expect("the address is good"))
+        .store(store.open(server.url()).expect("the address is good"))
         .build();
     Ask::Decision(limiter.expect("policies with good names"))
 }
@@ -263,7 +263,7 @@ fn denied(server: &Server, runtime: &Runtime) -> Limiter<RedisLedger> {
         .remember_denials_for(an_hour);
     let limiter = Limiter::builder()
         .policy(Policy::new("denied", Gcra::per_day(1)))
-        .store(store.open(&server.url()).expect("the address is good"))
+        .store(store.open(server.url()).expect("the address is good"))
         .build()
         .expect("one policy with a good name");
     for is_allowed in [true, false] {

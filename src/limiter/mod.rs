@@ -221,8 +221,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let mut named: SmallVec<[usize; 8]> = SmallVec::new();
         for (name, key, cost) in asked {
             let Some(policy) = names.iter().position(|known| known == name) else {
-                let names: Vec<&str> = names.iter().collect();
-                let remedy = format!("name one of {}", names.join(", "));
+                let known: Vec<&str> = names.iter().collect();
+                let remedy = format!("name one of {}", known.join(", "));
                 return Err(ConfigError::quoting("policy", name, remedy));
             };
             if named.contains(&policy) {

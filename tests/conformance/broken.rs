@@ -338,7 +338,7 @@ impl Ledger for OtherwiseLedger {
 #[tokio::test]
 async fn each_mistake_of_a_ledger_is_found() {
     for (what, law) in [
-        (What::EachOpensItsOwn, "shares its state"),
+        (What::EachOpensItsOwn, "share its state"),
         (What::ChargesOneAfterAnother, "all policies"),
         (What::DeniesWithSoft, "all policies"),
         (What::RefundsNothing, "refunded"),
@@ -352,10 +352,10 @@ async fn each_mistake_of_a_ledger_is_found() {
         (What::TakesAtOnceOrNot, "taken"),
         (What::SettlesAllOfTheFirst, "settled"),
         (What::RefundsAllOfTheFirst, "refunded"),
-        (What::OverridesNothing, "limit of its own"),
-        (What::OverridesForever, "limit of its own"),
-        (What::EndsNoOverride, "limit of its own"),
-        (What::ResetsOverrides, "limit of its own"),
+        (What::OverridesNothing, "has an override"),
+        (What::OverridesForever, "has an override"),
+        (What::EndsNoOverride, "has an override"),
+        (What::ResetsOverrides, "has an override"),
     ] {
         println!("{what:?}");
         let clock = ManualClock::new();

@@ -70,7 +70,7 @@ fn algorithms() -> [(&'static str, Algorithm, u32); 10] {
 fn row(runtime: &Runtime, name: &str, algorithm: Algorithm, charges: u32) -> String {
     let server = Server::start(&[]);
     let store = RedisStore::builder().deadline(Duration::from_secs(20));
-    let store = store.open(&server.url()).expect("the address is good");
+    let store = store.open(server.url()).expect("the address is good");
     let policy: Policy = Policy::new("default", algorithm);
     let key = store.store_key(&policy, address(0));
     let limiter = Limiter::builder().policy(policy).store(store).build();

@@ -66,10 +66,10 @@ impl Node {
     }
 
     #[cfg(test)]
-    pub(super) fn nowhere(address: Address) -> Self {
+    pub(super) fn nowhere(address: &Address) -> Self {
         use redis::IntoConnectionInfo;
 
         let seed = "redis://127.0.0.1:1/".into_connection_info().unwrap();
-        Self::new(&seed, &address, CONNECTING)
+        Self::new(&seed, address, CONNECTING)
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_slot_is_found_in_its_range_and_only_there() {
         let ranges = told("*3 *3 :20 :30 *2 $1 b :1 *3 :0 :9 *2 $1 a :1 *3 :31 :40 *2 $1 a :1 ");
-        let nodes = [at("a", 1), at("b", 1)].map(|at| (at.clone(), Arc::new(Node::nowhere(at))));
+        let nodes = [at("a", 1), at("b", 1)].map(|at| (at.clone(), Arc::new(Node::nowhere(&at))));
         let node = |address: &Address| {
             let found = nodes.iter().find(|(known, _)| known == address);
             Arc::clone(&found.unwrap().1)
