@@ -307,6 +307,6 @@ impl Algorithm {
 
     /// Passes the rule to `act`, which knows its type.
     pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
-        match_kind!(self, kind => Kind::with_rule(kind, act), act.long(Unlimited))
+        match_kind!(self, kind => Kind::with_rule(kind, act), act.stateless(Unlimited))
     }
 }

@@ -172,6 +172,14 @@ pub(crate) trait WithRule {
 
     /// For a rule that keeps any number of words.
     fn long(self, rule: impl Step<Kept = State>) -> Self::Result;
+
+    /// For a rule that keeps nothing of its own.
+    fn stateless(self, rule: impl Step<Kept = State>) -> Self::Result
+    where
+        Self: Sized,
+    {
+        self.long(rule)
+    }
 }
 
 /// A closure that is generic over the rule: `with_rule!(algorithm, (now: Micros) -> u32, rule => …)`. It

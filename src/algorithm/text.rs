@@ -6,18 +6,24 @@ use std::str::FromStr;
 use super::kind::{Kind, each_kind, match_kind};
 use super::{Algorithm, TokenBucket};
 use crate::error::ConfigError;
-use crate::quota::{not_a_number, whole_number};
+use crate::quota::{Quota, not_a_number, whole_number};
 
 /// Reads a quota and, if the word of this kind follows, its number.
 pub(super) fn parse<K: Kind>(text: &str) -> Result<K, ConfigError> {
+    let (quota, number) = numbers(text, K::NUMBER)?;
+    K::of_number(quota, number)
+}
+
+/// Apart from the kind, so that it is compiled once.
+fn numbers(text: &str, word: &'static str) -> Result<(Quota, Option<u32>), ConfigError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
-        [quota @ .., word, number] if *word == K::NUMBER => {
-            let number = whole_number(number).ok_or_else(|| not_a_number(K::NUMBER, number))?;
-            K::of_number(quota.join(" ").parse()?, Some(number))
+        [quota @ .., last_but_one, number] if *last_but_one == word => {
+            let number = whole_number(number).ok_or_else(|| not_a_number(word, number))?;
+            Ok((quota.join(" ").parse()?, Some(number)))
         }
-        [.., word] if *word == K::NUMBER => Err(not_a_number(K::NUMBER, "")),
-        _ => K::of_number(text.parse()?, None),
+        [.., last] if *last == word => Err(not_a_number(word, "")),
+        _ => Ok((text.parse()?, None)),
     }
 }
 
@@ -103,7 +109,6 @@ impl Algorithm {
 mod tests {
     use super::*;
     use crate::algorithm::SlidingLog;
-    use crate::quota::Quota;
 
     #[test]
     fn what_is_shown_parses_to_the_same() {

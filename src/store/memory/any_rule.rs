@@ -9,6 +9,11 @@ impl AnyRule {
     pub(super) fn new(rule: impl Fixed) -> Self {
         Self(Box::new(rule))
     }
+
+    /// Of a rule that keeps nothing.
+    pub(super) fn stateless(rule: impl Step<Kept = State>) -> Self {
+        Self(Box::new(Stateless(rule)))
+    }
 }
 
 type Words = [u64; 3];
@@ -116,6 +121,75 @@ impl<F: Fixed> InWords for F {
 
     fn outcome(&self, words: Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
         Step::outcome(self, &self.of_words(words), now, cost, allowed)
+    }
+}
+
+/// A rule under which every key is as good as new, whatever it is charged.
+struct Stateless<S>(S);
+
+impl<S: Step<Kept = State>> InWords for Stateless<S> {
+    fn read(&self, _: State, _: Micros) -> Words {
+        [0; 3]
+    }
+
+    fn write(&self, _: Words) -> State {
+        State::NEW
+    }
+
+    fn limit(&self) -> u32 {
+        Step::limit(&self.0)
+    }
+
+    fn window(&self) -> Micros {
+        Step::window(&self.0)
+    }
+
+    fn longest_wait(&self) -> Micros {
+        Step::longest_wait(&self.0)
+    }
+
+    fn moved_back(&self, _: Words, _: Micros) -> Option<Words> {
+        None
+    }
+
+    fn admits(&self, _: Words, now: Micros, cost: u32) -> bool {
+        Step::admits(&self.0, &State::NEW, now, cost)
+    }
+
+    fn charge(&self, _: &mut Words, _: Micros, _: u32) {}
+
+    fn settle(&self, _: &mut Words, _: Micros, _: u32) {}
+
+    fn refund(&self, _: &mut Words, _: Micros, _: u32) {}
+
+    fn give_back(&self, _: &mut Words, _: Micros, _: u32, _: Micros) {}
+
+    fn remaining(&self, _: Words, now: Micros) -> u32 {
+        Step::remaining(&self.0, &State::NEW, now)
+    }
+
+    fn distance(&self, _: Words, now: Micros) -> u64 {
+        Step::distance(&self.0, &State::NEW, now)
+    }
+
+    fn reset_after(&self, _: Words, now: Micros) -> Micros {
+        Step::reset_after(&self.0, &State::NEW, now)
+    }
+
+    fn retry_after(&self, _: Words, now: Micros, cost: u32) -> Micros {
+        Step::retry_after(&self.0, &State::NEW, now, cost)
+    }
+
+    fn effective_window(&self, _: Words, now: Micros) -> Micros {
+        Step::effective_window(&self.0, &State::NEW, now)
+    }
+
+    fn delay(&self, _: Words, now: Micros, cost: u32) -> Micros {
+        Step::delay(&self.0, &State::NEW, now, cost)
+    }
+
+    fn outcome(&self, _: Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        Step::outcome(&self.0, &State::NEW, now, cost, allowed)
     }
 }
 

@@ -267,6 +267,11 @@ pub(super) fn counter_for(
             }
         }
 
+        fn stateless(self, rule: impl Step<Kept = State>) -> Arc<dyn Counter> {
+            let rule = AnyRule::stateless(rule);
+            Arc::new(Table::<_, Words>::new(rule, END_OF_TIME, self.bound))
+        }
+
         fn long(self, rule: impl Step<Kept = State>) -> Arc<dyn Counter> {
             Arc::new(Table::<_, Long>::new(rule, END_OF_TIME, self.bound))
         }
@@ -321,15 +326,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         allowed: bool,
         told: &mut Told<'_>,
     ) -> Result<(), Changed> {
-        if let Some(key) = self.beside(glance) {
-            let cost = ask.cost;
-            let outcome = key.told(self.rule(), glance, (ask, now), Tell { cost, allowed })?;
-            told.put_down(outcome, now);
-            return Ok(());
-        }
-        self.look(glance, ask, now, |kept| {
-            self.tell(kept, ask, now, allowed, glance.counted, Some(told));
-        })
+        self.tell_or_foretell(glance, (ask, now), Some(allowed), told)
     }
 
     fn foretell(
@@ -339,15 +336,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         now: Micros,
         told: &mut Told<'_>,
     ) -> Result<(), Changed> {
-        if let Some(key) = self.beside(glance) {
-            let outcome = key.told(self.rule(), glance, (ask, now), Foretell(ask.cost))?;
-            told.put_down(outcome, now);
-            return Ok(());
-        }
-        let mut kept = self.look(glance, ask, now, S::Kept::clone)?;
-        self.rule().charge(&mut kept, now, ask.cost);
-        self.tell(&kept, ask, now, true, glance.counted, Some(told));
-        Ok(())
+        self.tell_or_foretell(glance, (ask, now), None, told)
     }
 
     fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed> {
@@ -474,5 +463,36 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
 
     fn restore(&self, keys: &[(u64, State)], now: Micros) -> (usize, usize) {
         self.restore(keys, now)
+    }
+}
+
+impl<S: Step, C: Keeps<S>> Table<S, C> {
+    /// Tells of a request that is `allowed` or not and not charged, or else as if it was charged.
+    #[inline(never)]
+    fn tell_or_foretell(
+        &self,
+        glance: &Glance,
+        (ask, now): (Ask, Micros),
+        allowed: Option<bool>,
+        told: &mut Told<'_>,
+    ) -> Result<(), Changed> {
+        let cost = ask.cost;
+        if let Some(key) = self.beside(glance) {
+            let outcome = match allowed {
+                Some(allowed) => key.told(self.rule(), glance, (ask, now), Tell { cost, allowed }),
+                None => key.told(self.rule(), glance, (ask, now), Foretell(cost)),
+            };
+            told.put_down(outcome?, now);
+            return Ok(());
+        }
+        self.look(glance, ask, now, |kept| {
+            if let Some(allowed) = allowed {
+                self.tell(kept, ask, now, allowed, glance.counted, Some(told));
+            } else {
+                let mut kept = kept.clone();
+                self.rule().charge(&mut kept, now, cost);
+                self.tell(&kept, ask, now, true, glance.counted, Some(told));
+            }
+        })
     }
 }

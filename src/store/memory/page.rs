@@ -89,6 +89,7 @@ fn second(fingerprint: u64) -> usize {
 }
 
 impl<C: Default> Page<C> {
+    #[inline(never)]
     pub(super) fn new() -> Self {
         Self {
             version: Version::default(),
@@ -200,6 +201,11 @@ impl<C> Page<C> {
             link: &self.behind,
             next_behind: 0,
         }
+    }
+
+    #[inline(never)]
+    pub(super) fn fingerprints(&self) -> Vec<u64> {
+        self.keys().map(|place| place.fingerprint()).collect()
     }
 
     fn behind(&self) -> impl Iterator<Item = &Slot<C>> {

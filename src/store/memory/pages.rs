@@ -149,7 +149,7 @@ impl<C: Cell> Pages<C> {
 
     /// Splits the page whose turn it is; only one thread at a time may do this. `moved` is told
     /// the page, which is still locked, and its other half, which nobody knows yet.
-    pub(super) fn split(&self, moved: impl FnOnce(usize, usize)) {
+    pub(super) fn split(&self, moved: &mut dyn FnMut(usize, usize)) {
         let size = self.size();
         if size.pages >= self.most {
             return;
@@ -275,7 +275,7 @@ mod tests {
             let mut halves = Vec::new();
             for _ in 0..2 * pages.most {
                 let before = pages.len();
-                pages.split(|page, half| halves.push((page, half, before)));
+                pages.split(&mut |page, half| halves.push((page, half, before)));
             }
             assert_eq!(pages.len() as u64, pages.most, "{bound}");
             assert_eq!(halves.len() as u64, pages.most - pages.first, "{bound}");
@@ -329,7 +329,7 @@ mod tests {
                 break;
             }
             for _ in 0..left.min(17) {
-                pages.split(|_, _| {});
+                pages.split(&mut |_, _| {});
                 left -= 1;
             }
         }
@@ -357,7 +357,7 @@ mod tests {
         };
         let before: Vec<Vec<u64>> = (0..pages.len()).map(on).collect();
         let mut split = None;
-        pages.split(|page, half| split = Some((page, half)));
+        pages.split(&mut |page, half| split = Some((page, half)));
         let (page, half) = split.unwrap();
         for (index, keys) in before.iter().enumerate() {
             if index == page {
@@ -381,7 +381,7 @@ mod tests {
             seen.push(pages.sight(key));
         }
         let mut split = None;
-        pages.split(|page, _| split = Some(page));
+        pages.split(&mut |page, _| split = Some(page));
         for sight in seen {
             let stands = sight.page.version.still_is(sight.seen);
             assert_eq!(stands, Some(sight.index) != split);

@@ -354,7 +354,6 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         length: Micros,
         time: impl Fn() -> Micros,
     ) -> Result<(), Full> {
-        self.make_way(AT_ONCE, time());
         let change = |exception: &Exception, now: Micros| {
             let until = now.saturating_add(length.min(Micros::LONGEST));
             let limit = Override {
@@ -364,13 +363,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             };
             exception.held().change_limit(&self.rule, Some(limit), now);
         };
-        match self.except(fingerprint, Reason::Override, &time, change) {
-            Err(Full) => {
-                self.make_way(PLACES, time());
-                self.except(fingerprint, Reason::Override, time, change)
+        for most in [AT_ONCE, PLACES] {
+            self.make_way(most, time());
+            if let Ok(()) = self.except(fingerprint, Reason::Override, &time, change) {
+                return Ok(());
             }
-            done => done,
         }
+        Err(Full)
     }
 
     /// Lets the limit of a key be that of the policy again.

@@ -37,7 +37,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             }
         }
         for _ in 0..SPLIT_AT_ONCE {
-            self.pages.split(|page, half| {
+            self.pages.split(&mut |page, half| {
                 for times in [&self.idle, &self.going] {
                     times.may_be(half, times.of(page));
                 }

@@ -1,4 +1,5 @@
 use std::cmp::Reverse;
+use std::mem;
 
 use super::{Ask, Counted, NoRoom, Table};
 use crate::algorithm::{State, Step};
@@ -25,7 +26,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         while index < self.pages.len() {
             let page = self.pages.page(index);
             let (lock, _) = page.version.wait_and_lock();
-            let keys: Vec<u64> = page.keys().map(|place| place.fingerprint()).collect();
+            let keys = page.fingerprints();
             drop(lock);
             for fingerprint in keys {
                 tell(fingerprint, Counted::Apart);
@@ -56,31 +57,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
     ) -> (usize, usize) {
         let now = now.min(self.until);
-        let mut order = Vec::new();
-        for (index, (fingerprint, state)) in keys.iter().enumerate() {
-            let distance = self.distance_of(state.clone(), now);
-            // A fingerprint below is none.
-            if distance > 0 && *fingerprint >= RESERVED {
-                order.push((Reverse(distance), index));
-            }
-        }
-        put_in_order(&mut order);
-        let (mut restored, mut left_out) = (0, 0);
-        for (_, index) in order {
-            let (fingerprint, state) = &keys[index];
-            let (fingerprint, kept) = (*fingerprint, self.rule.read(state.clone(), now));
-            match self.revive(fingerprint, kept, now, now) {
-                Ok(true) => restored += 1,
-                Ok(false) => {}
-                Err(NoRoom) => left_out += 1,
-            }
-        }
-        (restored, left_out)
-    }
-
-    fn distance_of(&self, state: State, now: Micros) -> u64 {
-        let kept = self.rule.read(state, now);
-        self.rule.distance(&kept, now)
+        let distance = |state: &State| {
+            let kept = self.rule.read(state.clone(), now);
+            self.rule.distance(&kept, now)
+        };
+        furthest_first(keys, &distance, &mut |fingerprint, state| {
+            self.revive(fingerprint, self.rule.read(state, now), now, now)
+        })
     }
 
     /// Gives a key a place that was charged last at `latest`. Tells whether it was not there yet.
@@ -136,9 +119,33 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 }
 
-/// Those that are the furthest from new first, and else as they were told. Apart, so that it is compiled once.
-fn put_in_order(order: &mut [(Reverse<u64>, usize)]) {
+/// Revives the keys that are the furthest from new first. Tells how many there are then, and for how many there
+/// was no room. Apart from the rule, so that it is compiled once.
+#[inline(never)]
+fn furthest_first(
+    mut keys: Vec<(u64, State)>,
+    distance: &dyn Fn(&State) -> u64,
+    revive: &mut dyn FnMut(u64, State) -> Result<bool, NoRoom>,
+) -> (usize, usize) {
+    let mut order = Vec::new();
+    for (index, (fingerprint, state)) in keys.iter().enumerate() {
+        let distance = distance(state);
+        // A fingerprint below is none.
+        if distance > 0 && *fingerprint >= RESERVED {
+            order.push((Reverse(distance), index));
+        }
+    }
     order.sort_unstable();
+    let (mut restored, mut left_out) = (0, 0);
+    for (_, index) in order {
+        let (fingerprint, state) = mem::take(&mut keys[index]);
+        match revive(fingerprint, state) {
+            Ok(true) => restored += 1,
+            Ok(false) => {}
+            Err(NoRoom) => left_out += 1,
+        }
+    }
+    (restored, left_out)
 }
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
