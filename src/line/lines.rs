@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -20,6 +21,9 @@ pub(crate) struct Lines {
     of: Mutex<Orders>,
     leaving: Leaving,
     timers: Timers,
+    /// Lines that begin anew number their requests from here on: a request that others have passed may still hold
+    /// a number of the line before.
+    numbers: AtomicU64,
 }
 
 type Orders = HashMap<Key, Order, RandomState>;
@@ -31,6 +35,7 @@ impl Lines {
             of: Mutex::default(),
             leaving: Leaving::new(policy),
             timers,
+            numbers: AtomicU64::new(0),
         }
     }
 
@@ -98,17 +103,18 @@ impl Lines {
 
     /// Takes a request out of its line, and wakes the next; returns the turns that nobody takes.
     pub(super) fn leave(&self, (key, number): (&Key, u64), has_gone_on: bool) -> Option<Free> {
+        self.leaving.ended(has_gone_on);
         let mut orders = self.lock();
         let order = orders.get_mut(key)?;
         let (free, next) = order.leave(number, self.timers.now());
         if order.is_empty() {
+            self.numbers.fetch_max(order.joined(), Ordering::Relaxed);
             orders.remove(key);
         }
         drop(orders);
         if let Some(next) = next {
             next.wake();
         }
-        self.leaving.ended(has_gone_on);
         free
     }
 
@@ -117,7 +123,7 @@ impl Lines {
     }
 
     fn order(&self, now: Instant) -> Order {
-        Order::new(now, self.timers.patience(PATIENCE))
+        Order::new(now, self.timers.patience(PATIENCE)).numbered_from(self.numbers.load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, Orders> {
@@ -130,5 +136,45 @@ impl fmt::Debug for Lines {
         f.debug_struct("Lines")
             .field("leaving", &self.leaving)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Context;
+
+    use super::*;
+    use crate::clock::Micros;
+    use crate::key::IntoKey;
+
+    const TURN: Duration = Duration::from_millis(100);
+
+    fn join(lines: &Arc<Lines>, number: u64) -> Turn {
+        let delay = TURN * u32::try_from(number).unwrap();
+        let moments = [number, number + 1].map(|turn| Micros::new(100_000 * turn));
+        let place = Place::new(1, moments.into(), Instant::now() + delay);
+        let turn = lines.join("ann".into_key(), place, delay, Box::new(|_| {}));
+        turn.unwrap_or_else(|_| panic!("no timer")).unwrap()
+    }
+
+    fn is_ready(turn: &mut Turn) -> bool {
+        turn.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// A request that is not polled was passed by the last of its line, and had the number of the first in the
+    /// next line: when it was dropped, that one went on at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_passed_takes_no_turn_of_the_next_line() {
+        let lines = Arc::new(Lines::new("queue", Timers::default()));
+        let passed = join(&lines, 1);
+        let mut last = join(&lines, 2);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(is_ready(&mut last));
+        drop(last);
+        let mut next = join(&lines, 5);
+        drop(passed);
+        assert!(!is_ready(&mut next));
+        tokio::time::advance(5 * TURN).await;
+        assert!(is_ready(&mut next));
     }
 }

@@ -65,6 +65,15 @@ impl Order {
         }
     }
 
+    pub(super) fn numbered_from(self, joined: u64) -> Self {
+        Self { joined, ..self }
+    }
+
+    /// The number of the next request.
+    pub(super) fn joined(&self) -> u64 {
+        self.joined
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

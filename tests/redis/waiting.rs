@@ -143,19 +143,19 @@ async fn a_queue_keeps_its_order_when_the_server_goes_away() {
     };
     let start = Instant::now();
     // Each is asked about before the next, since nothing else runs until it waits.
-    let mut sent = Vec::new();
+    let mut requests = Vec::new();
     for number in 0..10 {
         let asked = scripts_run(&server);
-        sent.push(send(number).await);
+        requests.push(send(number).await);
         until("it is asked about", || scripts_run(&server) != asked).await;
     }
     lose(&server, &store).await;
     for number in 10..15 {
-        sent.push(send(number).await);
+        requests.push(send(number).await);
         tokio::task::yield_now().await;
     }
-    for sent in sent {
-        sent.await.unwrap();
+    for request in requests {
+        request.await.unwrap();
     }
     assert_eq!(*went_on.lock().unwrap(), (0..15).collect::<Vec<_>>());
     // The first of the five may find the line empty, if the machine is slow.

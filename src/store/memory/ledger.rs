@@ -83,11 +83,15 @@ impl MemoryLedger {
     pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let mut decision = self.decision(Wanted::Everything, Purpose::Take);
+        let mut units = 0;
         if self.add_parts(&mut decision, charges) {
-            decision.decide(&mut outcomes);
+            // A block by another thread may deny what was shared out before it.
+            if decision.decide(&mut outcomes) {
+                units = decision.units;
+            }
             soften(charges, &mut outcomes);
         }
-        (decision.units, outcomes)
+        (units, outcomes)
     }
 
     /// Gives back what each charge says; see [`Ledger::refund`].

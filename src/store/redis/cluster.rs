@@ -232,6 +232,8 @@ impl Nodes {
                     });
                     told[place].1 += 1;
                     if told[place].1 > asked / 2 {
+                        // The others go on: a call that is given up makes its connection look silent.
+                        answers.detach_all();
                         return Some(Ok(told.swap_remove(place).0));
                     }
                 }

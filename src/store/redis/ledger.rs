@@ -114,6 +114,8 @@ impl RedisLedger {
                     let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, question);
                     Ok((units, outcomes))
                 }
+                // The servers are well: this is no outage.
+                Err(error) if error.kind() == StoreErrorKind::Unsupported => Err(error),
                 Err(error) => calls.take_here(&charges, error),
             }
         })

@@ -142,7 +142,7 @@ impl Link {
     }
 
     /// Sends this script, and waits for the answer until then. After an error of the network, and when the time is
-    /// over, it is unknown whether it was done, and it is not sent again.
+    /// over, it is unknown whether it was done, and it is not sent again, unless no byte of it was written.
     pub(super) async fn send(&self, command: Cmd, until: Instant) -> RedisResult<Value> {
         match &self.wire {
             Wire::Server(server) => {

@@ -40,7 +40,7 @@ impl Script {
     }
 
     /// Runs it until then. A server that does not know it, as after a restart or a failover, has done nothing, and is
-    /// told the text: that is the only call which is sent again.
+    /// told the text.
     pub(super) async fn run(&self, link: &Link, call: &Call, until: Instant) -> RedisResult<Value> {
         let known = link
             .send(call.command("EVALSHA", &self.digest), until)

@@ -1,5 +1,5 @@
 // Serves the page from an origin of its own, has Chromium open it, and checks what it reports.
-// Takes the address of examples/algorithms, with LIMIT=2 and WINDOW_MS=2600, Chromium's program
+// Takes the address of examples/figures/algorithms.rs, with LIMIT=2 and WINDOW_MS=2600, Chromium's program
 // and an empty folder for its profile.
 
 import assert from "node:assert/strict";

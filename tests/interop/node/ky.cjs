@@ -1,5 +1,5 @@
 // Asks each route until it is refused; ky then waits on its own, and passes at once.
-// Takes the address of examples/algorithms, with LIMIT=2 and WINDOW_MS=2600.
+// Takes the address of examples/figures/algorithms.rs, with LIMIT=2 and WINDOW_MS=2600.
 
 const { default: ky } = require("ky");
 const { dependencies } = require("./package.json");

@@ -1,6 +1,6 @@
 """Asks each route until it is refused; urllib3 then waits on its own, and passes at once.
 
-Takes the address of examples/algorithms, with LIMIT=2 and WINDOW_MS=2600.
+Takes the address of examples/figures/algorithms.rs, with LIMIT=2 and WINDOW_MS=2600.
 """
 
 import math
