@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn store(server: &Server) -> RedisStore {
     let builder = RedisStore::builder().deadline(PATIENCE).nodes(2);
-    builder.open(&server.url()).unwrap()
+    builder.open(server.url()).unwrap()
 }
 
 fn daily(name: &str) -> Policy {

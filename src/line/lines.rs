@@ -123,7 +123,8 @@ impl Lines {
     }
 
     fn order(&self, now: Instant) -> Order {
-        Order::new(now, self.timers.patience(PATIENCE)).numbered_from(self.numbers.load(Ordering::Relaxed))
+        Order::new(now, self.timers.patience(PATIENCE))
+            .numbered_from(self.numbers.load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, Orders> {
@@ -158,7 +159,8 @@ mod tests {
     }
 
     fn is_ready(turn: &mut Turn) -> bool {
-        turn.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        turn.poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     /// A request that is not polled was passed by the last of its line, and had the number of the first in the

@@ -62,9 +62,9 @@ async fn the_store_over_redis_conforms() {
     let server = crate::support::redis::Server::start(&[]);
     // What is told of a denial that is remembered is of the moment when it was denied.
     let builder = || RedisStore::builder().remember_denials_for(Duration::ZERO);
-    let store = builder().open(&server.url()).unwrap();
+    let store = builder().open(server.url()).unwrap();
     Conformance::of(store).run().await.unwrap();
     let clock = ManualClock::new();
-    let store = builder().open(&server.url()).unwrap().clock(clock.clone());
+    let store = builder().open(server.url()).unwrap().clock(clock.clone());
     Conformance::of(store).clock(clock).run().await.unwrap();
 }

@@ -18,7 +18,7 @@ const FAILURES: usize = 5;
 fn a_store_that_does_not_answer_is_asked_by_one_probe_at_a_time() {
     let server = Server::start(&[]);
     let mut proxy = Proxy::start(&server);
-    let scene = Setting::new().start(|builder| builder.open(&proxy.url()).unwrap());
+    let scene = Setting::new().start(|builder| builder.open(proxy.url()).unwrap());
     let mut scene = scene.warm();
     let (began, before) = (Instant::now(), proxy.arrivals());
     scene.strike();
@@ -39,7 +39,7 @@ fn a_store_that_does_not_answer_is_asked_by_one_probe_at_a_time() {
 #[test]
 fn a_store_that_was_away_for_long_is_found_again() {
     let mut server = Server::start(&[]);
-    let scene = Setting::new().start(|builder| builder.open(&server.url()).unwrap());
+    let scene = Setting::new().start(|builder| builder.open(server.url()).unwrap());
     let mut scene = scene.warm();
     scene.strike();
     server.kill();
@@ -50,7 +50,7 @@ fn a_store_that_was_away_for_long_is_found_again() {
 }
 
 fn limiter(server: &Server, on: OnStoreFailure) -> Limiter<RedisLedger> {
-    let store = RedisStore::builder().nodes(4).open(&server.url()).unwrap();
+    let store = RedisStore::builder().nodes(4).open(server.url()).unwrap();
     let policy = Policy::new("a", AnchoredWindow::per_day(10)).on_store_failure(on);
     Limiter::builder()
         .policy(policy)

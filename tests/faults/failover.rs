@@ -65,7 +65,7 @@ fn promoted(fault: &str, and: impl Fn(&Server)) {
     let mut proxy = Proxy::start(&primary);
     let spent = Spent::at(&proxy.url());
     let setting = Setting::new();
-    let scene = setting.start(|builder| builder.open(&proxy.url()).unwrap());
+    let scene = setting.start(|builder| builder.open(proxy.url()).unwrap());
     let mut scene = scene.warm();
     scene.strike();
     primary.kill();
@@ -83,7 +83,7 @@ fn promoted(fault: &str, and: impl Fn(&Server)) {
 fn a_server_that_becomes_a_replica_for_a_while() {
     let server = Server::start(&[]);
     let setting = Setting::new();
-    let scene = setting.start(|builder| builder.open(&server.url()).unwrap());
+    let scene = setting.start(|builder| builder.open(server.url()).unwrap());
     let mut scene = scene.warm();
     scene.strike();
     // Nobody is there, so it keeps what it has.

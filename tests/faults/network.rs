@@ -9,7 +9,7 @@ use crate::support::redis::Server;
 
 fn over(setting: Setting, proxy: &Proxy) -> Scene {
     setting
-        .start(|builder| builder.open(&proxy.url()).unwrap())
+        .start(|builder| builder.open(proxy.url()).unwrap())
         .warm()
 }
 

@@ -10,7 +10,7 @@ use crate::scene::{Scene, Setting, store_key};
 use crate::support::redis::{Folder, Server, ask, text};
 
 fn over(setting: Setting, server: &Server) -> Scene {
-    setting.start(|builder| builder.open(&server.url()).unwrap())
+    setting.start(|builder| builder.open(server.url()).unwrap())
 }
 
 /// What it has not forgotten, it counts on.

@@ -40,7 +40,7 @@ impl Scene {
         let store = RedisStore::builder().deadline(Duration::from_secs(20));
         Self {
             connection: RefCell::new(server.connection()),
-            store: store.open(&server.url()).unwrap().clock(clock.clone()),
+            store: store.open(server.url()).unwrap().clock(clock.clone()),
             clock,
             runtime: runtime.unwrap(),
             _server: server,

@@ -38,7 +38,7 @@ fn closed_port() -> u16 {
 #[tokio::test]
 async fn a_store_connects_with_the_first_request_and_once() {
     let server = StandIn::start(|_| Answer::Allow);
-    let store = patient().open(&server.url()).unwrap();
+    let store = patient().open(server.url()).unwrap();
     let limiters = [daily("a", 5), daily("b", 5)].map(|policy| limiter(&store, [policy]));
     assert_eq!(server.connections(), 0);
     let questions = (0..20).map(|key: u32| limiters[key as usize % 2].check(key, 1));
@@ -86,7 +86,7 @@ async fn an_address_may_be_any_text() {
 #[tokio::test]
 async fn a_store_that_is_built_without_a_server_says_so_with_each_request() {
     let store = patient()
-        .open(&format!("redis://127.0.0.1:{}/", closed_port()))
+        .open(format!("redis://127.0.0.1:{}/", closed_port()))
         .unwrap();
     let limiter = limiter(&store, [daily("a", 5)]);
     for _ in 0..2 {
@@ -139,7 +139,7 @@ async fn a_wrong_password_is_a_misconfiguration_and_is_not_shown() {
 #[tokio::test]
 async fn a_password_that_is_missing_is_a_misconfiguration() {
     let server = StandIn::start(|_| Answer::Say("-NOAUTH Authentication required.\r\n"));
-    let connected = patient().connect(&server.url()).await;
+    let connected = patient().connect(server.url()).await;
     let said = refused(connected, StoreErrorKind::Misconfigured);
     assert!(said.contains("NOAUTH"), "{said}");
 }
@@ -157,7 +157,7 @@ async fn a_password_that_is_missing_is_named_without_connecting_first() {
 #[tokio::test]
 async fn a_server_that_is_too_old_is_refused_by_name() {
     let server = StandIn::start(|_| Answer::Say("$22\r\nredis_version:6.0.16\r\n\r\n"));
-    let connected = patient().connect(&server.url()).await;
+    let connected = patient().connect(server.url()).await;
     let said = refused(connected, StoreErrorKind::Misconfigured);
     assert!(said.contains("Redis 6.0") && said.contains("6.2"), "{said}");
 }
@@ -180,7 +180,7 @@ async fn a_unix_socket_leads_to_the_server() {
 #[tokio::test]
 async fn a_state_is_in_the_database_of_the_address() {
     let server = Server::start(&[]);
-    let store = patient().open(&format!("{}3", server.url())).unwrap();
+    let store = patient().open(format!("{}3", server.url())).unwrap();
     decides(&store).await;
     let info: String = ask(&server, &["INFO", "keyspace"]);
     assert!(
@@ -403,14 +403,10 @@ async fn a_server_that_takes_no_decision_is_not_connected_to() {
         ),
     ] {
         server.ask(is_so);
-        let error = patient()
-            .connect(&server.url())
-            .await
-            .map(drop)
-            .unwrap_err();
+        let error = patient().connect(server.url()).await.map(drop).unwrap_err();
         assert_eq!(error.reason(), Some(reason), "{}", story(&error));
         server.ask(ends);
-        patient().connect(&server.url()).await.unwrap();
+        patient().connect(server.url()).await.unwrap();
     }
 }
 
@@ -419,7 +415,7 @@ async fn a_server_that_takes_no_decision_is_not_connected_to() {
 async fn a_node_of_a_cluster_is_not_connected_to_as_a_server() {
     let cluster = Cluster::start();
     for node in &cluster.nodes {
-        let error = patient().connect(&node.url()).await.map(drop).unwrap_err();
+        let error = patient().connect(node.url()).await.map(drop).unwrap_err();
         assert_eq!(
             error.reason(),
             Some("a node of a cluster"),

@@ -134,7 +134,7 @@ async fn answers_that_no_script_gives_are_errors() {
         "$17\r\n1;1;0;0 0 0;1;0;0\r\n",
     ] {
         let server = StandIn::start(move |_| Answer::Break(answer));
-        let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", 5)]);
+        let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
         let error = limiter.check("ann", 1).await.expect_err(answer);
         let kind = error.kind();
         let broken = answer.contains("$30");
@@ -160,7 +160,7 @@ async fn words_of_any_size_are_read_without_a_panic() {
             let answer = format!("${}\r\n{text}\r\n", text.len());
             let answer: &'static str = answer.leak();
             let server = StandIn::start(move |_| Answer::Say(answer));
-            let limiter = limiter(&patient().open(&server.url()).unwrap(), [policy]);
+            let limiter = limiter(&patient().open(server.url()).unwrap(), [policy]);
             assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
             let _ = limiter.take_up_to("ann", 3).await;
             let _ = limiter.inspect("ann").await.unwrap().to_string();
@@ -226,7 +226,7 @@ async fn f46_what_a_server_calls_a_passing_trouble_is_unavailable_and_what_is_no
         ("-ASK 12182 127.0.0.1:7001\r\n", true, "cluster"),
     ] {
         let server = StandIn::start(move |_| Answer::Say(answer));
-        let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", 5)]);
+        let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
         let error = limiter.check("ann", 1).await.unwrap_err();
         let is_misconfigured = error.kind() == StoreErrorKind::Misconfigured;
         assert_eq!(is_misconfigured, kind, "{answer}: {}", story(&error));

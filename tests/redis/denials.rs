@@ -18,7 +18,7 @@ fn remembering() -> RedisStoreBuilder {
 }
 
 fn open(builder: RedisStoreBuilder, server: &Server) -> RedisStore {
-    builder.open(&server.url()).unwrap()
+    builder.open(server.url()).unwrap()
 }
 
 async fn exhaust(limiter: &Limiter<RedisLedger>, key: &str) {

@@ -54,7 +54,7 @@ async fn a_unix_socket_that_died_while_idle_costs_no_request() {
     let path = std::env::temp_dir().join(format!("trl-idle-{}.sock", std::process::id()));
     let path = path.to_str().unwrap();
     let server = Server::start(&["--unixsocket", path]);
-    let store = patient().open(&format!("redis+unix://{path}")).unwrap();
+    let store = patient().open(format!("redis+unix://{path}")).unwrap();
     exactly_the_limit_passes(&store, &[server]).await;
     std::fs::remove_file(path).unwrap();
 }
@@ -114,7 +114,7 @@ async fn a_call_that_was_written_on_a_connection_that_was_idle_is_not_sent_again
             Answer::Allow
         }
     });
-    let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", LIMIT)]);
+    let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", LIMIT)]);
     assert!(limiter.check("bob", 1).await.is_ok());
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(limiter.check("ann", 1).await.is_err());

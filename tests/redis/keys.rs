@@ -164,7 +164,7 @@ fn f48_the_layout_is_versioned_and_tells_what_a_state_means_nothing_without() {
 async fn services_with_prefixes_of_their_own_share_a_server_and_no_state() {
     let server = Server::start(&[]);
     for (prefix, cost) in [("a", 1), ("a:1", 2), ("b", 3)] {
-        let store = patient().prefix(prefix).open(&server.url()).unwrap();
+        let store = patient().prefix(prefix).open(server.url()).unwrap();
         let limiter = limiter(&store, [daily("a", 5)]);
         assert_eq!(used(&limiter.check("ann", cost).await.unwrap()), [cost]);
     }
@@ -225,7 +225,7 @@ async fn f56_a_token_is_neither_in_redis_nor_on_the_way_there() {
     assert!(all.contains("{s:") && !all.contains("s3kr3t"), "{all}");
 
     let heard = StandIn::start(|_| Answer::Break(""));
-    send(patient().open(&heard.url()).unwrap()).await;
+    send(patient().open(heard.url()).unwrap()).await;
     let scripts = format!("{:?}", heard.scripts());
     assert!(
         scripts.contains("{s:") && !scripts.contains("s3kr3t"),

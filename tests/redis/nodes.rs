@@ -71,7 +71,7 @@ async fn f36_nodes_that_remember_denials_admit_exactly_the_limit() {
     ] {
         let node = || {
             let builder = RedisStore::builder().deadline(crate::scene::PATIENCE);
-            limiter(&builder.open(&server.url()).unwrap(), [policy.clone()])
+            limiter(&builder.open(server.url()).unwrap(), [policy.clone()])
         };
         assert_eq!(
             admitted([node(), node()], 7).await,

@@ -25,7 +25,7 @@ pub(crate) fn patient() -> RedisStoreBuilder {
 }
 
 pub(crate) fn store(server: &Server) -> RedisStore {
-    patient().open(&server.url()).unwrap()
+    patient().open(server.url()).unwrap()
 }
 
 pub(crate) fn cluster_store(cluster: &Cluster) -> RedisStore {

@@ -124,7 +124,7 @@ async fn each_of_those_who_share_a_call_is_charged_what_it_asks_whoever_asks_ali
 #[tokio::test]
 async fn while_few_calls_are_under_way_nobody_waits_and_then_until_a_call_is_full() {
     let server = StandIn::start(|_| Answer::Silence);
-    let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", 5)]);
+    let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
     let mut asked = Vec::new();
     for number in 1..=FEW {
         asked.extend(ask(&limiter, [7]));
@@ -291,7 +291,7 @@ async fn a_call_has_so_many_requests_and_charges_and_no_more() {
     for (policies, requests) in [(1, MOST), (8, 16), (4, MOST)] {
         let server = StandIn::start(|_| Answer::Silence);
         let store = patient().deadline(Duration::from_secs(1));
-        let store = store.open(&server.url()).unwrap();
+        let store = store.open(server.url()).unwrap();
         let policies = (0..policies).map(|number| daily(&number.to_string(), 5));
         let policies: Vec<Policy> = policies.collect();
         let limiter = limiter(&store, policies.clone());
@@ -315,7 +315,7 @@ async fn a_call_has_so_many_requests_and_charges_and_no_more() {
 async fn a_server_that_falls_silent_keeps_nobody_longer_than_the_deadline() {
     let server = StandIn::start(|_| Answer::Silence);
     let deadline = Duration::from_millis(200);
-    let store = patient().deadline(deadline).open(&server.url()).unwrap();
+    let store = patient().deadline(deadline).open(server.url()).unwrap();
     let limiter = Arc::new(limiter(&store, [daily("a", 5)]));
     let mut tasks = JoinSet::new();
     for number in 0..300_u32 {
@@ -357,7 +357,7 @@ async fn requests_that_are_told_different_times_do_not_share_a_call() {
 #[test]
 fn a_runtime_that_ends_keeps_nobody_in_another_waiting_for_its_calls() {
     let server = Server::start(&[]);
-    let store = patient().deadline(MINUTE).open(&server.url()).unwrap();
+    let store = patient().deadline(MINUTE).open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);
     let runtime = || -> Runtime { Builder::new_current_thread().enable_all().build().unwrap() };
     let here = runtime();
@@ -429,7 +429,7 @@ async fn a_server_that_takes_keys_of_one_slot_only_is_asked_about_each_request_a
 #[tokio::test]
 async fn f42_a_call_that_fails_is_one_failure_however_many_have_shared_it() {
     let server = StandIn::start(|_| Answer::Say("-LOADING Redis is loading\r\n"));
-    let limiter = limiter(&patient().open(&server.url()).unwrap(), [daily("a", 1_000)]);
+    let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 1_000)]);
     let mut failed = 0;
     loop {
         let told = answers(ask(&limiter, 0..20)).await;

@@ -67,7 +67,7 @@ async fn a_connection_that_fell_silent_is_left_also_by_callers_that_give_up_befo
     let server = Server::start(&[]);
     let proxy = Proxy::start(&server).await;
     let store = RedisStore::builder().deadline(Duration::from_millis(200));
-    let store = store.open(&proxy.url()).unwrap();
+    let store = store.open(proxy.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);
     assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
 
@@ -87,7 +87,7 @@ async fn f62_a_limit_of_ones_own_that_has_ended_denies_nobody_any_more() {
     let server = Server::start(&[]);
     let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
     let store = store.deadline(Duration::from_secs(20));
-    let store = store.open(&server.url()).unwrap();
+    let store = store.open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 10)]);
     let own = AnchoredWindow::per_day(1);
     let length = Duration::from_millis(500);
@@ -108,7 +108,7 @@ async fn f62_what_another_node_gave_back_is_taken_as_soon_as_it_is_seen() {
     let open = || {
         let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
         let store = store.deadline(Duration::from_secs(20));
-        limiter(&store.open(&server.url()).unwrap(), [daily("a", 1)])
+        limiter(&store.open(server.url()).unwrap(), [daily("a", 1)])
     };
     let (here, elsewhere) = (open(), open());
     assert!(here.check("ann", 1).await.unwrap().is_allowed());
@@ -124,7 +124,7 @@ async fn f67_a_denial_that_is_remembered_still_tells_its_wait_when_one_of_two_is
     let server = Server::start(&[]);
     let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
     let store = store.deadline(Duration::from_secs(20));
-    let store = store.open(&server.url()).unwrap();
+    let store = store.open(server.url()).unwrap();
     let short = AnchoredWindow::new(1, Duration::from_millis(200)).unwrap();
     let limiter = limiter(&store, [Policy::new("short", short), daily("long", 1)]);
     assert!(limiter.check("ann", 1).await.unwrap().is_allowed());

@@ -46,7 +46,7 @@ fn whoever_takes_what_there_is_gets_nothing_while_a_denial_is_remembered() {
         let runtime = Runtime::new().unwrap();
         let took = runtime.block_on(async {
             let store = RedisStore::builder().deadline(PATIENCE);
-            let store = store.open(&server.url()).unwrap();
+            let store = store.open(server.url()).unwrap();
             let limiter = limiter(&store, [daily("a", 1)]);
             assert_eq!(limiter.take_up_to("ann", 1).await.unwrap().0, 1);
             assert_eq!(limiter.take_up_to("ann", 1).await.unwrap().0, 0);
@@ -67,7 +67,7 @@ fn whoever_takes_what_there_is_gets_nothing_while_a_denial_is_remembered() {
 #[tokio::test]
 async fn while_the_server_is_away_what_there_is_here_is_taken() {
     let server = Server::start(&[]);
-    let store = patient().nodes(2).open(&server.url()).unwrap();
+    let store = patient().nodes(2).open(server.url()).unwrap();
     let open = || daily("open", 3).on_store_failure(OnStoreFailure::Allow);
     let limiters = [
         limiter(&store, [open()]),
@@ -91,7 +91,7 @@ async fn while_the_server_is_away_what_there_is_here_is_taken() {
 fn a_runtime_that_runs_for_each_request_alone_finds_the_server_again() {
     let server = Server::start(&[]);
     let store = patient().deadline(Duration::from_secs(1));
-    let store = store.open(&server.url()).unwrap();
+    let store = store.open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);
     let mut runtime = Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
@@ -114,7 +114,7 @@ async fn callers_that_give_up_do_not_send_away_a_server_that_answers_others_in_t
     let server = Server::start(&[]);
     let mut proxy = Proxy::start(&server);
     let store = RedisStore::builder().deadline(Duration::from_millis(800));
-    let store = store.open(&proxy.url()).unwrap();
+    let store = store.open(proxy.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);
     assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
     proxy.delay(Duration::from_millis(300));
@@ -171,7 +171,7 @@ async fn answer(layer: &RateLimitLayer, request: Asked) -> (StatusCode, String) 
 #[tokio::test]
 async fn a_request_that_waits_is_asked_about_as_a_whole_when_the_server_is_back() {
     let server = Server::start(&[]);
-    let store = patient().open(&server.url()).unwrap();
+    let store = patient().open(server.url()).unwrap();
     let layer = layer(&store, policies(Duration::from_secs(3), PATIENCE));
     let layer = layer.build().unwrap();
     lose(&server, &store).await;
@@ -197,7 +197,7 @@ async fn a_request_that_waits_is_asked_about_as_a_whole_when_the_server_is_back(
 #[tokio::test]
 async fn who_is_counted_is_told_of_the_policy_that_counts_without_the_server_too() {
     let server = Server::start(&[]);
-    let store = patient().open(&server.url()).unwrap();
+    let store = patient().open(server.url()).unwrap();
     let secret = Secret::new([7; 32]).unwrap();
     let period = Duration::from_secs(60);
     let layer = layer(&store, policies(period, period)).partition_keys(&secret);

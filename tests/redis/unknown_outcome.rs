@@ -31,7 +31,7 @@ async fn each_verb_arrives_once(answer: Answer, deadline: Duration) {
     let server = StandIn::start(move |_| answer);
     // Five failures in a row would have one alone find that the server is away.
     let limiters = [(); 2].map(|()| {
-        let store = patient().deadline(deadline).open(&server.url()).unwrap();
+        let store = patient().deadline(deadline).open(server.url()).unwrap();
         limiter(&store, [daily("a", 5), daily("b", 5)])
     });
     for number in 0..6 {
@@ -78,7 +78,7 @@ async fn f39_a_text_that_was_sent_is_not_sent_again() {
         "EVALSHA" => Answer::Say("-NOSCRIPT No matching script.\r\n"),
         _ => Answer::Break(""),
     });
-    let store = patient().open(&server.url()).unwrap();
+    let store = patient().open(server.url()).unwrap();
     assert_unavailable(limiter(&store, [daily("a", 5)]).check("ann", 1).await);
     let names: Vec<String> = server
         .scripts()
@@ -99,7 +99,7 @@ async fn the_deadline_is_that_of_both_round_trips_together() {
             _ => Answer::Say("*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n"),
         }
     });
-    let store = patient().deadline(deadline).open(&server.url()).unwrap();
+    let store = patient().deadline(deadline).open(server.url()).unwrap();
     assert_unavailable(limiter(&store, [daily("a", 5)]).check("ann", 1).await);
 }
 
@@ -108,7 +108,7 @@ async fn the_deadline_is_that_of_both_round_trips_together() {
 async fn f46_a_server_that_may_not_write_is_left() {
     let refusal = "-READONLY You can't write against a read only replica.\r\n";
     let server = StandIn::start(move |_| Answer::Say(refusal));
-    let store = patient().open(&server.url()).unwrap();
+    let store = patient().open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 5)]);
     for connections in 1..=3 {
         assert_unavailable(limiter.check("ann", 1).await);
@@ -149,7 +149,7 @@ async fn is_charged_once(hasty: &RedisStore, calm: &RedisStore, server: &Server,
 #[tokio::test]
 async fn f39_a_server_that_stops_over_the_deadline_charges_once() {
     let server = Server::start(&[]);
-    let hasty = patient().deadline(SHORT).open(&server.url()).unwrap();
+    let hasty = patient().deadline(SHORT).open(server.url()).unwrap();
     is_charged_once(&hasty, &store(&server), &server, 7).await;
 }
 

@@ -57,7 +57,7 @@ fn wait(response: &Response<()>) -> Duration {
 #[tokio::test]
 async fn what_was_only_foreseen_never_passes() {
     let server = Server::start(&[]);
-    let store = patient().nodes(1).open(&server.url()).unwrap();
+    let store = patient().nodes(1).open(server.url()).unwrap();
     let minute = Policy::new("minute", AnchoredWindow::per_minute(1))
         .on_store_failure(OnStoreFailure::Allow)
         .wait_up_to(MINUTE)
@@ -129,12 +129,12 @@ async fn the_last_turns_of_a_queue_are_given_back_and_the_store_says_whether_the
 #[tokio::test]
 async fn a_queue_keeps_its_order_when_the_server_goes_away() {
     let server = Server::start(&[]);
-    let store = patient().nodes(1).open(&server.url()).unwrap();
+    let store = patient().nodes(1).open(server.url()).unwrap();
     let queue = LeakyQueue::per_second(10).places(50);
     let queue = Policy::new("queue", queue).key(key::global());
     let service = service(&store, [queue]);
     let went_on = Arc::new(Mutex::new(Vec::new()));
-    let send = async |number: u32| {
+    let send = |number: u32| {
         let (sent, went_on) = (service.clone().oneshot(Request::new(())), went_on.clone());
         tokio::spawn(async move {
             assert_eq!(sent.await.unwrap().status(), StatusCode::OK);
@@ -146,12 +146,12 @@ async fn a_queue_keeps_its_order_when_the_server_goes_away() {
     let mut requests = Vec::new();
     for number in 0..10 {
         let asked = scripts_run(&server);
-        requests.push(send(number).await);
+        requests.push(send(number));
         until("it is asked about", || scripts_run(&server) != asked).await;
     }
     lose(&server, &store).await;
     for number in 10..15 {
-        requests.push(send(number).await);
+        requests.push(send(number));
         tokio::task::yield_now().await;
     }
     for request in requests {

@@ -18,7 +18,7 @@ use crate::support::redis::Server;
 
 /// Two nodes share the store.
 fn store(server: &Server) -> RedisStore {
-    patient().nodes(2).open(&server.url()).unwrap()
+    patient().nodes(2).open(server.url()).unwrap()
 }
 
 fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
@@ -90,7 +90,7 @@ async fn f42_a_node_keeps_to_its_share_until_the_server_is_back() {
 #[tokio::test]
 async fn f42_without_a_number_of_nodes_each_has_the_whole_limit() {
     let server = Server::start(&[]);
-    let store = patient().open(&server.url()).unwrap();
+    let store = patient().open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 9)]);
     lose(&server, &store).await;
     let told = limiter.check("ann", 9).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_denial_that_is_remembered_holds_for_all_of_its_wait() {
     let server = Server::start(&[]);
     let remembered = Duration::from_millis(1);
     let builder = patient().remember_denials_for(remembered);
-    let store = builder.open(&server.url()).unwrap();
+    let store = builder.open(server.url()).unwrap();
     let here = limiter(&store, [daily("a", 1)]);
     let open = limiter(&store, [allow(daily("b", 1))]);
     for (limiter, key) in [(&here, "ann"), (&open, "amy")] {
@@ -207,7 +207,7 @@ async fn what_is_given_back_or_settled_meanwhile_is_so_here() {
 #[tokio::test]
 async fn one_call_that_fails_is_decided_here_too() {
     let server = StandIn::start(|_| Answer::Say("-LOADING Redis is loading\r\n"));
-    let store = patient().nodes(2).open(&server.url()).unwrap();
+    let store = patient().nodes(2).open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 4)]);
     assert!(limiter.check("ann", 2).await.unwrap().is_degraded());
     assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
@@ -219,7 +219,7 @@ async fn one_call_that_fails_is_decided_here_too() {
 async fn f43_callers_that_give_up_one_after_the_other_find_the_server_away() {
     let server = StandIn::start(|_| Answer::Silence);
     let store = patient().deadline(Duration::from_millis(80));
-    let store = store.open(&server.url()).unwrap();
+    let store = store.open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);
     // To connect takes a while too.
     let _ = limiter.check("ann", 1).await;

@@ -125,7 +125,7 @@ pub(super) trait Counter: Send + Sync + 'static {
 
     /// Puts keys into a table that has none, as far as there is room. Tells how many there are then,
     /// and for how many there was none.
-    fn restore(&self, keys: &[(u64, State)], now: Micros) -> (usize, usize);
+    fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize);
 }
 
 /// Decides on a request that concerns no other policy. In two calls, since the first, which hardly ever needs
@@ -461,7 +461,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         self.each_key(now, tell);
     }
 
-    fn restore(&self, keys: &[(u64, State)], now: Micros) -> (usize, usize) {
+    fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize) {
         self.restore(keys, now)
     }
 }

@@ -144,7 +144,7 @@ impl Restored {
             .map(|(fingerprint, state)| (fingerprint, algorithm.refund(state, now, 0)));
         let states: Vec<_> = states.collect();
         let counter = counter_for(algorithm, bound, &states, now);
-        let (keys, left_out) = counter.restore(&states, now);
+        let (keys, left_out) = counter.restore(states, now);
         self.fate = Fate::Restored { keys, left_out };
         self.keys = Arc::default();
         for (fingerprint, limit, state) in self.its_overrides(algorithm) {

@@ -53,7 +53,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// many there are then, and for how many there was no room.
     pub(in crate::store::memory) fn restore(
         &self,
-        keys: &[(u64, State)],
+        keys: Vec<(u64, State)>,
         now: Micros,
     ) -> (usize, usize) {
         let now = now.min(self.until);
@@ -225,7 +225,7 @@ mod tests {
         let now = ManualClock::new().now();
         let owes = |owed: u64| State::from_words(&[now.get(), owed, 0]);
         let keys = vec![(7, owes(3)), (7, owes(9)), (7, owes(5)), (0, owes(5))];
-        assert_eq!(table.restore(&keys, now), (1, 0));
+        assert_eq!(table.restore(keys, now), (1, 0));
         let mut told = Vec::new();
         table.each_key(now, &mut |fingerprint, state| {
             told.push((fingerprint, state));
@@ -250,7 +250,7 @@ mod tests {
         large.each_key(clock.now(), &mut |fingerprint, state| {
             keys.push((fingerprint, state));
         });
-        assert_eq!(small.restore(&keys, clock.now()), (1, 0));
+        assert_eq!(small.restore(keys, clock.now()), (1, 0));
         assert_eq!(small.fill().keys, 5);
         assert!(!decide(&*small, ask, clock.now(), &clock, None));
     }
