@@ -230,7 +230,6 @@ mod tests {
         );
     }
 
-    #[cfg(feature = "http")]
     #[test]
     fn a_timer_of_a_clock_that_is_moved_fires_when_it_shows_the_moment_and_needs_no_runtime() {
         let clock = ManualClock::new();

@@ -22,8 +22,9 @@ pub(super) struct Breaker {
 #[derive(Debug)]
 struct Part {
     state: State,
-    /// The slot that has failed last.
+    /// The slot that has failed last, and when.
     slot: u16,
+    failed_at: Instant,
     /// How many probes there were since it last stayed for a while.
     probes: u32,
     /// When the next probe is over at the latest.
@@ -59,6 +60,10 @@ pub(super) const LAST_PROBE: Duration = Duration::from_secs(5);
 /// A server that goes away again before this time is asked as seldom as it was before.
 const STAYS: Duration = Duration::from_secs(10);
 
+/// Failures that did not open a part are forgotten after this time: the part may be gone, as a primary is after a
+/// failover.
+const FORGETS: Duration = Duration::from_secs(60);
+
 impl Breaker {
     /// Where parts are guessed, one server may have many of them: once one is open, the first failure of another is
     /// taken for one of the same server.
@@ -86,6 +91,7 @@ impl Breaker {
             return;
         }
         let mut parts = self.parts();
+        self.forget(&mut parts, part, Instant::now());
         // If it is open, the answer was under way since before.
         if let Some(part) = parts.get_mut(&part)
             && matches!(part.state, State::Closed(1..))
@@ -99,7 +105,7 @@ impl Breaker {
     pub(super) fn failed(&self, place: Place) -> bool {
         let now = Instant::now();
         let mut parts = self.parts();
-        parts.retain(|number, part| *number == place.part || part.matters(now));
+        self.forget(&mut parts, place.part, now);
         let enough = if self.is_any_open() {
             self.further
         } else {
@@ -110,6 +116,7 @@ impl Breaker {
             return false;
         };
         part.slot = place.slot;
+        part.failed_at = now;
         if failures == 0 {
             self.failing.fetch_add(1, Ordering::AcqRel);
         }
@@ -188,6 +195,17 @@ impl Breaker {
         self.open.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
+    /// Forgets all parts but this one of which there is nothing to remember.
+    fn forget(&self, parts: &mut HashMap<u64, Part>, but: u64, now: Instant) {
+        parts.retain(|number, part| {
+            let stays = *number == but || part.matters(now);
+            if !stays && matches!(part.state, State::Closed(1..)) {
+                self.failing.fetch_sub(1, Ordering::AcqRel);
+            }
+            stays
+        });
+    }
+
     fn parts(&self) -> MutexGuard<'_, HashMap<u64, Part>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,6 +216,7 @@ impl Part {
         Self {
             state: State::Closed(0),
             slot: 0,
+            failed_at: now,
             probes: 0,
             due: now,
             came_back: None,
@@ -211,9 +230,12 @@ impl Part {
 
     /// Whether there is something to remember.
     fn matters(&self, now: Instant) -> bool {
-        self.state != State::Closed(0)
-            || self.is_probed
-            || self.came_back.is_some_and(|back| now - back < STAYS)
+        let has_failed = match self.state {
+            State::Open => true,
+            State::Closed(1..) => now - self.failed_at < FORGETS,
+            State::Closed(_) => false,
+        };
+        has_failed || self.is_probed || self.came_back.is_some_and(|back| now - back < STAYS)
     }
 }
 
@@ -324,6 +346,19 @@ mod tests {
         tokio::time::advance(STAYS).await;
         breaker.failed(OTHER);
         assert_eq!(breaker.parts().len(), 1);
+    }
+
+    /// A primary that failed once and was replaced was remembered for ever, and each success took the lock.
+    #[tokio::test(start_paused = true)]
+    async fn a_few_failures_of_a_part_that_is_gone_are_forgotten() {
+        let breaker = Breaker::new(false);
+        assert!(!breaker.failed(PLACE));
+        breaker.succeeded(OTHER.part);
+        assert_eq!(breaker.failing.load(Ordering::Relaxed), 1);
+        tokio::time::advance(FORGETS).await;
+        breaker.succeeded(OTHER.part);
+        assert_eq!(breaker.failing.load(Ordering::Relaxed), 0);
+        assert!(breaker.parts().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
