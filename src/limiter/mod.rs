@@ -112,14 +112,28 @@ impl Limiter {
     /// Decides on one request of this key at this cost, and charges every policy if all allow it.
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let key = key.into_key();
+        if self.policies.mistakes.may_cost_too_much(cost) {
+            return self.check_large(key, cost);
+        }
+        self.decide_now(key, cost)
+    }
+
+    /// Returns the decision where it is made, because a move of it costs as much as the decision.
+    #[inline]
+    fn decide_now(&self, key: Key, cost: u32) -> Decision {
         let names = Arc::clone(&self.policies.names);
-        let decision = match self.policies.only {
+        match self.policies.only {
             Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
             None => Decision::new(names, self.ledger.charge_now(&self.alike(key, cost))),
-        };
-        if self.policies.mistakes.may_cost_too_much(cost) {
-            self.look_at_costs(&self.charges(key, cost), decision.outcomes());
         }
+    }
+
+    /// Decides on a request that may cost more than a limit, and diagnoses it if it does.
+    #[cold]
+    #[inline(never)]
+    fn check_large(&self, key: Key, cost: u32) -> Decision {
+        let decision = self.decide_now(key, cost);
+        self.look_at_costs(&self.charges(key, cost), decision.outcomes());
         decision
     }
 

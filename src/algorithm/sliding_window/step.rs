@@ -32,21 +32,25 @@ impl Windows {
 
 /// Weighted counts below are in requests times microseconds: at most 2^33 · 2^45.
 impl SlidingWindow {
+    #[inline]
     fn period(self) -> u64 {
         self.quota.period_micros().get()
     }
 
     /// The number of the window at `now`.
+    #[inline]
     fn number(self, now: Micros) -> u64 {
         now.get() / self.period()
     }
 
     /// The time since the current window began.
+    #[inline]
     fn elapsed(self, now: Micros) -> u64 {
         now.get() % self.period()
     }
 
     /// The windows at `now`.
+    #[inline]
     fn windows_at(self, now: Micros, kept: Windows) -> Windows {
         let number = self.number(now);
         let (previous, current) = match number.checked_sub(kept.number) {
@@ -62,6 +66,7 @@ impl SlidingWindow {
     }
 
     /// How much the two windows use, weighted.
+    #[inline]
     fn used(self, windows: Windows, now: Micros) -> u128 {
         let weight = self.period() - self.elapsed(now);
         product(windows.previous, weight) + product(windows.current, self.period())
@@ -219,6 +224,7 @@ fn split(word: u64, bits: u32) -> (u64, u64) {
     (above, word ^ (above << bits))
 }
 
+#[inline]
 fn product(a: u64, b: u64) -> u128 {
     u128::from(a) * u128::from(b)
 }
