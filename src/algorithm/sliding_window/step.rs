@@ -99,6 +99,7 @@ impl Step for SlidingWindow {
         State::unless_new(kept.words())
     }
 
+    #[inline]
     fn limit(&self) -> u32 {
         self.quota.limit()
     }
@@ -111,16 +112,19 @@ impl Step for SlidingWindow {
         Micros::new(2 * self.period())
     }
 
+    #[inline]
     fn moved_back(&self, kept: &Windows, now: Micros) -> Option<Windows> {
         let number = self.number(now);
         (kept.number > number).then_some(Windows { number, ..*kept })
     }
 
+    #[inline]
     fn admits(&self, kept: &Windows, now: Micros, cost: u32) -> bool {
         let windows = self.windows_at(now, *kept);
         product(cost.into(), self.period()) <= self.free(windows, now)
     }
 
+    #[inline]
     fn charge(&self, kept: &mut Windows, now: Micros, cost: u32) {
         *kept = self.windows_at(now, *kept);
         kept.current += u64::from(cost);
@@ -192,11 +196,13 @@ impl Fixed for SlidingWindow {
     }
 
     /// The number of the window, the count of the window before it, and its own count.
+    #[inline]
     fn pack(&self, kept: Windows) -> u64 {
         let bits = bits_of_count(self.limit());
         (kept.number << bits | kept.previous) << bits | kept.current
     }
 
+    #[inline]
     fn unpack(&self, word: u64, _: Micros) -> Windows {
         let bits = bits_of_count(self.limit());
         let (above, current) = split(word, bits);
@@ -219,6 +225,7 @@ impl Fixed for SlidingWindow {
 }
 
 /// The part of a word above its lowest bits, and these bits.
+#[inline]
 fn split(word: u64, bits: u32) -> (u64, u64) {
     let above = word >> bits;
     (above, word ^ (above << bits))
