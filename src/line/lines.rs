@@ -101,7 +101,7 @@ impl Lines {
         }
     }
 
-    /// Takes a request out of its line, and wakes the next; returns the turns that nobody takes.
+    /// Takes a request out of its line, and wakes the next; returns the turns that no request takes.
     pub(super) fn leave(&self, (key, number): (&Key, u64), has_gone_on: bool) -> Option<Free> {
         self.leaving.ended(has_gone_on);
         let mut orders = self.lock();

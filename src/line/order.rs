@@ -23,7 +23,7 @@ pub(super) struct Order {
     /// for so long. They look as often whether they have moved up.
     patience: Duration,
     /// Turns behind all members, earliest first, which the store could not take back since other processes
-    /// have turns behind them: those who come next take them.
+    /// have turns behind them: the next requests take them.
     spare: Vec<Stretch>,
 }
 

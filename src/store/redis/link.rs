@@ -35,7 +35,7 @@ enum Wire {
     },
 }
 
-/// Behind a connection that somebody else looks after, so many slots are taken to be on one server.
+/// Behind a connection of the user's own, so many slots are taken to be on one server.
 const SLOTS_TOGETHER: u16 = 64;
 
 impl Link {

@@ -58,7 +58,7 @@ pub use self::ledger::RedisLedger;
 /// Keeps state in Redis or Valkey, where many nodes share it.
 ///
 /// A request is decided by one script in one round trip, for all policies or none, at a moment of the
-/// server's clock. Over one server that is exact whoever else asks; [many nodes](crate::guide::many_nodes) tells what
+/// server's clock. Over one server that is exact, however many nodes ask; [many nodes](crate::guide::many_nodes) tells what
 /// is not: keys of a request that live on different servers of a cluster, denials, which are remembered for a
 /// second at most, and what a failover forgets. It tells too how to run a server, and what a key takes there.
 ///

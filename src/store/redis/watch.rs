@@ -197,7 +197,7 @@ impl Watch {
         self.breaker.next_probe(part, less, takes)
     }
 
-    /// A part that one of these needs, which is away, and whose probes are so late that nobody may run them: its runtime
+    /// A part that one of these needs, which is away, and whose probes are so late that they may not run at all: its runtime
     /// may be there for single requests alone, which do not wait for anything now. It is told to one request in a while,
     /// which then asks in the place of the task.
     pub(super) fn overdue(&self, charges: &[Charge]) -> Option<u64> {
