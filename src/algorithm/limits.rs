@@ -11,6 +11,37 @@ use crate::quota::Quota;
 #[cfg(feature = "redis")]
 use crate::quota::show_period;
 
+/// The two numbers in which algorithms of one kind, period and number of slots differ.
+///
+/// They are no part of a state: a key has one state under a policy, whatever limits its requests have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limit {
+    quota: u32,
+    size: u32,
+}
+
+impl Limit {
+    /// A quota's limit, in units per period, and the most units at one instant: a window's limit again, the
+    /// capacity of a bucket, or one more than the places of a queue.
+    pub fn new(quota: u32, size: u32) -> Self {
+        Self { quota, size }
+    }
+
+    /// The limit of the quota, in units per period.
+    pub fn quota(self) -> u32 {
+        self.quota
+    }
+
+    /// The most units at one instant.
+    pub fn size(self) -> u32 {
+        self.size
+    }
+
+    fn map(self, change: impl Fn(u32) -> u32) -> Self {
+        Self::new(change(self.quota), change(self.size))
+    }
+}
+
 impl Algorithm {
     /// What a state depends on besides the limits: name, period and slots.
     pub(crate) fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
@@ -37,26 +68,23 @@ impl Algorithm {
         self.frame() == other.frame()
     }
 
-    /// In what algorithms of one [frame](Self::frame) differ: the quota's limit, and the most at one
-    /// instant. `None` if unlimited.
-    pub(crate) fn limits(&self) -> Option<[u32; 2]> {
-        match_kind!(self, kind => Some([kind.quota().limit(), Kind::size(kind)]), None)
+    /// In what algorithms of one [frame](Self::frame) differ. `None` if unlimited.
+    pub(crate) fn limits(&self) -> Option<Limit> {
+        match_kind!(self, kind => Some(Limit::new(kind.quota().limit(), Kind::size(kind))), None)
     }
 
     /// The share of each of so many nodes: the limits divided among them, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
-        let share = |limits: [u32; 2]| limits.map(|limit| limit.div_ceil(nodes.get()));
-        let limits = self.limits().map(share);
-        limits
-            .and_then(|limits| self.with_limits(limits))
-            .unwrap_or(*self)
+        let share = |limit: Limit| limit.map(|number| number.div_ceil(nodes.get()));
+        let limit = self.limits().map(share);
+        limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 
-    /// The same with these limits; `None` if it cannot have them.
-    pub(crate) fn with_limits(&self, [limit, size]: [u32; 2]) -> Option<Self> {
+    /// The same with this limit; `None` if it cannot have it.
+    pub(crate) fn under(&self, limit: Limit) -> Option<Self> {
         let (_, period, _) = self.frame();
-        let quota = Quota::new(limit, period?).ok()?;
-        match_kind!(self, kind => kind.resized(quota, size).ok().map(Self::from), None)
+        let quota = Quota::new(limit.quota, period?).ok()?;
+        match_kind!(self, kind => kind.resized(quota, limit.size).ok().map(Self::from), None)
     }
 }
 
@@ -80,14 +108,14 @@ mod tests {
         ];
         for text in all {
             let algorithm: Algorithm = text.parse().unwrap();
-            let other = algorithm.with_limits([3, 4]).unwrap();
+            let other = algorithm.under(Limit::new(3, 4)).unwrap();
             assert_ne!(other, algorithm);
             assert!(other.differs_in_its_limit_alone(&algorithm));
-            let same = other.with_limits(algorithm.limits().unwrap());
+            let same = other.under(algorithm.limits().unwrap());
             assert_eq!(same, Some(algorithm));
         }
         assert_eq!(Algorithm::Unlimited.limits(), None);
-        assert_eq!(Algorithm::Unlimited.with_limits([1, 1]), None);
+        assert_eq!(Algorithm::Unlimited.under(Limit::new(1, 1)), None);
     }
 
     #[test]

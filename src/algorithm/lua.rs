@@ -1,7 +1,7 @@
 //! The rule of an algorithm in Lua, for stores that run it where the state is.
 
-use super::Algorithm;
 use super::kind::{Kind, match_kind};
+use super::{Algorithm, Limit};
 use crate::quota::Quota;
 
 /// A rule in Lua.
@@ -36,6 +36,6 @@ impl Algorithm {
 
     /// The same with other [numbers](Lua::numbers); `None` if it cannot have them.
     pub(crate) fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
-        self.with_limits([limit.try_into().ok()?, size.try_into().ok()?])
+        self.under(Limit::new(limit.try_into().ok()?, size.try_into().ok()?))
     }
 }

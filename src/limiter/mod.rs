@@ -220,6 +220,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 key,
                 cost,
                 is_soft,
+                limit: None,
             });
         }
         charges
@@ -250,6 +251,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                     key: key.into_key(),
                     cost,
                     is_soft,
+                    limit: None,
                 });
             }
         }

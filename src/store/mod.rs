@@ -30,7 +30,7 @@ pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write}
 pub use self::verdict::Verdict;
 pub(crate) use self::verdict::{answered, look_through};
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
@@ -284,6 +284,7 @@ pub struct Charge {
     pub(crate) key: Key,
     pub(crate) cost: u32,
     pub(crate) is_soft: bool,
+    pub(crate) limit: Option<Limit>,
 }
 
 impl Charge {
@@ -294,6 +295,15 @@ impl Charge {
             key,
             cost,
             is_soft: false,
+            limit: None,
+        }
+    }
+
+    /// Returns the same charge under this limit, in place of the limit of the policy.
+    pub fn under(self, limit: Limit) -> Self {
+        Self {
+            limit: Some(limit),
+            ..self
         }
     }
 
@@ -319,6 +329,11 @@ impl Charge {
     /// Returns the cost in units.
     pub fn cost(&self) -> u32 {
         self.cost
+    }
+
+    /// Returns the limit that holds for it; `None` if it is the limit of the policy.
+    pub fn limit(&self) -> Option<Limit> {
+        self.limit
     }
 
     /// Returns whether it is [soft](Self::soft).

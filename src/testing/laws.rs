@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::scene::Scene;
 use super::{Broken, Stage};
 use crate::algorithm::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limit, SlidingLog,
     SlidingSlots, SlidingWindow, TokenBucket,
 };
 use crate::clock::Micros;
@@ -225,17 +225,23 @@ pub(super) async fn limits_of_their_own<S: Store>(stage: &Stage<S>) -> Result<()
 /// Limits for an override: two requests at one instant, for a bucket at the rate of the policy; four, at
 /// another rate; and more than the policy in both.
 fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
-    let [limit, most] = policy.limits().unwrap_or_default();
+    let Some(own) = policy.limits() else {
+        return [*policy; 3];
+    };
     let rate = match policy {
         Algorithm::TokenBucket(_)
         | Algorithm::LeakyBucket(_)
         | Algorithm::Gcra(_)
-        | Algorithm::LeakyQueue(_) => limit,
+        | Algorithm::LeakyQueue(_) => own.quota(),
         _ => 2,
     };
     let more = |number: u32| number.saturating_add(3);
-    let limits = [[rate, 2], [more(limit / 2), 4], [more(limit), more(most)]];
-    limits.map(|limits| policy.with_limits(limits).unwrap_or(*policy))
+    let limits = [
+        Limit::new(rate, 2),
+        Limit::new(more(own.quota() / 2), 4),
+        Limit::new(more(own.quota()), more(own.size())),
+    ];
+    limits.map(|limit| policy.under(limit).unwrap_or(*policy))
 }
 
 pub(super) const KEYS: &str = "different keys have different states";

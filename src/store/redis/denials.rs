@@ -213,9 +213,10 @@ impl Denials {
             key,
             cost,
             is_soft,
+            limit,
         } in charges
         {
-            (policy, key, cost, is_soft).hash(&mut hasher);
+            (policy, key, cost, is_soft, limit).hash(&mut hasher);
         }
         hasher.finish()
     }

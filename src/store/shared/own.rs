@@ -1,6 +1,6 @@
 //! What a key has from one moment to another: a block, a limit of its own.
 
-use crate::algorithm::{Algorithm, State};
+use crate::algorithm::{Algorithm, Limit, State};
 use crate::clock::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,17 +56,18 @@ impl Own {
         let [from, until, limit, most] = *words else {
             return None;
         };
-        let limits = [u32::try_from(limit).ok()?, u32::try_from(most).ok()?];
+        let limit = Limit::new(u32::try_from(limit).ok()?, u32::try_from(most).ok()?);
         Some(Self {
             span: Span::of(&[from, until])?,
-            limit: policy.with_limits(limits)?,
+            limit: policy.under(limit)?,
         })
     }
 
     pub(super) fn words(&self) -> [u64; 4] {
         let [from, until] = self.span.words();
-        let [limit, most] = self.limit.limits().unwrap_or_default().map(u64::from);
-        [from, until, limit, most]
+        let limit = self.limit.limits();
+        let [quota, size] = limit.map_or([0; 2], |limit| [limit.quota(), limit.size()]);
+        [from, until, quota.into(), size.into()]
     }
 
     /// The state at its end: what was used stays used, as far as it counts under the policy's limit.
