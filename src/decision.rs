@@ -4,12 +4,16 @@
 //! of allowed and of denied requests share a field. [`Outcomes`] belongs to the stores; a `Decision` adds the
 //! names of the policies for the caller.
 
+mod limit_rule;
+
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use smallvec::SmallVec;
+
+pub use self::limit_rule::LimitRule;
 
 use crate::clock::Micros;
 
@@ -29,8 +33,8 @@ pub struct Outcome {
     blocked: bool,
     limit: u32,
     remaining: u32,
-    /// For a key with a limit of its own, the time to which that limit applies, in seconds rounded up;
-    /// [`NO_WINDOW`] if it denies every request.
+    /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or
+    /// [`NO_WINDOW`] if it denies every request; and [`OVERRIDDEN`] if it is an override.
     own_window: Option<NonZeroU32>,
     reset_after: Micros,
     effective_window: Option<Wait>,
@@ -38,7 +42,8 @@ pub struct Outcome {
     wait: Option<Wait>,
 }
 
-const NO_WINDOW: NonZeroU32 = NonZeroU32::MAX;
+const OVERRIDDEN: u32 = 1 << 31;
+const NO_WINDOW: u32 = OVERRIDDEN - 1;
 
 /// A time that is not zero, so that an `Option` of it is no larger.
 type Wait = NonZeroU64;
@@ -86,22 +91,32 @@ impl Outcome {
     ///
     /// For a [store](crate::store::Ledger::override_limit) that overrides limits.
     pub fn overridden(self, window: Option<Duration>) -> Self {
+        let own = self.within(window);
+        Self {
+            own_window: own.own_window.map(|window| window | OVERRIDDEN),
+            ..own
+        }
+    }
+
+    /// The same under a limit that is not the policy's own and applies to this time.
+    fn within(self, window: Option<Duration>) -> Self {
         let window = window.map_or(NO_WINDOW, |window| {
             let seconds = Micros::from(window).ceil_secs();
-            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX - 1);
-            NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)
+            u32::try_from(seconds)
+                .unwrap_or(NO_WINDOW)
+                .clamp(1, NO_WINDOW - 1)
         });
         Self {
-            own_window: Some(window),
+            own_window: NonZeroU32::new(window),
             ..self
         }
     }
 
-    /// The key's own limit, if it has one, and the number of seconds to which it applies.
+    /// The limit, if it is not the policy's own, and the number of seconds to which it applies.
     #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
-        let window = self.own_window?;
-        let seconds = Some(window.get()).filter(|_| window != NO_WINDOW);
+        let window = self.own_window?.get() & !OVERRIDDEN;
+        let seconds = Some(window).filter(|_| window != NO_WINDOW);
         Some((self.limit, seconds))
     }
 
@@ -217,7 +232,8 @@ impl Outcome {
     /// [override](crate::Limiter::override_limit_now), or the decision [is degraded](Decision::is_degraded)
     /// and this is the node's share of the limit.
     pub fn is_overridden(&self) -> bool {
-        self.own_window.is_some()
+        let window = self.own_window.map_or(0, NonZeroU32::get);
+        window & OVERRIDDEN != 0
     }
 
     /// The most that can be admitted at one instant: the limit of a window, the capacity of a bucket.
@@ -273,7 +289,27 @@ pub struct Outcomes {
     at: Micros,
     is_degraded: bool,
     /// Four in place: more room would be copied with each decision, and few requests need it.
-    each: SmallVec<[(usize, Outcome); 4]>,
+    each: SmallVec<[(Place, Outcome); 4]>,
+}
+
+/// Which policy an outcome is of, and which rule gave the limit, by their places in the limiter's lists.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    policy: u32,
+    rule: u32,
+}
+
+impl Place {
+    #[inline]
+    fn of(policy: usize) -> Self {
+        let policy = u32::try_from(policy).unwrap_or(u32::MAX);
+        Self { policy, rule: 0 }
+    }
+
+    #[inline]
+    fn policy(self) -> usize {
+        self.policy as usize
+    }
 }
 
 impl Clone for Outcomes {
@@ -313,17 +349,21 @@ impl Outcomes {
     #[cfg(feature = "redis")]
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(usize, &mut Outcome) -> bool) {
         self.each
-            .retain(|(policy, outcome)| keeps(*policy, outcome));
+            .retain(|(place, outcome)| keeps(place.policy(), outcome));
     }
 
     /// Adds the outcome of the policy at the place `policy` in the limiter's list.
     pub fn push(&mut self, policy: usize, outcome: Outcome) {
-        self.each.push((policy, outcome));
+        self.each.push((Place::of(policy), outcome));
     }
 
     /// Changes the outcome of this policy to that of a blocked key, for the time `left`.
     pub(crate) fn block(&mut self, policy: usize, left: Micros) {
-        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+        for (_, outcome) in self
+            .each
+            .iter_mut()
+            .filter(|(place, _)| place.policy() == policy)
+        {
             *outcome = outcome.blocked_for(left);
         }
     }
@@ -331,7 +371,11 @@ impl Outcomes {
     /// Puts the request behind requests of this policy that wait, with a wait that is `longer`.
     #[cfg(feature = "http")]
     pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
-        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+        for (_, outcome) in self
+            .each
+            .iter_mut()
+            .filter(|(place, _)| place.policy() == policy)
+        {
             if !outcome.allowed || longer > Micros::ZERO {
                 *outcome = outcome.behind(longer);
             }
@@ -341,7 +385,11 @@ impl Outcomes {
     /// Denies a request that this policy would let go on too late, with a wait after which it is in time.
     #[cfg(feature = "http")]
     pub(crate) fn deny(&mut self, policy: usize, retry_after: Micros) {
-        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+        for (_, outcome) in self
+            .each
+            .iter_mut()
+            .filter(|(place, _)| place.policy() == policy)
+        {
             *outcome = outcome.denied(Some(retry_after));
         }
     }
@@ -352,7 +400,7 @@ impl Outcomes {
 
     /// Puts the outcomes into the order in which the policies were declared.
     pub(crate) fn put_in_order(&mut self) {
-        self.each.sort_unstable_by_key(|(policy, _)| *policy);
+        self.each.sort_unstable_by_key(|(place, _)| place.policy);
     }
 
     /// Whether these are the outcomes of exactly these policies, in this order.
@@ -361,7 +409,7 @@ impl Outcomes {
     pub(crate) fn are_of(&self, policies: impl ExactSizeIterator<Item = usize>) -> bool {
         let are_as_many = self.each.len() == policies.len();
         let mut both = self.each.iter().zip(policies);
-        are_as_many && both.all(|((policy, _), asked)| *policy == asked)
+        are_as_many && both.all(|((place, _), asked)| place.policy() == asked)
     }
 
     pub(crate) fn at(&self) -> Micros {
@@ -370,13 +418,31 @@ impl Outcomes {
 
     /// The outcomes, each with the place of its policy in the limiter's list.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> + Clone {
-        self.each.iter().map(|(policy, outcome)| (*policy, outcome))
+        let each = self.each.iter();
+        each.map(|(place, outcome)| (place.policy(), outcome))
+    }
+
+    /// Notes which rule gave this policy its limit and, if that is not the policy's own, to which time it applies.
+    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, window: Option<Option<Duration>>) {
+        let its = self
+            .each
+            .iter_mut()
+            .filter(|(place, _)| place.policy() == policy);
+        for (place, outcome) in its {
+            // An override is told as such.
+            if !outcome.is_overridden() {
+                place.rule = rule;
+                if let Some(window) = window {
+                    *outcome = outcome.within(window);
+                }
+            }
+        }
     }
 
     /// Marks the outcomes of soft policies.
     pub(crate) fn soften(&mut self, is_soft: impl Fn(usize) -> bool) {
-        for (policy, outcome) in &mut self.each {
-            outcome.soft = is_soft(*policy);
+        for (place, outcome) in &mut self.each {
+            outcome.soft = is_soft(place.policy());
         }
     }
 
@@ -402,7 +468,12 @@ impl Outcomes {
 
     /// The policy that binds: for an allowed request the one with the least remaining, for a denied request
     /// the one with the longest wait, where "never" is the longest. Ties go to the policy declared first.
-    pub(crate) fn binding(&self) -> Option<&(usize, Outcome)> {
+    pub(crate) fn binding(&self) -> Option<(usize, &Outcome)> {
+        let (place, outcome) = self.binding_place()?;
+        Some((place.policy(), outcome))
+    }
+
+    fn binding_place(&self) -> Option<&(Place, Outcome)> {
         if self.is_allowed() {
             // A soft policy denies nothing, and so binds only if all policies are soft.
             return self
@@ -456,7 +527,11 @@ pub struct Decision {
 
 /// What a limiter's policies are called, in the order in which they were declared.
 #[derive(Debug)]
-pub(crate) struct Names(Box<[Rule]>);
+pub(crate) struct Names {
+    policies: Box<[Rule]>,
+    /// The rules that can give them limits.
+    rules: Box<[LimitRule]>,
+}
 
 /// What decisions and responses tell of a policy, whatever they say of a request.
 #[derive(Clone, Debug)]
@@ -503,12 +578,18 @@ impl Rule {
 }
 
 impl Names {
-    pub(crate) fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
-        Self(rules.into_iter().collect())
+    pub(crate) fn new(
+        policies: impl IntoIterator<Item = Rule>,
+        rules: impl Into<Box<[LimitRule]>>,
+    ) -> Self {
+        Self {
+            policies: policies.into_iter().collect(),
+            rules: rules.into(),
+        }
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.iter().map(Rule::name)
+        self.policies.iter().map(Rule::name)
     }
 
     fn get(&self, policy: usize) -> &str {
@@ -516,7 +597,7 @@ impl Names {
     }
 
     pub(crate) fn name(&self, policy: usize) -> Option<&str> {
-        self.0.get(policy).map(Rule::name)
+        self.policies.get(policy).map(Rule::name)
     }
 }
 
@@ -529,7 +610,7 @@ impl Decision {
     /// What responses tell of the policies, and of what they decided.
     #[cfg(feature = "http")]
     pub(crate) fn told(&self) -> (&[Rule], &Outcomes) {
-        (&self.names.0, &self.outcomes)
+        (&self.names.policies, &self.outcomes)
     }
 
     pub(crate) fn outcomes(&self) -> &Outcomes {
@@ -591,7 +672,27 @@ impl Decision {
     /// go to the policy declared first.
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;
-        Some((self.name(*policy), outcome))
+        Some((self.name(policy), outcome))
+    }
+
+    /// Which rule gave the policy that [binds](Self::binding) its limit.
+    pub fn rule(&self) -> Option<LimitRule> {
+        let (place, outcome) = self.outcomes.binding_place()?;
+        Some(self.rule_of(*place, outcome))
+    }
+
+    /// Each policy that was asked, by name, with the rule that gave its limit, in the order of declaration.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = (&str, LimitRule)> {
+        let each = self.outcomes.each.iter();
+        each.map(|(place, outcome)| (self.name(place.policy()), self.rule_of(*place, outcome)))
+    }
+
+    fn rule_of(&self, place: Place, outcome: &Outcome) -> LimitRule {
+        match self.names.rules.get(place.rule as usize) {
+            _ if outcome.is_overridden() => LimitRule::Override,
+            Some(rule) => rule.clone(),
+            None => LimitRule::Policy,
+        }
     }
 
     /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.

@@ -87,6 +87,7 @@ pub mod error;
 pub mod guide;
 pub mod key;
 pub mod limiter;
+pub mod plan;
 pub mod policy;
 pub mod quota;
 pub mod service;

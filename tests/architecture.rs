@@ -13,7 +13,9 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("diagnostics", 1, &[]),
     ("algorithm", 2, &[]),
     ("key", 2, &[]),
-    ("policy", 3, &[]),
+    ("plan", 3, &[]),
+    // A policy has limits by key and by operation.
+    ("policy", 3, &["plan"]),
     ("store", 4, &[]),
     ("observe", 4, &[]),
     ("line", 5, &[]),

@@ -7,6 +7,7 @@
 mod by_name;
 mod deciding;
 mod inspection;
+mod limits;
 mod mistakes;
 mod overriding;
 mod queueing;
@@ -20,7 +21,10 @@ use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
 
+pub(crate) use self::limits::{PreparedLimits, RequestLimits};
+
 use self::deciding::Deciding;
+use self::limits::PlanOf;
 use self::mistakes::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
@@ -28,6 +32,7 @@ use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
+use crate::plan::{Asker, Plans};
 use crate::policy::{Policy, check_names};
 #[cfg(feature = "http")]
 use crate::store::Verdict;
@@ -53,6 +58,8 @@ use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store, answ
 /// ```
 pub struct Limiter<L: ?Sized = MemoryLedger> {
     policies: Arc<Policies>,
+    /// The plan and the operation of the requests, if they are said.
+    asker: Option<Arc<Asker>>,
     ledger: Arc<L>,
 }
 
@@ -61,10 +68,12 @@ struct Policies {
     /// By which requests wait that were told to.
     timers: Timers,
     algorithms: Box<[Algorithm]>,
+    /// The rules that give limits; `None` if each policy has one limit.
+    limits: Option<RequestLimits>,
     /// The index of each limited policy, and whether it is soft. Unlimited policies are never
     /// asked.
     limited: Vec<(usize, bool)>,
-    /// The limited policy, if it is the only one and not soft.
+    /// The limited policy, if it is the only one, has one limit and is not soft.
     only: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
@@ -104,6 +113,7 @@ impl Limiter {
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder {
             policies: Vec::new(),
+            plans: None,
             store: MemoryStore::new(),
             nodes: 1,
         }
@@ -193,8 +203,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// All policies about one key at one cost, as a request asks.
     pub(crate) fn alike(&self, key: Key, cost: u32) -> Charges {
+        self.alike_for(self.asker(), key, cost)
+    }
+
+    /// The same of a request of this plan and operation.
+    pub(crate) fn alike_for(&self, asker: Asker, key: Key, cost: u32) -> Charges {
         self.policies.mistakes.are_asked_alike();
-        self.charges(key, cost)
+        self.charges_for(asker, key, cost)
     }
 
     /// The same of some policies, each about a key and at a cost of its own.
@@ -213,15 +228,18 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
+        self.charges_for(self.asker(), key, cost)
+    }
+
+    fn charges_for(&self, asker: Asker, key: Key, cost: u32) -> Charges {
+        let asker = self.with_plan_of(asker, &key);
         let mut charges = Charges::new();
         for &(policy, is_soft) in &self.policies.limited {
-            charges.push(Charge {
-                policy,
-                key,
-                cost,
+            let charge = Charge {
                 is_soft,
-                limit: None,
-            });
+                ..Charge::new(policy, key, cost)
+            };
+            charges.extend(self.limited(charge, asker));
         }
         charges
     }
@@ -246,13 +264,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             }
             named.push(policy);
             if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
-                charges.push(Charge {
-                    policy,
-                    key: key.into_key(),
-                    cost,
+                let charge = Charge {
                     is_soft,
-                    limit: None,
-                });
+                    ..Charge::new(policy, key.into_key(), cost)
+                };
+                let asker = self.with_plan_of(self.asker(), &charge.key);
+                charges.extend(self.limited(charge, asker));
             }
         }
         charges.sort_unstable_by_key(Charge::policy);
@@ -273,6 +290,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.peek(charges)
     }
 
+    /// The rules that give limits; `None` if each policy has one limit.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn limits(&self) -> Option<&RequestLimits> {
+        self.policies.limits.as_ref()
+    }
+
     pub(crate) fn timers(&self) -> &Timers {
         &self.policies.timers
     }
@@ -285,18 +309,23 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     #[cfg(feature = "http")]
-    pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
-        Self::with(policies, ledger, Mistakes::of_costs(policies))
+    pub(crate) fn of(policies: &[Policy], ledger: L, limits: PreparedLimits) -> Self {
+        Self::with(policies, ledger, Mistakes::of_costs(policies), limits)
     }
 
-    fn with(policies: &[Policy], ledger: L, mistakes: Mistakes) -> Self {
+    fn with(
+        policies: &[Policy],
+        ledger: L,
+        mistakes: Mistakes,
+        PreparedLimits { limits, rules }: PreparedLimits,
+    ) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
             .filter(|(_, policy)| policy.is_limited())
             .map(|(index, policy)| (index, policy.is_soft()))
             .collect();
         let only = match *limited {
-            [(policy, false)] => Some(policy),
+            [(policy, false)] if limits.is_none() => Some(policy),
             _ => None,
         };
         let timers = Timers::of(ledger.clock());
@@ -304,12 +333,14 @@ impl<L: Ledger> Limiter<L> {
             policies: Arc::new(Policies {
                 queue: queueing::queue(policies, &timers),
                 timers,
-                names: Arc::new(Names::new(policies.iter().map(Policy::rule))),
+                names: Arc::new(Names::new(policies.iter().map(Policy::rule), rules)),
+                limits,
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
                 mistakes,
             }),
+            asker: None,
             ledger: Arc::new(ledger),
         }
     }
@@ -320,6 +351,7 @@ impl<L: Ledger> Limiter<L> {
         let ledger: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ledger) as _;
         Some(Limiter {
             policies: Arc::clone(&self.policies),
+            asker: self.asker.clone(),
             ledger: ledger.downcast().ok()?,
         })
     }
@@ -328,6 +360,7 @@ impl<L: Ledger> Limiter<L> {
     pub fn erased(self) -> Limiter<dyn Ledger> {
         Limiter {
             policies: self.policies,
+            asker: self.asker,
             ledger: self.ledger,
         }
     }
@@ -344,6 +377,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
     fn clone(&self) -> Self {
         Self {
             policies: Arc::clone(&self.policies),
+            asker: self.asker.clone(),
             ledger: Arc::clone(&self.ledger),
         }
     }
@@ -363,6 +397,7 @@ impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
 #[must_use = "a builder does nothing until it is built"]
 pub struct LimiterBuilder<S = MemoryStore> {
     policies: Vec<Policy>,
+    plans: Option<(Plans, PlanOf)>,
     store: S,
     nodes: u32,
 }
@@ -380,10 +415,24 @@ impl<S> LimiterBuilder<S> {
         self
     }
 
+    /// Sets the plans, and how the plan of a key is found: the name that the closure returns. `None`, and a name
+    /// that no plan has, is the default plan. [`Limiter::plan`] names the plan of a request in its place.
+    ///
+    /// See [`plan`](crate::plan) for an example.
+    pub fn plans<R: AsRef<str>>(
+        mut self,
+        plans: Plans,
+        plan_of: impl Fn(&Key) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.plans = Some((plans, PlanOf::new(plan_of)));
+        self
+    }
+
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
         LimiterBuilder {
             policies: self.policies,
+            plans: self.plans,
             store,
             nodes: self.nodes,
         }
@@ -428,16 +477,20 @@ impl<S: Store> LimiterBuilder<S> {
     /// - a name cannot stand in a header, or is there twice,
     /// - a policy lets requests [wait](Policy::wait_up_to), which only an HTTP layer can do,
     /// - limits are [split](Self::split_over) over no node, or over nodes that share a store, or
+    /// - a plan, a limit by key or a limit by operation cannot be: see [`Plans`], [`KeyLimits`](crate::plan::KeyLimits)
+    ///   and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
         #[cfg(feature = "http")]
         check_patience(&self.policies)?;
-        let policies = split(self.policies, self.nodes, &self.store)?;
+        let mut policies = split(self.policies, self.nodes, &self.store)?;
+        let (plans, plan_of) = self.plans.unzip();
+        let limits = PreparedLimits::new(plans.as_ref(), plan_of, &mut policies, self.nodes)?;
         let ledger = self.store.open(&policies)?;
         let mut mistakes = Mistakes::of_costs(&policies);
         mistakes.look_whether_all_bind(&policies);
-        Ok(Limiter::with(&policies, ledger, mistakes))
+        Ok(Limiter::with(&policies, ledger, mistakes, limits))
     }
 }
 

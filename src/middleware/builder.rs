@@ -9,9 +9,11 @@ use http::StatusCode;
 use super::RateLimitLayer;
 use super::gate::Gate;
 use super::lists::Lists;
+use super::plan_of::PlanOf;
 use crate::error::ConfigError;
 use crate::key::{Head, Secret};
-use crate::limiter::{check_policies, split};
+use crate::limiter::{PreparedLimits, check_policies, split};
+use crate::plan::Plans;
 use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
@@ -23,6 +25,7 @@ use crate::store::{MemoryStore, Store};
 #[must_use = "a builder does nothing until it is built"]
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
     policies: Vec<Policy<Http>>,
+    plans: Option<(Plans, PlanOf)>,
     store: S,
     lists: Lists,
     answers: AnswerOptions,
@@ -35,6 +38,7 @@ impl RateLimitLayerBuilder {
     pub(super) fn new() -> Self {
         Self {
             policies: Vec::new(),
+            plans: None,
             store: MemoryStore::new(),
             lists: Lists::default(),
             answers: AnswerOptions::default(),
@@ -59,10 +63,53 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Sets the plans, and how the plan of a request is found: the name that the closure returns, for example of
+    /// what authentication has left among the extensions. `None`, and a name that no plan has, is the default plan.
+    ///
+    /// Take the plan from a verified source. A client that chooses its plan by a header has the largest one.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use tower_ratelimit::key::{self, Head};
+    /// use tower_ratelimit::plan::{Plan, Plans};
+    /// use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer};
+    ///
+    /// /// The authentication layer, outside this one, puts it into the extensions of the request.
+    /// #[derive(Clone)]
+    /// struct Customer {
+    ///     id: u64,
+    ///     plan: Arc<str>,
+    /// }
+    ///
+    /// let plans = Plans::new([
+    ///     Plan::new("free").limit("minute", AnchoredWindow::per_minute(10)),
+    ///     Plan::new("pro").limit("minute", AnchoredWindow::per_minute(100)),
+    /// ]);
+    /// let customer = key::extension::<Customer>().map(|customer: &Customer| customer.id);
+    /// let layer = RateLimitLayer::builder()
+    ///     .policy(Policy::new("minute", AnchoredWindow::per_minute(10)).key(customer))
+    ///     .plans(plans, |head: &Head<'_>| {
+    ///         let customer = head.extension::<Customer>()?;
+    ///         Some(Arc::clone(&customer.plan))
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn plans<R: AsRef<str>>(
+        mut self,
+        plans: Plans,
+        plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.plans = Some((plans, PlanOf::new(plan_of)));
+        self
+    }
+
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> RateLimitLayerBuilder<T> {
         RateLimitLayerBuilder {
             policies: self.policies,
+            plans: self.plans,
             store,
             lists: self.lists,
             answers: self.answers,
@@ -261,6 +308,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     /// - a soft policy waits,
     /// - the jitter is not in whole seconds,
     /// - a gRPC message is too long,
+    /// - a plan, a limit by key or a limit by operation cannot be,
     /// - limits are split over no node, or over nodes that share a store, or
     /// - an exempt path is not a path.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
@@ -279,10 +327,13 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
         self.answers.check()?;
-        let policies = split(policies, self.nodes, &self.store)?;
+        let mut policies = split(policies, self.nodes, &self.store)?;
+        let (plans, plan_of) = self.plans.unzip();
+        let limits = PreparedLimits::new(plans.as_ref(), None, &mut policies, self.nodes)?;
         let ledger = self.store.open(&policies)?;
         let answers = Answers::new(self.answers, &policies);
-        let mut gate = Gate::new(&policies, readers, ledger, answers);
+        let mut gate = Gate::new(&policies, readers, ledger, answers, limits);
+        gate.read_plans(plan_of);
         gate.look_up_in(self.lists);
         gate.bound_those_who_wait(self.wait_places);
         if self.exposes_decision {

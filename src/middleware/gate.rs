@@ -11,15 +11,17 @@ use super::OverLimit;
 use super::deadline::deadline;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
+use super::plan_of::PlanOf;
 use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter};
+use crate::limiter::{Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
 use crate::observe::StoreHealth;
+use crate::plan::{Asker, ChosenPlan};
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
 use crate::store::{Charge, Ledger, Reply, Verdict, answered};
@@ -36,6 +38,8 @@ pub(super) struct Gate {
     store: StoreHealth,
     /// `None` if nobody is on them.
     lists: Option<Lists>,
+    /// How the plan of a request is found, if there are plans.
+    plan_of: Option<PlanOf>,
     /// Whether a policy lets requests over its limit go on.
     is_soft: bool,
     /// Whether anybody is told the numbers of a request that goes on.
@@ -143,11 +147,12 @@ impl Gate {
         readers: Vec<Http>,
         ledger: impl Ledger,
         answers: Answers,
+        limits: PreparedLimits,
     ) -> Self {
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
-        let limiter = Limiter::of(policies, ledger);
+        let limiter = Limiter::of(policies, ledger, limits);
         let timers = limiter.timers().clone();
         Self {
             local: limiter.local(),
@@ -157,6 +162,7 @@ impl Gate {
             answers,
             store: StoreHealth::default(),
             lists: None,
+            plan_of: None,
             is_soft,
             waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
@@ -166,6 +172,10 @@ impl Gate {
 
     pub(super) fn limiter(&self) -> &Limiter<dyn Ledger> {
         &self.limiter
+    }
+
+    pub(super) fn read_plans(&mut self, plan_of: Option<PlanOf>) {
+        self.plan_of = plan_of;
     }
 
     pub(super) fn look_up_in(&mut self, lists: Lists) {
@@ -195,10 +205,11 @@ impl Gate {
             Some(Listed::Allowed) => return Ruling::Pass(None),
             Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
         }
+        let plan = self.plan(&head);
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
-            return match read(reader, &mut charge, &head) {
+            return match self.read(reader, &mut charge, plan, &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
                 Ok(false) => Ruling::Pass(None),
                 Err(no_charge) => self.refuse_for(no_charge, request),
@@ -207,7 +218,7 @@ impl Gate {
         let mut charges = Charges::new();
         for (policy, reader) in &self.readers {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
-            match read(reader, &mut charge, &head) {
+            match self.read(reader, &mut charge, plan, &head) {
                 Ok(true) => charges.push(charge),
                 Ok(false) => {}
                 Err(no_charge) => return self.refuse_for(no_charge, request),
@@ -217,6 +228,36 @@ impl Gate {
             return Ruling::Pass(None);
         }
         self.put(&charges, request)
+    }
+
+    /// The plan of a request, which it has under all policies.
+    #[inline]
+    fn plan(&self, head: &Head<'_>) -> Option<ChosenPlan> {
+        let (plan_of, limits) = (self.plan_of.as_ref()?, self.limiter.limits()?);
+        let mut plan = None;
+        plan_of.read(head, &mut |name| plan = limits.limits().plan(name));
+        plan
+    }
+
+    /// Puts into the charge what a policy charges this request; returns whether it does.
+    #[inline]
+    fn read(
+        &self,
+        reader: &Http,
+        charge: &mut Charge,
+        plan: Option<ChosenPlan>,
+        head: &Head<'_>,
+    ) -> Result<bool, NoCharge> {
+        if !read(reader, charge, head)? {
+            return Ok(false);
+        }
+        let Some(limits) = self.limiter.limits() else {
+            return Ok(true);
+        };
+        let operations = limits.limits().operations(charge.policy);
+        let operation = operations.and_then(|operations| reader.operation(head, operations));
+        let asker = Asker { plan, operation };
+        Ok(limits.apply(charge, asker, || reader.plain_key(head)))
     }
 
     /// The same for all clones of a layer, and for no other layer.

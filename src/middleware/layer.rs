@@ -7,6 +7,7 @@ use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
 use crate::limiter::Limiter;
+use crate::limiter::PreparedLimits;
 use crate::policy::Policy;
 use crate::response::{AnswerOptions, Answers};
 use crate::store::{Ledger, MemoryStore};
@@ -35,7 +36,13 @@ impl RateLimitLayer {
         let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));
         let policies = [policy];
         let answers = Answers::new(AnswerOptions::default(), &policies);
-        Self::of(Gate::new(&policies, vec![reader], ledger, answers))
+        Self::of(Gate::new(
+            &policies,
+            vec![reader],
+            ledger,
+            answers,
+            PreparedLimits::of_one_each(),
+        ))
     }
 
     /// Starts a layer with policies and a store of your choice.

@@ -262,6 +262,7 @@ mod layer;
 mod lists;
 mod nesting;
 mod over_limit;
+mod plan_of;
 mod service;
 mod unbuilt;
 mod waiting;

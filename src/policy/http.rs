@@ -11,6 +11,7 @@ use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::key::{Extract, Head, Key, Missing};
+use crate::plan::LimitsByOperation;
 
 /// How a policy reads an HTTP request: its key, its cost, and whether it applies.
 #[derive(Clone)]
@@ -18,6 +19,7 @@ pub struct Http {
     key: Arc<dyn Extract>,
     cost: Option<Arc<Cost>>,
     when: Option<Arc<When>>,
+    operation: Option<OperationOf>,
     no_key: Option<NoKey>,
     is_soft: bool,
     is_limited: bool,
@@ -30,6 +32,13 @@ const OWN_SECRET: Diagnostic = Diagnostic::new(
     "hash it with a secret from configuration, `.hashed(&Secret::new(secret)?)`, the same for all",
 );
 
+/// How the operation of a request is found.
+#[derive(Clone)]
+enum OperationOf {
+    Named(Arc<dyn Extract>),
+    Path,
+}
+
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 
@@ -40,6 +49,9 @@ impl Policy {
         Policy {
             name: self.name,
             algorithm: self.algorithm,
+            key_limits: self.key_limits,
+            operations: self.operations,
+            has_several_limits: self.has_several_limits,
             is_soft: self.is_soft,
             on_store_failure: self.on_store_failure,
             patience: self.patience,
@@ -47,6 +59,7 @@ impl Policy {
                 key: Arc::new(key),
                 cost: None,
                 when: None,
+                operation: None,
                 no_key: None,
                 is_soft: false,
                 is_limited: true,
@@ -75,6 +88,37 @@ impl Policy<Http> {
         self
     }
 
+    /// Sets which of the policy's [operations](Policy::operations) a request is: the text that an extractor takes,
+    /// such as [`key::method`](crate::key::method()), `key::matched_path()` or `key::grpc_method()`, or that a closure
+    /// returns.
+    ///
+    /// A text that no operation has as its name, and a request without one, is one of the other operations.
+    ///
+    /// ```
+    /// use tower_ratelimit::key::{self, Head};
+    /// use tower_ratelimit::plan::Operations;
+    /// use tower_ratelimit::{FixedWindow, Policy};
+    ///
+    /// let operations = Operations::new()
+    ///     .limit("read", FixedWindow::per_minute(100))
+    ///     .limit("write", FixedWindow::per_minute(10));
+    /// let policy = Policy::new("api", FixedWindow::per_minute(50))
+    ///     .key(key::api_key())
+    ///     .operations(operations)
+    ///     .operation(|head: &Head<'_>| if head.method().is_safe() { "read" } else { "write" });
+    /// ```
+    pub fn operation(mut self, operation: impl Extract) -> Self {
+        self.reads.operation = Some(OperationOf::Named(Arc::new(operation)));
+        self
+    }
+
+    /// Takes the names of the policy's [operations](Policy::operations) for prefixes of paths, by whole segments:
+    /// `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of `/bulky`. The longest one counts.
+    pub fn operation_by_path(mut self) -> Self {
+        self.reads.operation = Some(OperationOf::Path);
+        self
+    }
+
     /// Sets what happens to requests without a key, whether the client or the server has left it
     /// out.
     ///
@@ -95,7 +139,17 @@ impl Policy<Http> {
     /// Refuses a status that cannot answer a request, and a wait that cannot happen.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_patience()?;
+        self.check_operations()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)
+    }
+
+    fn check_operations(&self) -> Result<(), ConfigError> {
+        let remedy = match (&self.operations, &self.reads.operation) {
+            (Some(_), None) => "say which operation a request is, `.operation(key::method())`",
+            (None, Some(_)) => "give it limits by operation, `.operations(Operations::new()…)`",
+            _ => return Ok(()),
+        };
+        Err(ConfigError::quoting("operations", &self.name, remedy))
     }
 
     /// Warns of a key that does not belong into a store of several processes: it shows a credential, or
@@ -131,6 +185,9 @@ impl Policy<Http> {
         let rule = Policy {
             name: self.name,
             algorithm: self.algorithm,
+            key_limits: self.key_limits,
+            operations: self.operations,
+            has_several_limits: self.has_several_limits,
             is_soft: self.is_soft,
             on_store_failure: self.on_store_failure,
             patience: self.patience,
@@ -171,6 +228,19 @@ impl Http {
     /// without a key.
     pub(crate) fn has_a_say(&self) -> bool {
         self.is_limited || matches!(self.no_key, Some(NoKey::Refuse(_)))
+    }
+
+    /// The key as tables have it, before it is hashed; `None` if the request has none.
+    pub(crate) fn plain_key(&self, head: &Head<'_>) -> Option<Key> {
+        self.key.plain(head).ok()
+    }
+
+    /// The name of the operation that a request is, as a key.
+    pub(crate) fn operation(&self, head: &Head<'_>, limits: &LimitsByOperation) -> Option<Key> {
+        match self.operation.as_ref()? {
+            OperationOf::Named(extract) => extract.extract(head).ok(),
+            OperationOf::Path => limits.of_path(head.path()),
+        }
     }
 
     pub(crate) fn no_key(&self, missing: &Missing) -> NoKey {

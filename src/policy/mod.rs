@@ -18,9 +18,12 @@ mod patience;
 mod never_binds;
 mod on_store_failure;
 
+use std::sync::Arc;
+
 use crate::algorithm::Algorithm;
 use crate::decision::Rule;
 use crate::error::ConfigError;
+use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
 pub use self::on_store_failure::OnStoreFailure;
 
@@ -73,6 +76,9 @@ pub(crate) use self::patience::Patience;
 pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,
+    key_limits: Option<Arc<KeyLimits>>,
+    operations: Option<Arc<Operations>>,
+    has_several_limits: bool,
     is_soft: bool,
     on_store_failure: OnStoreFailure,
     #[cfg(feature = "http")]
@@ -99,6 +105,9 @@ impl Policy {
         Self {
             name: name.into(),
             algorithm: algorithm.into(),
+            key_limits: None,
+            operations: None,
+            has_several_limits: false,
             is_soft: false,
             on_store_failure: OnStoreFailure::default(),
             #[cfg(feature = "http")]
@@ -113,6 +122,19 @@ impl Policy {
             algorithm,
             ..self.clone()
         }
+    }
+
+    /// Notes whether requests may have another limit than the policy's own.
+    pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>) {
+        let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
+        self.has_several_limits =
+            is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+    }
+
+    /// Whether requests may have another limit than the policy's own.
+    #[expect(dead_code, reason = "stores read it next")]
+    pub(crate) fn has_several_limits(&self) -> bool {
+        self.has_several_limits
     }
 
     /// Describes this policy for the comparison with others. It applies to every request.
@@ -157,6 +179,31 @@ impl<R> Policy<R> {
     pub fn soft(mut self) -> Self {
         self.is_soft = true;
         self
+    }
+
+    /// Sets limits by key: see [`KeyLimits`]. They come before the limit of a plan.
+    pub fn key_limits(mut self, limits: KeyLimits) -> Self {
+        self.key_limits = Some(Arc::new(limits));
+        self
+    }
+
+    /// Sets limits by operation: see [`Operations`]. They come before limits by key and the limit of a plan.
+    ///
+    /// A layer also needs to know which operation a request is: [`operation`](Policy::operation). The caller of a
+    /// limiter names it: [`Limiter::operation`](crate::Limiter::operation).
+    pub fn operations(mut self, operations: Operations) -> Self {
+        self.operations = Some(Arc::new(operations));
+        self
+    }
+
+    /// What is said of its limits.
+    pub(crate) fn limited(&self) -> Limited<'_> {
+        Limited {
+            name: &self.name,
+            own: &self.algorithm,
+            by_key: self.key_limits.as_deref(),
+            by_operation: self.operations.as_deref(),
+        }
     }
 
     /// Returns whether the policy is [soft](Self::soft).

@@ -62,8 +62,7 @@ where
 
     fn call(&mut self, request: Q) -> Self::Future {
         let rules = &self.rules;
-        let (key, cost) = (rules.key(&request), rules.cost(&request));
-        let charges = rules.limiter.alike(key, cost);
+        let charges = rules.read(&request);
         if charges.is_empty() {
             return LimitFuture::calling(self.inner.call(request));
         }

@@ -19,6 +19,7 @@ mod verdict;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 #[cfg(feature = "redis")]
@@ -285,6 +286,10 @@ pub struct Charge {
     pub(crate) cost: u32,
     pub(crate) is_soft: bool,
     pub(crate) limit: Option<Limit>,
+    /// The rule that gave the limit, by its place among those of the limiter.
+    pub(crate) rule: u32,
+    /// The time to which the limit applies, if it is not that of the policy and not 0.
+    pub(crate) window: Option<Duration>,
 }
 
 impl Charge {
@@ -296,6 +301,8 @@ impl Charge {
             cost,
             is_soft: false,
             limit: None,
+            rule: 0,
+            window: None,
         }
     }
 

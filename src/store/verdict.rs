@@ -67,8 +67,14 @@ fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
     answered.eq(asked)
 }
 
-/// Marks the outcomes of soft charges, so that a store does not have to.
+/// Marks the outcomes of soft charges and of limits that are not the policy's own, so that a store does not have to.
 pub(super) fn soften(charges: &[Charge], outcomes: &mut Outcomes) {
+    for charge in charges {
+        if charge.rule > 0 || charge.limit.is_some() {
+            let window = charge.limit.map(|_| charge.window);
+            outcomes.ruled_by(charge.policy, charge.rule, window);
+        }
+    }
     if charges.iter().any(Charge::is_soft) {
         outcomes.soften(|policy| {
             let of = |charge: &&Charge| charge.policy == policy;
