@@ -112,6 +112,12 @@ impl Outcome {
         }
     }
 
+    /// Whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
+    /// operation.
+    pub(crate) fn has_another_limit(&self) -> bool {
+        self.own_window.is_some()
+    }
+
     /// The limit, if it is not the policy's own, and the number of seconds to which it applies.
     #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {

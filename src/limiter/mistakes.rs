@@ -113,8 +113,9 @@ impl Mistakes {
         for (policy, outcome) in outcomes.iter() {
             let mut asked = charges.iter().filter(|charge| charge.policy == policy);
             let cost = asked.next().map_or(0, |charge| charge.cost);
-            // A limit of 0 closes a policy, and a limit of a key's own is meant for that key.
-            let is_meant = outcome.limit() == 0 || outcome.is_overridden() || outcome.is_blocked();
+            // A limit of 0 closes a policy, and another limit than the policy's own is meant for its requests.
+            let is_meant =
+                outcome.limit() == 0 || outcome.has_another_limit() || outcome.is_blocked();
             if !outcome.denies() || is_meant || cost <= outcome.limit() {
                 continue;
             }

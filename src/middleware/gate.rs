@@ -235,7 +235,7 @@ impl Gate {
     fn plan(&self, head: &Head<'_>) -> Option<ChosenPlan> {
         let (plan_of, limits) = (self.plan_of.as_ref()?, self.limiter.limits()?);
         let mut plan = None;
-        plan_of.read(head, &mut |name| plan = limits.limits().plan(name));
+        plan_of.read(head, |name| plan = limits.limits().plan(name));
         plan
     }
 

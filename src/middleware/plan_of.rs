@@ -1,11 +1,27 @@
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::key::Head;
+
+const UNVERIFIED: Diagnostic = Diagnostic::new(
+    "TRL019",
+    "",
+    "the plan of a request is the value of a header, which its client can choose",
+    "take it from what authentication has verified, such as an extension of the request",
+);
+
+/// How many requests are compared with their headers. To compare all of them would slow each one down for ever.
+const LOOKS: u32 = 1_000;
 
 /// Passes the name of a request's plan on, if the request has one.
 #[derive(Clone)]
-pub(super) struct PlanOf(Arc<Read>);
+pub(super) struct PlanOf {
+    read: Arc<Read>,
+    /// How many requests are yet compared with their headers.
+    looks: Arc<AtomicU32>,
+}
 
 type Read = dyn Fn(&Head<'_>, &mut dyn FnMut(Option<&str>)) + Send + Sync;
 
@@ -13,14 +29,39 @@ impl PlanOf {
     pub(super) fn new<R: AsRef<str>>(
         plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(move |head, found| {
+        let read = move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {
             let name = plan_of(head);
             found(name.as_ref().map(AsRef::as_ref));
-        }))
+        };
+        Self {
+            read: Arc::new(read),
+            looks: Arc::new(AtomicU32::new(LOOKS)),
+        }
     }
 
-    pub(super) fn read(&self, head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)) {
-        (self.0)(head, found);
+    pub(super) fn read(&self, head: &Head<'_>, mut found: impl FnMut(Option<&str>)) {
+        (self.read)(head, &mut |name| {
+            if let Some(name) = name
+                && self.looks.load(Ordering::Relaxed) > 0
+            {
+                self.look(head, name);
+            }
+            found(name);
+        });
+    }
+
+    #[cold]
+    fn look(&self, head: &Head<'_>, plan: &str) {
+        let one_less = |looks: u32| looks.checked_sub(1);
+        let order = Ordering::Relaxed;
+        if plan.is_empty() || self.looks.fetch_update(order, order, one_less).is_err() {
+            return;
+        }
+        let mut headers = head.headers().iter();
+        if let Some((name, _)) = headers.find(|(_, value)| value.as_bytes() == plan.as_bytes()) {
+            self.looks.store(0, order);
+            warn_once_of(&UNVERIFIED, format!("header {name}"));
+        }
     }
 }
 

@@ -13,6 +13,13 @@ const UNKNOWN_PLAN: Diagnostic = Diagnostic::new(
     "add the plan, or give these requests the name of one that is there",
 );
 
+const SILENT: Diagnostic = Diagnostic::new(
+    "TRL018",
+    "",
+    "no plan speaks of the policy, so it has its own limit under all plans",
+    "give it a limit in the plans, or say that this is meant: `.for_all_plans()`",
+);
+
 /// A named set of limits, one for each policy that it speaks of.
 ///
 /// A policy that the plan does not speak of, while another plan does, is not asked about requests of this plan.
@@ -123,6 +130,13 @@ impl Plans {
     pub(crate) fn speak_of(&self, policy: &str) -> bool {
         let mut limits = self.plans.iter().flat_map(|plan| &plan.limits);
         limits.any(|(name, _)| name == policy)
+    }
+
+    /// Warns of a policy of which no plan speaks.
+    pub(crate) fn warn_of_silence_about(&self, policy: &str) {
+        if !self.speak_of(policy) {
+            warn_once_of(&SILENT, format!("policy {policy:?}"));
+        }
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {

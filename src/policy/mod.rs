@@ -79,6 +79,7 @@ pub struct Policy<R = Unkeyed> {
     key_limits: Option<Arc<KeyLimits>>,
     operations: Option<Arc<Operations>>,
     has_several_limits: bool,
+    is_for_all_plans: bool,
     is_soft: bool,
     on_store_failure: OnStoreFailure,
     #[cfg(feature = "http")]
@@ -108,6 +109,7 @@ impl Policy {
             key_limits: None,
             operations: None,
             has_several_limits: false,
+            is_for_all_plans: false,
             is_soft: false,
             on_store_failure: OnStoreFailure::default(),
             #[cfg(feature = "http")]
@@ -129,6 +131,13 @@ impl Policy {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
         self.has_several_limits =
             is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        if let Some(plans) = plans
+            && !self.has_several_limits
+            && !self.is_for_all_plans
+            && self.is_limited()
+        {
+            plans.warn_of_silence_about(&self.name);
+        }
     }
 
     /// Whether requests may have another limit than the policy's own.
@@ -193,6 +202,13 @@ impl<R> Policy<R> {
     /// limiter names it: [`Limiter::operation`](crate::Limiter::operation).
     pub fn operations(mut self, operations: Operations) -> Self {
         self.operations = Some(Arc::new(operations));
+        self
+    }
+
+    /// Says that the policy has one limit under all [plans](crate::plan::Plans), such as a policy on the address. The
+    /// log warns of a policy of which no plan speaks ([`TRL018`](crate::diagnostics)), unless this is said.
+    pub fn for_all_plans(mut self) -> Self {
+        self.is_for_all_plans = true;
         self
     }
 
