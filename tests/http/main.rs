@@ -30,6 +30,7 @@ mod names;
 mod no_key;
 mod overridden;
 mod partitions;
+mod plans;
 mod policies;
 mod proxy_protocol;
 mod readiness;
