@@ -3,8 +3,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::body::{SECONDS, sentence};
 use super::draft11::quoted;
+use super::sentence::{SECONDS, sentence};
 use crate::decision::{Outcomes, Rule};
 
 pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
