@@ -99,7 +99,7 @@ impl Outcome {
     }
 
     /// The same under a limit that is not the policy's own and applies to this time.
-    fn within(self, window: Option<Duration>) -> Self {
+    pub(crate) fn within(self, window: Option<Duration>) -> Self {
         let window = window.map_or(NO_WINDOW, |window| {
             let seconds = Micros::from(window).ceil_secs();
             u32::try_from(seconds)
