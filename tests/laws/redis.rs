@@ -9,7 +9,7 @@ use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, RedisLedger, Reply, Store};
+use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
 use tower_ratelimit::{
     Algorithm, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RedisStore, StoreError,
 };
@@ -149,7 +149,7 @@ impl Driver for Redis {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.charge(charges)) {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
@@ -165,13 +165,23 @@ impl Driver for Redis {
     }
 
     fn refund(&mut self, at: u64, units: u32) {
-        let refunded = self.ask_under(at, units, |ledger, charges| ledger.refund(charges));
-        refunded.unwrap_or_else(|| self.ask(at, |limiter| limiter.refund(self.key, units)));
+        let refunded = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Refund)
+        });
+        refunded.map_or_else(
+            || self.ask(at, |limiter| limiter.refund(self.key, units)),
+            drop,
+        );
     }
 
     fn settle(&mut self, at: u64, units: u32) {
-        let settled = self.ask_under(at, units, |ledger, charges| ledger.settle(charges));
-        settled.unwrap_or_else(|| self.ask(at, |limiter| limiter.settle(self.key, units)));
+        let settled = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Settle)
+        });
+        settled.map_or_else(
+            || self.ask(at, |limiter| limiter.settle(self.key, units)),
+            drop,
+        );
     }
 
     fn reset(&mut self, at: u64) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tower_ratelimit::algorithm::{Limit, State};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, Reply, SharedLedger, SharedStore, Store};
+use tower_ratelimit::store::{Amendment, Charge, Ledger, Reply, SharedLedger, SharedStore, Store};
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, StoreError,
 };
@@ -285,7 +285,7 @@ impl Driver for Shared {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.charge(charges)) {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check("key", cost));
@@ -301,13 +301,23 @@ impl Driver for Shared {
     }
 
     fn refund(&mut self, at: u64, units: u32) {
-        let refunded = self.ask_under(at, units, |ledger, charges| ledger.refund(charges));
-        refunded.unwrap_or_else(|| self.ask(at, |limiter| limiter.refund("key", units)));
+        let refunded = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Refund)
+        });
+        refunded.map_or_else(
+            || self.ask(at, |limiter| limiter.refund("key", units)),
+            drop,
+        );
     }
 
     fn settle(&mut self, at: u64, units: u32) {
-        let settled = self.ask_under(at, units, |ledger, charges| ledger.settle(charges));
-        settled.unwrap_or_else(|| self.ask(at, |limiter| limiter.settle("key", units)));
+        let settled = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Settle)
+        });
+        settled.map_or_else(
+            || self.ask(at, |limiter| limiter.settle("key", units)),
+            drop,
+        );
     }
 
     fn reset(&mut self, at: u64) {
