@@ -5,6 +5,8 @@
 //! names of the policies for the caller.
 
 mod limit_rule;
+#[cfg(feature = "resolver")]
+mod resolution;
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -14,6 +16,11 @@ use std::time::{Duration, SystemTime};
 use smallvec::SmallVec;
 
 pub use self::limit_rule::LimitRule;
+#[cfg(feature = "resolver")]
+pub use self::resolution::{Resolution, Unresolved};
+
+#[cfg(feature = "resolver")]
+pub(crate) use self::resolution::ResolvedNames;
 
 use crate::clock::Micros;
 
@@ -535,7 +542,46 @@ pub struct Decision {
 pub(crate) struct Names {
     policies: Box<[Rule]>,
     /// The rules that can give them limits.
-    rules: Box<[LimitRule]>,
+    rules: RuleNames,
+}
+
+/// What the rules are called that can give limits, by the places with which charges refer to them.
+#[derive(Debug, Default)]
+pub(crate) struct RuleNames {
+    listed: Box<[LimitRule]>,
+    /// The plans whose limits a resolver gives. Their places are those after the listed rules.
+    #[cfg(feature = "resolver")]
+    resolved: Arc<ResolvedNames>,
+}
+
+impl RuleNames {
+    pub(crate) fn new(listed: impl Into<Box<[LimitRule]>>) -> Self {
+        Self {
+            listed: listed.into(),
+            #[cfg(feature = "resolver")]
+            resolved: Arc::default(),
+        }
+    }
+
+    /// The first place of a plan of a resolver, and their names.
+    #[cfg(feature = "resolver")]
+    pub(crate) fn resolved(&self) -> (usize, Arc<ResolvedNames>) {
+        (self.listed.len(), Arc::clone(&self.resolved))
+    }
+
+    fn get(&self, rule: u32) -> LimitRule {
+        #[cfg(feature = "resolver")]
+        let rule = resolution::place(rule);
+        let listed = self.listed.get(rule as usize);
+        #[cfg(feature = "resolver")]
+        if listed.is_none()
+            && let Some(place) = (rule as usize).checked_sub(self.listed.len())
+            && !self.listed.is_empty()
+        {
+            return LimitRule::Resolver(self.resolved.name(place));
+        }
+        listed.cloned().unwrap_or(LimitRule::Policy)
+    }
 }
 
 /// What decisions and responses tell of a policy, whatever they say of a request.
@@ -583,13 +629,10 @@ impl Rule {
 }
 
 impl Names {
-    pub(crate) fn new(
-        policies: impl IntoIterator<Item = Rule>,
-        rules: impl Into<Box<[LimitRule]>>,
-    ) -> Self {
+    pub(crate) fn new(policies: impl IntoIterator<Item = Rule>, rules: RuleNames) -> Self {
         Self {
             policies: policies.into_iter().collect(),
-            rules: rules.into(),
+            rules,
         }
     }
 
@@ -693,11 +736,17 @@ impl Decision {
     }
 
     fn rule_of(&self, place: Place, outcome: &Outcome) -> LimitRule {
-        match self.names.rules.get(place.rule as usize) {
-            _ if outcome.is_overridden() => LimitRule::Override,
-            Some(rule) => rule.clone(),
-            None => LimitRule::Policy,
+        if outcome.is_overridden() {
+            return LimitRule::Override;
         }
+        self.names.rules.get(place.rule)
+    }
+
+    /// How the plan or the limits of the request were found, if a [`Resolver`](crate::plan::Resolver) was asked.
+    #[cfg(feature = "resolver")]
+    pub fn resolution(&self) -> Option<Resolution> {
+        let mut each = self.outcomes.each.iter();
+        each.find_map(|(place, _)| Resolution::noted(place.rule))
     }
 
     /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.

@@ -47,6 +47,19 @@ impl Deciding {
         }
         this
     }
+
+    /// Decides by this future, which looks at what it asks itself.
+    pub(super) fn later(
+        policies: &Policies,
+        decided: impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            names: Some(Arc::clone(&policies.names)),
+            charged: Charged::Later(Box::pin(decided)),
+            outcomes: Outcomes::new(Micros::ZERO),
+            asked: None,
+        }
+    }
 }
 
 impl Future for Deciding {

@@ -14,6 +14,9 @@ mod queueing;
 mod verbs;
 
 use std::fmt;
+use std::future::ready;
+#[cfg(feature = "resolver")]
+use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -21,10 +24,12 @@ use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
 
-pub(crate) use self::limits::{PreparedLimits, RequestLimits};
+pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
 use self::deciding::Deciding;
 use self::limits::PlanOf;
+#[cfg(feature = "resolver")]
+use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
@@ -32,7 +37,9 @@ use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
-use crate::plan::{Asker, Plans};
+#[cfg(feature = "resolver")]
+use crate::plan::Resolver;
+use crate::plan::{Asker, Finding, Look, Plans};
 use crate::policy::{Policy, check_names};
 use crate::store::{
     Amendment, Charge, Charged, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted, answered,
@@ -115,6 +122,7 @@ impl Limiter {
         LimiterBuilder {
             policies: Vec::new(),
             plans: None,
+            sources: Sources::default(),
             store: MemoryStore::new(),
             nodes: 1,
         }
@@ -199,7 +207,22 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
             Some(policy) => self.deciding(&[Charge::new(policy, key, cost)]),
-            None => self.deciding(&self.alike(key, cost)),
+            None => match self.look(&key) {
+                None => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
+                Some(look) => self.deciding_for(look, key, cost),
+            },
+        }
+    }
+
+    fn deciding_for(&self, look: Look, key: Key, cost: u32) -> Deciding {
+        match look {
+            Look::Known(finding) => match heed(&finding) {
+                Ok(()) => self.deciding(&self.alike_for(self.asker(), key, cost, Some(&finding))),
+                Err(error) => Deciding::later(&self.policies, ready(Err(error))),
+            },
+            Look::Coming(coming) => {
+                Deciding::later(&self.policies, self.check_after(coming, key, cost))
+            }
         }
     }
 
@@ -209,13 +232,20 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// All policies about one key at one cost, as a request asks.
     pub(crate) fn alike(&self, key: Key, cost: u32) -> Charges {
-        self.alike_for(self.asker(), key, cost)
+        let finding = self.found_now(&key);
+        self.alike_for(self.asker(), key, cost, finding.as_ref())
     }
 
-    /// The same of a request of this plan and operation.
-    pub(crate) fn alike_for(&self, asker: Asker, key: Key, cost: u32) -> Charges {
+    /// The same of a request of this plan and operation, for which a resolver has this.
+    pub(crate) fn alike_for(
+        &self,
+        asker: Asker,
+        key: Key,
+        cost: u32,
+        finding: Option<&Finding>,
+    ) -> Charges {
         self.policies.mistakes.are_asked_alike();
-        self.charges_for(asker, key, cost)
+        self.charges_for(asker, key, cost, finding)
     }
 
     /// The same of some policies, each about a key and at a cost of its own.
@@ -227,6 +257,39 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.charges_by_name(asked)
     }
 
+    /// Asks some policies by name, once it is known what a resolver has for their keys.
+    fn ask_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Reply<Result<Outcomes, StoreError>>, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let charges = self.named(asked)?;
+        Ok(match self.find(&charges) {
+            Reply::Now(findings) => self.ask_found(&charges, &findings),
+            Reply::Later(findings) => {
+                let limiter = self.clone();
+                Reply::later(async move {
+                    let findings = findings.await;
+                    limiter.ask_found(&charges, &findings).wait().await
+                })
+            }
+        })
+    }
+
+    fn ask_found(
+        &self,
+        charges: &[Charge],
+        findings: &[Option<Finding>],
+    ) -> Reply<Result<Outcomes, StoreError>> {
+        if let Err(error) = findings.iter().flatten().try_for_each(heed) {
+            return Reply::Now(Err(error));
+        }
+        let charges = self.limited_each(charges, findings);
+        let policies = Arc::clone(&self.policies);
+        let reply = self.ask(&charges);
+        reply.map(move |answer| policies.answered(&charges, answer))
+    }
+
     /// Looks whether a request was denied since it costs more than a limit.
     #[inline]
     pub(crate) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
@@ -234,24 +297,52 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
-        self.charges_for(self.asker(), key, cost)
+        let finding = self.found_now(&key);
+        self.charges_found(key, cost, finding.as_ref())
     }
 
-    fn charges_for(&self, asker: Asker, key: Key, cost: u32) -> Charges {
-        let asker = self.with_plan_of(asker, &key);
+    /// The same of a request for which a resolver has this.
+    fn charges_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
+        self.charges_for(self.asker(), key, cost, finding)
+    }
+
+    fn charges_for(&self, asker: Asker, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
+        let asker = self.with_plan_of(asker, &key, finding);
         let mut charges = Charges::new();
         for &(policy, is_soft) in &self.policies.limited {
             let charge = Charge {
                 is_soft,
                 ..Charge::new(policy, key, cost)
             };
-            charges.extend(self.limited(charge, asker));
+            charges.extend(self.limited(charge, asker, finding));
         }
         charges
     }
 
     /// Makes a charge for each of these policies, by name, with a key of its own.
     fn charges_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let charges = self.named(asked)?;
+        let found = |charge: &Charge| self.found_now(&charge.key);
+        let findings: Vec<_> = charges.iter().map(found).collect();
+        Ok(self.limited_each(&charges, &findings))
+    }
+
+    /// The same charges under the limits of their requests.
+    fn limited_each(&self, charges: &[Charge], findings: &[Option<Finding>]) -> Charges {
+        let each = charges.iter().zip(findings);
+        let limited = |(charge, finding): (&Charge, &Option<Finding>)| {
+            let finding = finding.as_ref();
+            let asker = self.with_plan_of(self.asker(), &charge.key, finding);
+            self.limited(*charge, asker, finding)
+        };
+        each.filter_map(limited).collect()
+    }
+
+    /// The same without the limits of their requests.
+    fn named<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
@@ -274,8 +365,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                     is_soft,
                     ..Charge::new(policy, key.into_key(), cost)
                 };
-                let asker = self.with_plan_of(self.asker(), &charge.key);
-                charges.extend(self.limited(charge, asker));
+                charges.push(charge);
             }
         }
         charges.sort_unstable_by_key(Charge::policy);
@@ -408,7 +498,8 @@ impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
 #[must_use = "a builder does nothing until it is built"]
 pub struct LimiterBuilder<S = MemoryStore> {
     policies: Vec<Policy>,
-    plans: Option<(Plans, PlanOf)>,
+    plans: Option<Plans>,
+    sources: Sources,
     store: S,
     nodes: u32,
 }
@@ -435,7 +526,45 @@ impl<S> LimiterBuilder<S> {
         plans: Plans,
         plan_of: impl Fn(&Key) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
-        self.plans = Some((plans, PlanOf::new(plan_of)));
+        self.plans = Some(plans);
+        self.sources.plan_of = Some(PlanOf::new(plan_of));
+        self
+    }
+
+    /// Sets the plans, for those who name the plan of a request: [`Limiter::plan`], a
+    /// [`LimitLayer`](crate::LimitLayer), or a resolver. A request of which no plan is named has the default plan.
+    pub fn plans_by_name(mut self, plans: Plans) -> Self {
+        self.plans = Some(plans);
+        self
+    }
+
+    /// Finds the plan or the limits of a request by looking its key up. `customer` makes of a key what the resolver
+    /// looks up; a key for which it returns `None` is not looked up.
+    ///
+    /// The futures of `check`, `check_with`, `take_up_to`, `peek` and `inspect` wait for a lookup. All else has what is
+    /// known already, or else the default plan, and begins a lookup if there is a tokio runtime: so do the verbs that
+    /// end in `_now`, since they have nothing to wait in. A request of a plan that is [named](Limiter::plan) is not
+    /// looked up.
+    ///
+    /// See [`Resolver`](crate::plan::Resolver) for an example.
+    #[cfg(feature = "resolver")]
+    pub fn resolver<K>(
+        mut self,
+        resolver: Resolver<K>,
+        customer: impl Fn(&Key) -> Option<K> + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Clone + Eq + Hash + Send + Sync + 'static,
+    {
+        let look_up = move |key: &Key| Some(resolver.look(&customer(key)?));
+        self.sources.resolver = Some(ResolverOf::new(look_up));
+        self.takes_resolved_limits()
+    }
+
+    /// Lets the resolver of a [`LimitLayer`](crate::LimitLayer) give limits. It can name plans without this.
+    #[cfg(feature = "resolver")]
+    pub fn takes_resolved_limits(mut self) -> Self {
+        self.sources.are_resolved = true;
         self
     }
 
@@ -444,6 +573,7 @@ impl<S> LimiterBuilder<S> {
         LimiterBuilder {
             policies: self.policies,
             plans: self.plans,
+            sources: self.sources,
             store,
             nodes: self.nodes,
         }
@@ -496,8 +626,8 @@ impl<S: Store> LimiterBuilder<S> {
         #[cfg(feature = "http")]
         check_patience(&self.policies)?;
         let mut policies = split(self.policies, self.nodes, &self.store)?;
-        let (plans, plan_of) = self.plans.unzip();
-        let limits = PreparedLimits::new(plans.as_ref(), plan_of, &mut policies, self.nodes)?;
+        let plans = self.plans.as_ref();
+        let limits = PreparedLimits::new(plans, self.sources, &mut policies, self.nodes)?;
         let ledger = self.store.open(&policies)?;
         let mut mistakes = Mistakes::of_costs(&policies);
         mistakes.look_whether_all_bind(&policies);

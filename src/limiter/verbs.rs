@@ -304,13 +304,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
     {
-        let charges = self.asked_by_name(asked)?;
-        let reply = self.ask(&charges);
-        let policies = Arc::clone(&self.policies);
-        Ok(async move {
-            let outcomes = policies.answered(&charges, reply.wait().await)?;
-            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
-        })
+        let reply = self.ask_by_name(asked)?;
+        let names = Arc::clone(&self.policies.names);
+        Ok(async move { Ok(Decision::new(names, reply.wait().await?)) })
     }
 
     /// How this key stands under every policy, in sentences for a person; as
@@ -340,21 +336,24 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         most: u32,
     ) -> impl Future<Output = Result<(u32, Decision), StoreError>> + Send + 'static {
-        let charges = self.charges(key.into_key(), most);
-        let reply = match (most, &*charges) {
-            // There is nothing to take, or nothing that limits it.
-            (0, _) | (_, []) => {
-                let told = self.ledger.peek(&charges);
-                told.map(move |answer| Ok((most, answer?)))
+        let key = key.into_key();
+        self.once_found(key, move |limiter, finding| {
+            let charges = limiter.charges_found(key, most, finding);
+            let reply = match (most, &*charges) {
+                // There is nothing to take, or nothing that limits it.
+                (0, _) | (_, []) => {
+                    let told = limiter.ledger.peek(&charges);
+                    told.map(move |answer| Ok((most, answer?)))
+                }
+                _ => limiter.ledger.take_up_to(&charges),
+            };
+            let names = Arc::clone(&limiter.policies.names);
+            async move {
+                let (units, outcomes) = reply.wait().await?;
+                let outcomes = answered(&charges, Ok(outcomes))?;
+                Ok((units, Decision::new(names, outcomes)))
             }
-            _ => self.ledger.take_up_to(&charges),
-        };
-        let names = Arc::clone(&self.policies.names);
-        async move {
-            let (units, outcomes) = reply.wait().await?;
-            let outcomes = answered(&charges, Ok(outcomes))?;
-            Ok((units, Decision::new(names, outcomes)))
-        }
+        })
     }
 
     /// Returns what [`check`](Self::check) would decide, and charges nothing.
@@ -367,13 +366,16 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
-        let charges = self.charges(key.into_key(), cost);
-        let reply = self.ledger.peek(&charges);
-        let names = Arc::clone(&self.policies.names);
-        async move {
-            let outcomes = answered(&charges, reply.wait().await)?;
-            Ok(Decision::new(names, outcomes))
-        }
+        let key = key.into_key();
+        self.once_found(key, move |limiter, finding| {
+            let charges = limiter.charges_found(key, cost, finding);
+            let reply = limiter.ledger.peek(&charges);
+            let names = Arc::clone(&limiter.policies.names);
+            async move {
+                let outcomes = answered(&charges, reply.wait().await)?;
+                Ok(Decision::new(names, outcomes))
+            }
+        })
     }
 
     /// Gives back so much of what this key was charged last, under every policy, and at most what

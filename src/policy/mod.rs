@@ -127,10 +127,10 @@ impl Policy {
     }
 
     /// Notes whether requests may have another limit than the policy's own.
-    pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>) {
+    pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>, is_resolved: bool) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
         self.has_several_limits =
-            is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+            is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
         if let Some(plans) = plans
             && !self.has_several_limits
             && !self.is_for_all_plans
