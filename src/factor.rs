@@ -97,7 +97,7 @@ impl Explanation {
 /// assert_eq!(cell.get().to_string(), "0.25");
 /// assert_eq!(cell.explain().cause(), Some("a backup runs"));
 ///
-/// // More than the cell's ceiling is not taken.
+/// // More than the most that the cell holds counts as that.
 /// cell.set(Factor::thousandths(2_000), "");
 /// assert_eq!(cell.get(), Factor::ONE);
 /// ```
@@ -106,22 +106,58 @@ pub struct FactorCell(Arc<Cell>);
 
 struct Cell {
     factor: AtomicU32,
+    least: Factor,
     most: Factor,
     /// Whether a limit that holds this cell was reached since that was last asked.
     was_reached: AtomicBool,
     explanation: Mutex<Explanation>,
 }
 
+/// How much a request matters. Load that makes a factor fall lets the classes that matter less fall further.
+///
+/// The names are those of Google's *Site Reliability Engineering*, chapter 21.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// Serious harm if it fails: never scaled down.
+    CriticalPlus,
+    /// The default: takes the factor as it is.
+    #[default]
+    Critical,
+    /// Some of it may be refused: takes the square of the factor, a quarter for a half.
+    SheddablePlus,
+    /// Much of it may be refused: takes the cube of the factor, an eighth for a half.
+    Sheddable,
+}
+
+impl Class {
+    /// The factor of this class, when `factor` is that of [`Critical`](Self::Critical). It does not fall below `least`
+    /// for the power alone. Above 1, all classes have the same.
+    pub fn of(self, factor: Factor, least: Factor) -> Factor {
+        if factor >= Factor::ONE {
+            return factor;
+        }
+        let power = match self {
+            Self::CriticalPlus => return Factor::ONE,
+            Self::Critical => return factor,
+            Self::SheddablePlus => factor.times(factor),
+            Self::Sheddable => factor.times(factor).times(factor),
+        };
+        power.max(least.min(factor))
+    }
+}
+
 impl FactorCell {
-    /// A factor of 1, which can fall and come back.
+    /// A factor of 1, which can fall to a tenth and come back.
     pub fn new() -> Self {
-        Self::up_to(Factor::ONE)
+        Self::between(Factor::thousandths(100), Factor::ONE)
     }
 
-    /// A factor of 1 that can also rise, up to `most`. Less than 1 counts as 1.
-    pub fn up_to(most: Factor) -> Self {
+    /// A factor of 1 that can fall to `least` and rise to `most`. A `least` above 1, or a `most` below 1, counts as 1.
+    pub fn between(least: Factor, most: Factor) -> Self {
         Self(Arc::new(Cell {
             factor: AtomicU32::new(Factor::ONE.get()),
+            least: least.min(Factor::ONE),
             most: most.max(Factor::ONE),
             was_reached: AtomicBool::new(false),
             explanation: Mutex::new(Explanation {
@@ -138,13 +174,24 @@ impl FactorCell {
         Factor(self.0.factor.load(Ordering::Relaxed))
     }
 
+    /// Returns the factor that is in force for a class of requests.
+    #[inline]
+    pub fn of(&self, class: Class) -> Factor {
+        class.of(self.get(), self.0.least)
+    }
+
+    /// Returns the least that the factor can be.
+    pub fn least(&self) -> Factor {
+        self.0.least
+    }
+
     /// Returns the most that the factor can be.
     pub fn most(&self) -> Factor {
         self.0.most
     }
 
     /// Puts a factor in force, from the next charge on, and says why. An empty text says that nothing presses. A factor
-    /// above [`most`](Self::most) counts as that.
+    /// beyond [`least`](Self::least) or [`most`](Self::most) counts as that.
     ///
     /// [`Explanation::since`] stays where it is if neither the factor nor the cause changes.
     pub fn set(&self, factor: Factor, cause: &str) {
@@ -153,7 +200,7 @@ impl FactorCell {
 
     /// The same from this moment on.
     pub(crate) fn set_as_of(&self, factor: Factor, cause: &str, since: SystemTime) {
-        let factor = factor.min(self.0.most);
+        let factor = factor.clamp(self.0.least, self.0.most);
         self.0.factor.store(factor.get(), Ordering::Relaxed);
         let mut last = self.lock();
         let cause = Some(cause).filter(|cause| !cause.is_empty());
@@ -206,6 +253,7 @@ impl fmt::Debug for FactorCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FactorCell")
             .field("factor", &self.get())
+            .field("least", &self.least())
             .field("most", &self.most())
             .finish_non_exhaustive()
     }
@@ -231,6 +279,26 @@ mod tests {
         assert_eq!(Factor::MOST.times(Factor::MOST), Factor::MOST);
         let half = Factor::thousandths(500);
         assert_eq!(half.times(half).get(), 250);
+    }
+
+    #[test]
+    fn a_class_that_matters_less_falls_further_and_keeps_its_floor() {
+        let classes = [
+            Class::CriticalPlus,
+            Class::Critical,
+            Class::SheddablePlus,
+            Class::Sheddable,
+        ];
+        let cell = FactorCell::between(Factor::thousandths(100), Factor::thousandths(2_000));
+        let factors = |factor| {
+            cell.set(Factor::thousandths(factor), "a test");
+            classes.map(|class| cell.of(class).get())
+        };
+        assert_eq!(factors(500), [1_000, 500, 250, 125]);
+        assert_eq!(factors(200), [1_000, 200, 100, 100]);
+        assert_eq!(factors(1), [1_000, 100, 100, 100]);
+        assert_eq!(factors(1_000), [1_000; 4]);
+        assert_eq!(factors(9_000), [2_000; 4]);
     }
 
     #[test]

@@ -18,6 +18,11 @@ pub trait Signal: Send {
     /// It is called about once a second, in a task of its own. It may read a small file, and must not wait for anything
     /// else.
     fn read(&mut self, now: Duration) -> Option<Load>;
+
+    /// Whether it has nothing to tell at times, as without traffic. The log then says nothing of it.
+    fn may_be_absent(&self) -> bool {
+        false
+    }
 }
 
 /// A signal from a closure; see [`from_fn`].
