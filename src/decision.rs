@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use smallvec::SmallVec;
 
 use crate::clock::Micros;
+use crate::factor::{Explanation, FactorCell};
 
 /// What one policy decides about one request, at one moment.
 ///
@@ -27,6 +28,7 @@ pub struct Outcome {
     counted_together: bool,
     soft: bool,
     blocked: bool,
+    reduced: bool,
     limit: u32,
     remaining: u32,
     /// For a key with a limit of its own, the time to which that limit applies, in seconds rounded up;
@@ -36,6 +38,18 @@ pub struct Outcome {
     effective_window: Option<Wait>,
     /// How long until a denied request would pass, or until an allowed request goes on.
     wait: Option<Wait>,
+}
+
+/// What an outcome tells in units; see [`Outcome::in_units`].
+pub(crate) struct Units {
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    pub(crate) effective_window: Micros,
+    /// Whether the limit is another one than the policy's, and the time to which that applies.
+    pub(crate) is_scaled: bool,
+    pub(crate) window: Option<Duration>,
+    /// Whether it is less, because of the load.
+    pub(crate) is_reduced: bool,
 }
 
 const NO_WINDOW: NonZeroU32 = NonZeroU32::MAX;
@@ -50,6 +64,7 @@ impl Outcome {
             counted_together: false,
             soft: false,
             blocked: false,
+            reduced: false,
             limit,
             remaining,
             own_window: None,
@@ -163,6 +178,23 @@ impl Outcome {
         }
     }
 
+    /// The same in units, of a policy whose store counts in parts of them.
+    pub(crate) fn in_units(self, units: Units) -> Self {
+        let told = Self {
+            limit: units.limit,
+            remaining: units.remaining.min(units.limit),
+            effective_window: Wait::new(units.effective_window.get())
+                .filter(|_| self.effective_window.is_some()),
+            reduced: units.is_reduced,
+            own_window: None,
+            ..self
+        };
+        match units.is_scaled {
+            true => told.overridden(units.window),
+            false => told,
+        }
+    }
+
     /// [`effective_window`](Self::effective_window) in microseconds.
     pub(crate) fn effective_micros(&self) -> Option<Micros> {
         self.effective_window.map(|time| Micros::new(time.get()))
@@ -213,9 +245,16 @@ impl Outcome {
         self.counted_together
     }
 
-    /// Whether the limit differs from the policy's. Either the key has an
-    /// [override](crate::Limiter::override_limit_now), or the decision [is degraded](Decision::is_degraded)
-    /// and this is the node's share of the limit.
+    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force.
+    pub fn is_reduced(&self) -> bool {
+        self.reduced
+    }
+
+    /// Whether the limit differs from the policy's:
+    ///
+    /// - the key has an [override](crate::Limiter::override_limit_now),
+    /// - the decision [is degraded](Decision::is_degraded), and this is the node's share of the limit, or
+    /// - the policy has a [factor](crate::Policy::factor), and this is the part in force.
     pub fn is_overridden(&self) -> bool {
         self.own_window.is_some()
     }
@@ -346,6 +385,13 @@ impl Outcomes {
         }
     }
 
+    /// Changes each outcome.
+    pub(crate) fn change_each(&mut self, mut change: impl FnMut(usize, &mut Outcome)) {
+        for (policy, outcome) in &mut self.each {
+            change(*policy, outcome);
+        }
+    }
+
     pub(crate) fn decided_at(&mut self, at: Micros) {
         self.at = at;
     }
@@ -461,6 +507,7 @@ pub(crate) struct Names(Box<[Rule]>);
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     name: String,
+    factor: Option<FactorCell>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
     #[cfg(feature = "http")]
@@ -477,11 +524,17 @@ impl Rule {
     pub(crate) fn new(name: &str, limit: Option<u32>, period: Option<Duration>) -> Self {
         Self {
             name: name.to_owned(),
+            factor: None,
             #[cfg(feature = "http")]
             limit,
             #[cfg(feature = "http")]
             period,
         }
+    }
+
+    /// The same of a policy with this factor.
+    pub(crate) fn scaled_by(self, factor: Option<FactorCell>) -> Self {
+        Self { factor, ..self }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -535,6 +588,11 @@ impl Decision {
         &self.outcomes
     }
 
+    /// Changes the outcomes where they are.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Outcomes)) {
+        change(&mut self.outcomes);
+    }
+
     /// Whether the request may go on: every policy that was asked allows it.
     pub fn is_allowed(&self) -> bool {
         self.outcomes.is_allowed()
@@ -581,6 +639,33 @@ impl Decision {
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
             .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.blocked)
+    }
+
+    /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:
+    /// how much of the limit is in force, why and since when. These are as of now, and not as of the decision.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Factor, FactorCell};
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let factor = FactorCell::new();
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
+    ///     .build()?;
+    /// assert_eq!(limiter.check_now("ann", 1).reduced().count(), 0);
+    ///
+    /// factor.set(Factor::thousandths(500), "memory 83 %");
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (policy, why) = decision.reduced().next().unwrap();
+    /// assert_eq!((policy, why.factor().to_string(), why.cause()), ("api", "0.5".into(), Some("memory 83 %")));
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn reduced(&self) -> impl Iterator<Item = (&str, Explanation)> {
+        let reduced = self.outcomes.iter().filter(|(_, outcome)| outcome.reduced);
+        reduced.filter_map(|(policy, _)| {
+            let rule = self.names.0.get(policy)?;
+            Some((rule.name(), rule.factor.as_ref()?.explain()))
+        })
     }
 
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.

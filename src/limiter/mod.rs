@@ -9,9 +9,11 @@ mod deciding;
 mod inspection;
 mod mistakes;
 mod overriding;
+mod prices;
 mod queueing;
 mod verbs;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -22,10 +24,12 @@ pub use self::inspection::Inspection;
 
 use self::deciding::Deciding;
 use self::mistakes::Mistakes;
+use self::prices::Prices;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
+use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
 use crate::policy::{Policy, check_names};
@@ -69,6 +73,8 @@ struct Policies {
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
     mistakes: Mistakes,
+    /// Of the policies that have a factor.
+    prices: Prices,
 }
 
 impl Policies {
@@ -77,15 +83,16 @@ impl Policies {
         self.mistakes.look_at_costs(&self.names, charges, outcomes);
     }
 
-    /// A store's answer to these charges, looked through.
+    /// A store's answer to these charges, looked through and told.
     fn answered(
         &self,
         charges: &[Charge],
         answer: Result<Outcomes, StoreError>,
     ) -> Result<Outcomes, StoreError> {
-        let answer = answered(charges, answer);
-        if let Ok(outcomes) = &answer {
+        let mut answer = answered(charges, answer);
+        if let Ok(outcomes) = &mut answer {
             self.look_at_costs(charges, outcomes);
+            self.prices.tell(charges, outcomes);
         }
         answer
     }
@@ -121,11 +128,24 @@ impl Limiter {
     /// Returns the decision where it is made, because a move of it costs as much as the decision.
     #[inline]
     fn decide_now(&self, key: Key, cost: u32) -> Decision {
+        if self.policies.prices.are_any() {
+            return self.decide_priced(key, cost);
+        }
         let names = Arc::clone(&self.policies.names);
         match self.policies.only {
             Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
             None => Decision::new(names, self.ledger.charge_now(&self.alike(key, cost))),
         }
+    }
+
+    /// The same under policies of which one has a factor.
+    fn decide_priced(&self, key: Key, cost: u32) -> Decision {
+        let charges = self.alike(key, cost);
+        let names = Arc::clone(&self.policies.names);
+        let mut decision = Decision::new(names, self.ledger.charge_now(&charges));
+        let prices = &self.policies.prices;
+        decision.change(|outcomes| prices.tell(&charges, outcomes));
+        decision
     }
 
     /// Decides on a request that may cost more than a limit, and diagnoses it if it does.
@@ -143,6 +163,10 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
+        if self.policies.prices.are_any() {
+            // A limit that was reached is one that may grow, and the numbers tell that.
+            return self.check_now(key, cost).is_allowed();
+        }
         let is_admitted = match self.policies.only {
             Some(policy) => self.ledger.admit_one(policy, &key, cost),
             None => self.ledger.admit_now(&self.alike(key, cost)),
@@ -179,7 +203,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         match self.policies.only {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
-            Some(policy) => self.deciding(&[Charge::new(policy, key, cost)]),
+            Some(policy) => {
+                let mut charge = Charge::new(policy, key, cost);
+                self.price(&mut charge, Class::default);
+                self.deciding(&[charge])
+            }
             None => self.deciding(&self.alike(key, cost)),
         }
     }
@@ -203,28 +231,90 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.charges_by_name(asked)
     }
 
+    /// The same at the least price, for what is given back.
+    fn asked_by_name_at_least<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let mut charges = self.unpriced_by_name(asked)?;
+        for charge in &mut charges {
+            self.policies.prices.price_at_least(charge);
+        }
+        Ok(charges)
+    }
+
     /// Looks whether a request was denied since it costs more than a limit.
     #[inline]
     pub(crate) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
         self.policies.look_at_costs(charges, outcomes);
     }
 
+    /// A charge for each limited policy, at the price of now.
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
+        let mut charges = self.unpriced(key, cost);
+        self.price_all(&mut charges);
+        charges
+    }
+
+    /// The same at the least price, for what is given back.
+    fn charges_at_least(&self, key: Key, units: u32) -> Charges {
+        let mut charges = self.unpriced(key, units);
+        for charge in &mut charges {
+            self.policies.prices.price_at_least(charge);
+        }
+        charges
+    }
+
+    /// Turns the cost of a charge from units to what the store is asked for.
+    #[inline]
+    pub(crate) fn price(&self, charge: &mut Charge, class: impl FnOnce() -> Class) {
+        if self.policies.prices.are_any() {
+            self.policies.prices.price(charge, class());
+        }
+    }
+
+    fn price_all(&self, charges: &mut [Charge]) {
+        if self.policies.prices.are_any() {
+            for charge in charges {
+                self.price(charge, Class::default);
+            }
+        }
+    }
+
+    /// What the store has answered to these charges, as it is told.
+    #[inline]
+    pub(crate) fn told<'a>(&self, charges: &[Charge], outcomes: &'a Outcomes) -> Cow<'a, Outcomes> {
+        if !self.policies.prices.are_any() {
+            return Cow::Borrowed(outcomes);
+        }
+        let mut told = outcomes.clone();
+        self.policies.prices.tell(charges, &mut told);
+        Cow::Owned(told)
+    }
+
+    fn unpriced(&self, key: Key, cost: u32) -> Charges {
         let mut charges = Charges::new();
         for &(policy, is_soft) in &self.policies.limited {
             charges.push(Charge {
-                policy,
-                key,
-                cost,
                 is_soft,
-                limit: None,
+                ..Charge::new(policy, key, cost)
             });
         }
         charges
     }
 
-    /// Makes a charge for each of these policies, by name, with a key of its own.
+    /// Makes a charge for each of these policies, by name, with a key of its own, at the price of now.
     fn charges_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let mut charges = self.unpriced_by_name(asked)?;
+        self.price_all(&mut charges);
+        Ok(charges)
+    }
+
+    fn unpriced_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
@@ -244,11 +334,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             named.push(policy);
             if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
                 charges.push(Charge {
-                    policy,
-                    key: key.into_key(),
-                    cost,
                     is_soft,
-                    limit: None,
+                    ..Charge::new(policy, key.into_key(), cost)
                 });
             }
         }
@@ -290,6 +377,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
+    /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -322,6 +410,7 @@ impl<L: Ledger> Limiter<L> {
                 limited,
                 only,
                 mistakes,
+                prices: Prices::of(policies),
             }),
             ledger: Arc::new(ledger),
         }
@@ -437,9 +526,11 @@ impl<S: Store> LimiterBuilder<S> {
         #[cfg(feature = "http")]
         check_patience(&self.policies)?;
         let policies = split(self.policies, self.nodes, &self.store)?;
+        let mut never_bind = Mistakes::of_costs(&policies);
+        never_bind.look_whether_all_bind(&policies);
+        let policies = in_parts(policies)?;
         let ledger = self.store.open(&policies)?;
-        let mut mistakes = Mistakes::of_costs(&policies);
-        mistakes.look_whether_all_bind(&policies);
+        let mistakes = never_bind.of_parts(&policies);
         Ok(Limiter::with(&policies, ledger, mistakes))
     }
 }
@@ -463,6 +554,11 @@ pub(crate) fn split(
     }
     let share = |policy: Policy| policy.limited_by(policy.algorithm().shared_by(over));
     Ok(policies.into_iter().map(share).collect())
+}
+
+/// Returns the policies as a store is opened for them.
+pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
+    policies.into_iter().map(Policy::in_parts).collect()
 }
 
 /// Refuses policies that let requests wait, because a limiter holds no requests.

@@ -11,7 +11,7 @@ use super::gate::Gate;
 use super::lists::Lists;
 use crate::error::ConfigError;
 use crate::key::{Head, Secret};
-use crate::limiter::{check_policies, split};
+use crate::limiter::{check_policies, in_parts, split};
 use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
@@ -279,7 +279,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
         self.answers.check()?;
-        let policies = split(policies, self.nodes, &self.store)?;
+        let policies = in_parts(split(policies, self.nodes, &self.store)?)?;
         let ledger = self.store.open(&policies)?;
         let answers = Answers::new(self.answers, &policies);
         let mut gate = Gate::new(&policies, readers, ledger, answers);

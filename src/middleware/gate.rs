@@ -199,7 +199,7 @@ impl Gate {
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
-            return match read(reader, &mut charge, &head) {
+            return match self.read(reader, &mut charge, &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
                 Ok(false) => Ruling::Pass(None),
                 Err(no_charge) => self.refuse_for(no_charge, request),
@@ -208,7 +208,7 @@ impl Gate {
         let mut charges = Charges::new();
         for (policy, reader) in &self.readers {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
-            match read(reader, &mut charge, &head) {
+            match self.read(reader, &mut charge, &head) {
                 Ok(true) => charges.push(charge),
                 Ok(false) => {}
                 Err(no_charge) => return self.refuse_for(no_charge, request),
@@ -218,6 +218,16 @@ impl Gate {
             return Ruling::Pass(None);
         }
         self.put(&charges, request)
+    }
+
+    /// What a policy charges this request is put into the charge; returns whether it does.
+    #[inline]
+    fn read(&self, reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<bool, NoCharge> {
+        let is_charged = read(reader, charge, head)?;
+        if is_charged {
+            self.limiter.price(charge, || reader.class(head));
+        }
+        Ok(is_charged)
     }
 
     /// The same for all clones of a layer, and for no other layer.
@@ -321,19 +331,20 @@ impl Gate {
             return self.deny(asked, outcomes, request);
         }
         self.store.answered();
+        let told = self.limiter.told(asked.charges, outcomes);
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
             request
                 .extensions_mut()
-                .insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
+                .insert(OverLimit::new(self.limiter.decision(told.clone().into_owned())));
         }
         if self.exposes_decision {
             request
                 .extensions_mut()
-                .insert(self.limiter.decision(outcomes.clone()));
+                .insert(self.limiter.decision(told.clone().into_owned()));
         }
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
-        let fields = self.answers.allowed(charges, outcomes);
+        let fields = self.answers.allowed(charges, &told);
         match self.turn(asked, outcomes) {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
@@ -400,9 +411,10 @@ impl Gate {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
-        let decision = self.limiter.decision(outcomes.clone());
+        let told = self.limiter.told(asked.charges, outcomes);
+        let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
-        Ruling::Refuse(self.answers.denied(&charges, outcomes, decision, request))
+        Ruling::Refuse(self.answers.denied(&charges, &told, decision, request))
     }
 
     fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {

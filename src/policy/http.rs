@@ -10,6 +10,7 @@ use super::in_the_clear::watched;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
+use crate::factor::Class;
 use crate::key::{Extract, Head, Key, Missing};
 
 /// How a policy reads an HTTP request: its key, its cost, and whether it applies.
@@ -19,6 +20,7 @@ pub struct Http {
     cost: Option<Arc<Cost>>,
     when: Option<Arc<When>>,
     no_key: Option<NoKey>,
+    class: Option<Arc<ClassOf>>,
     is_soft: bool,
     is_limited: bool,
 }
@@ -32,6 +34,7 @@ const OWN_SECRET: Diagnostic = Diagnostic::new(
 
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
+type ClassOf = dyn Fn(&Head<'_>) -> Class + Send + Sync;
 
 impl Policy {
     /// Sets the key: an extractor of [`key`](crate::key), or a closure over the [`Head`] of the
@@ -41,6 +44,8 @@ impl Policy {
             name: self.name,
             algorithm: self.algorithm,
             is_soft: self.is_soft,
+            factor: self.factor,
+            told: self.told,
             on_store_failure: self.on_store_failure,
             patience: self.patience,
             reads: Http {
@@ -48,6 +53,7 @@ impl Policy {
                 cost: None,
                 when: None,
                 no_key: None,
+                class: None,
                 is_soft: false,
                 is_limited: true,
             },
@@ -72,6 +78,31 @@ impl Policy<Http> {
     /// A request to which no policy applies goes on as if there were no layer.
     pub fn when(mut self, when: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.reads.when = Some(Arc::new(when));
+        self
+    }
+
+    /// Sets how much a request matters; the default is [`Class::Critical`]. Without a
+    /// [factor](Policy::factor), it changes nothing.
+    ///
+    /// Requests of all classes share the quota of their key. While the factor is below 1, those that matter less are
+    /// charged more, and so run out first.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Class, FactorCell};
+    /// use tower_ratelimit::{Policy, TokenBucket, key};
+    ///
+    /// let factor = FactorCell::new();
+    /// let policy = Policy::new("api", TokenBucket::per_minute(100))
+    ///     .factor(&factor)
+    ///     .key(key::client_ip())
+    ///     .class(|head| match head.path() {
+    ///         path if path.starts_with("/checkout") => Class::CriticalPlus,
+    ///         path if path.starts_with("/suggestions") => Class::Sheddable,
+    ///         _ => Class::Critical,
+    ///     });
+    /// ```
+    pub fn class(mut self, class: impl Fn(&Head<'_>) -> Class + Send + Sync + 'static) -> Self {
+        self.reads.class = Some(Arc::new(class));
         self
     }
 
@@ -132,6 +163,8 @@ impl Policy<Http> {
             name: self.name,
             algorithm: self.algorithm,
             is_soft: self.is_soft,
+            factor: self.factor,
+            told: self.told,
             on_store_failure: self.on_store_failure,
             patience: self.patience,
             reads: Unkeyed,
@@ -175,6 +208,11 @@ impl Http {
 
     pub(crate) fn no_key(&self, missing: &Missing) -> NoKey {
         self.no_key.unwrap_or_else(|| NoKey::by_default(missing))
+    }
+
+    #[inline]
+    pub(crate) fn class(&self, head: &Head<'_>) -> Class {
+        self.class.as_ref().map_or(Class::Critical, |class| class(head))
     }
 
     #[inline]

@@ -21,6 +21,7 @@ mod on_store_failure;
 use crate::algorithm::Algorithm;
 use crate::decision::Rule;
 use crate::error::ConfigError;
+use crate::factor::FactorCell;
 
 pub use self::on_store_failure::OnStoreFailure;
 
@@ -74,6 +75,9 @@ pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,
     is_soft: bool,
+    factor: Option<FactorCell>,
+    /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
+    told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     #[cfg(feature = "http")]
     patience: Patience,
@@ -100,6 +104,8 @@ impl Policy {
             name: name.into(),
             algorithm: algorithm.into(),
             is_soft: false,
+            factor: None,
+            told: None,
             on_store_failure: OnStoreFailure::default(),
             #[cfg(feature = "http")]
             patience: Patience::default(),
@@ -113,6 +119,32 @@ impl Policy {
             algorithm,
             ..self.clone()
         }
+    }
+
+    /// Returns the same policy, counting in parts if it has a factor, as a ledger is opened for it.
+    ///
+    /// The unit of the limits is then a thousandth of a unit under the most that the factor can be. The name is marked by
+    /// a character that no name of a policy has, since states in parts and in units do not mix.
+    pub(crate) fn in_parts(self) -> Result<Self, ConfigError> {
+        let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
+            return Ok(self);
+        };
+        let most = cell.most().get();
+        let parts = limits.times(most).filter(|parts| parts.size() <= MOST_PARTS);
+        let Some(algorithm) = parts.and_then(|parts| self.algorithm.under(parts)) else {
+            let remedy = format!(
+                "give at most {} where a factor of at most {} is to apply",
+                MOST_PARTS / most,
+                cell.most(),
+            );
+            return Err(ConfigError::new("limit", self.algorithm, remedy));
+        };
+        Ok(Self {
+            algorithm,
+            name: format!("{}‰", self.name),
+            told: Some((self.name, self.algorithm)),
+            ..self
+        })
     }
 
     /// Describes this policy for the comparison with others. It applies to every request.
@@ -159,6 +191,40 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Lets only the share of the limit be in force that this [factor](crate::factor) says, from moment to moment.
+    ///
+    /// - A request passes if the whole limit would admit it, and is then charged its cost divided by the factor. So a
+    ///   client that waits as it was told passes, whatever the factor does meanwhile.
+    /// - Under a factor of a half, a key has half of the limit in the long run, and can take half of the burst at once.
+    /// - One request is charged at most a whole limit more than its cost. So the share is exact for costs of at most the
+    ///   limit times the factor; requests of greater cost take more than that share.
+    /// - Decisions and responses tell the limit in force: how much a key that has used nothing can take, and at least 1.
+    /// - The policy counts in thousandths of a unit, so that a charge is right to 0.05 %. In a store its states are apart
+    ///   from those of a policy of the same name without a factor.
+    /// - Over a shared store, each node charges by its own factor.
+    /// - What is [refunded](crate::Limiter::refund_now) counts at the price of a factor at its most, which is never more
+    ///   than was charged. What is [settled](crate::Limiter::settle_now) counts at the price of now.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Factor, FactorCell};
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let factor = FactorCell::new();
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
+    ///     .build()?;
+    /// factor.set(Factor::thousandths(500), "memory 83 %");
+    ///
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (_, outcome) = decision.binding().unwrap();
+    /// assert_eq!((outcome.limit(), outcome.remaining()), (50, 49));
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn factor(mut self, factor: &FactorCell) -> Self {
+        self.factor = Some(factor.clone());
+        self
+    }
+
     /// Returns whether the policy is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
@@ -181,8 +247,18 @@ impl<R> Policy<R> {
 
     /// What decisions and responses tell of it.
     pub(crate) fn rule(&self) -> Rule {
-        let (limit, period) = (self.algorithm.limit(), self.algorithm.period());
-        Rule::new(&self.name, limit, period)
+        let (name, algorithm) = match &self.told {
+            None => (&self.name, &self.algorithm),
+            Some((name, algorithm)) => (name, algorithm),
+        };
+        let rule = Rule::new(name, algorithm.limit(), algorithm.period());
+        rule.scaled_by(self.factor.clone())
+    }
+
+    /// The factor, and the algorithm in units, of a policy that counts in parts.
+    pub(crate) fn parts(&self) -> Option<(&FactorCell, &Algorithm)> {
+        let (_, algorithm) = self.told.as_ref()?;
+        Some((self.factor.as_ref()?, algorithm))
     }
 
     /// How it is enforced.
@@ -190,6 +266,9 @@ impl<R> Policy<R> {
         &self.algorithm
     }
 }
+
+/// The largest limit in parts: a charge can take as much again beyond it, and all of it fits in 32 bits.
+const MOST_PARTS: u32 = u32::MAX / 2;
 
 /// Refuses policies with the same name, and names that a header cannot contain.
 pub(crate) fn check_names<'a>(

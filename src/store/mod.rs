@@ -36,6 +36,7 @@ use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::factor::Factor;
 use crate::key::Key;
 use crate::policy::Policy;
 
@@ -147,6 +148,8 @@ pub struct Charge {
     pub(crate) cost: u32,
     pub(crate) is_soft: bool,
     pub(crate) limit: Option<Limit>,
+    /// By which it was priced.
+    pub(crate) factor: Factor,
 }
 
 impl Charge {
@@ -158,6 +161,7 @@ impl Charge {
             cost,
             is_soft: false,
             limit: None,
+            factor: Factor::ONE,
         }
     }
 
