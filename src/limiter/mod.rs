@@ -582,6 +582,7 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         return Err(ConfigError::new("policies", "empty", remedy));
     }
     check_names(&policies.iter().map(Policy::name))?;
+    policies.iter().try_for_each(Policy::check_mark)?;
     check_queues(policies)
 }
 

@@ -131,7 +131,9 @@ impl Price {
 
     fn told(&self, charge: &Charge, outcome: &Outcome) -> Outcome {
         let factor = charge.factor;
-        let beyond = charge.limit.map_or(0, |limit| limit.size().saturating_sub(self.size));
+        let beyond = charge
+            .limit
+            .map_or(0, |limit| limit.size().saturating_sub(self.size));
         let free = outcome.remaining().saturating_sub(beyond);
         let remaining = self.units(free, factor);
         if remaining == 0 {
@@ -165,6 +167,8 @@ impl Price {
         let (quota, period) = self.parts.rate()?;
         let micros = u128::from(parts) * u128::from(Micros::from(period).get());
         let rate = u128::from(quota);
-        Some(Micros::wait(micros.checked_add(rate - 1)?.checked_div(rate)?))
+        Some(Micros::wait(
+            micros.checked_add(rate - 1)?.checked_div(rate)?,
+        ))
     }
 }

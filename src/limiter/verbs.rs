@@ -309,9 +309,13 @@ const TRIES: usize = 4;
 
 /// How many units all policies have, at most so many.
 fn takeable(decision: &Decision, most: u32) -> u32 {
-    let limiting = decision.policies().filter(|(_, outcome)| !outcome.is_soft());
+    let limiting = decision
+        .policies()
+        .filter(|(_, outcome)| !outcome.is_soft());
     let remaining = limiting.map(|(_, outcome)| outcome.remaining());
-    remaining.min().map_or(most, |remaining| remaining.min(most))
+    remaining
+        .min()
+        .map_or(most, |remaining| remaining.min(most))
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {

@@ -333,9 +333,9 @@ impl Gate {
         self.store.answered();
         let told = self.limiter.told(asked.charges, outcomes);
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
-            request
-                .extensions_mut()
-                .insert(OverLimit::new(self.limiter.decision(told.clone().into_owned())));
+            request.extensions_mut().insert(OverLimit::new(
+                self.limiter.decision(told.clone().into_owned()),
+            ));
         }
         if self.exposes_decision {
             request

@@ -212,7 +212,9 @@ impl Http {
 
     #[inline]
     pub(crate) fn class(&self, head: &Head<'_>) -> Class {
-        self.class.as_ref().map_or(Class::Critical, |class| class(head))
+        self.class
+            .as_ref()
+            .map_or(Class::Critical, |class| class(head))
     }
 
     #[inline]

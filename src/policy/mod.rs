@@ -130,7 +130,9 @@ impl Policy {
             return Ok(self);
         };
         let most = cell.most().get();
-        let parts = limits.times(most).filter(|parts| parts.size() <= MOST_PARTS);
+        let parts = limits
+            .times(most)
+            .filter(|parts| parts.size() <= MOST_PARTS);
         let Some(algorithm) = parts.and_then(|parts| self.algorithm.under(parts)) else {
             let remedy = format!(
                 "give at most {} where a factor of at most {} is to apply",
@@ -141,10 +143,18 @@ impl Policy {
         };
         Ok(Self {
             algorithm,
-            name: format!("{}‰", self.name),
+            name: format!("{}{PARTS}", self.name),
             told: Some((self.name, self.algorithm)),
             ..self
         })
+    }
+
+    /// Refuses the mark of a policy that counts in parts in the name of one that does not.
+    pub(crate) fn check_mark(&self) -> Result<(), ConfigError> {
+        if self.told.is_none() && self.name.ends_with(PARTS) {
+            return Err(ConfigError::quoting("name", &self.name, PRINTABLE));
+        }
+        Ok(())
     }
 
     /// Describes this policy for the comparison with others. It applies to every request.
@@ -267,22 +277,29 @@ impl<R> Policy<R> {
     }
 }
 
+const PRINTABLE: &str = "name a policy with 1 to 64 printable characters of ASCII";
+
+/// Marks the name of a policy that counts in parts.
+const PARTS: char = '‰';
+
 /// The largest limit in parts: a charge can take as much again beyond it, and all of it fits in 32 bits.
 const MOST_PARTS: u32 = u32::MAX / 2;
 
-/// Refuses policies with the same name, and names that a header cannot contain.
+/// Refuses policies with the same name, and names that a header cannot contain. A policy that [counts in
+/// parts](Policy::in_parts) has a mark behind its name.
 pub(crate) fn check_names<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
 ) -> Result<(), ConfigError> {
     const LONGEST: usize = 64;
     let printable = |byte: u8| (0x20..=0x7e).contains(&byte);
     for (index, name) in names.clone().enumerate() {
+        let marked = name;
+        let name = name.strip_suffix(PARTS).unwrap_or(name);
         if !(1..=LONGEST).contains(&name.len()) || !name.bytes().all(printable) {
-            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
-            return Err(ConfigError::quoting("name", name, remedy));
+            return Err(ConfigError::quoting("name", name, PRINTABLE));
         }
         let mut before = names.clone().take(index);
-        if before.any(|other| other.eq_ignore_ascii_case(name)) {
+        if before.any(|other| other.eq_ignore_ascii_case(marked)) {
             let remedy = "give each policy a name of its own; case is ignored";
             return Err(ConfigError::quoting("name", name, remedy));
         }

@@ -214,6 +214,7 @@ impl Denials {
             cost,
             is_soft,
             limit,
+            factor: _,
         } in charges
         {
             (policy, key, cost, is_soft, limit).hash(&mut hasher);
