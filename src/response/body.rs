@@ -174,7 +174,7 @@ impl Bodies {
         denied: &Denied<'_>,
     ) -> Bytes {
         match self {
-            Self::Problem(problems) => problems.quota_exceeded(outcomes, retry_after),
+            Self::Problem(problems) => problems.denied(outcomes, retry_after),
             Self::Json => {
                 let message = sentence(retry_after).concat();
                 let wait = retry_after.map(|seconds| format!(r#","retry_after":{seconds}"#));

@@ -9,6 +9,7 @@ mod blocks;
 mod buckets;
 mod case;
 mod changing;
+mod factors;
 mod laws;
 mod models;
 mod mount;
