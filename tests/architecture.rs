@@ -11,11 +11,11 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("quota", 0, &["clock", "error"]),
     ("decision", 1, &[]),
     ("diagnostics", 1, &[]),
+    ("observe", 1, &[]),
     ("algorithm", 2, &[]),
     ("key", 2, &[]),
     ("policy", 3, &[]),
     ("store", 4, &[]),
-    ("observe", 4, &[]),
     ("line", 5, &[]),
     // It holds the requests that its store tells to wait.
     ("limiter", 5, &["line"]),
