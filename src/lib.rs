@@ -102,7 +102,6 @@ pub mod adapt;
 pub mod client;
 #[cfg(feature = "http")]
 pub mod middleware;
-#[cfg(feature = "http")]
 mod observe;
 #[cfg(feature = "http")]
 pub mod response;
