@@ -70,6 +70,8 @@
 //! | `client` | no | a layer for HTTP and gRPC clients |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
+//! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
 //! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |
@@ -80,6 +82,8 @@
 //! [`LimitLayer`] for services of any kind.
 
 pub mod algorithm;
+#[cfg(feature = "calendar")]
+pub mod calendar;
 pub mod clock;
 pub mod decision;
 pub mod diagnostics;

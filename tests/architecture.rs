@@ -11,7 +11,9 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("quota", 0, &["clock", "error"]),
     ("decision", 1, &[]),
     ("diagnostics", 1, &[]),
-    ("algorithm", 2, &[]),
+    // A window may be one of a calendar.
+    ("algorithm", 2, &["calendar"]),
+    ("calendar", 2, &[]),
     ("key", 2, &[]),
     ("plan", 3, &[]),
     // A policy has limits by key and by operation.
