@@ -7,6 +7,7 @@
 //! | algorithm | what it admits |
 //! | --- | --- |
 //! | [`FixedWindow`] | a number of requests in each minute of the wall clock |
+//! | `CalendarWindow` (feature `calendar`) | a number of requests in each day or month of a time zone |
 //! | [`AnchoredWindow`] | a number in the minute after a key's first request |
 //! | [`SlidingWindow`] | a number in the last minute, estimated from two counters |
 //! | [`SlidingSlots`] | a number in the last minute, counted in parts of a minute |
@@ -24,6 +25,8 @@
 // `use` here, and a line of the list in `kind.rs`.
 
 mod anchored_window;
+#[cfg(feature = "calendar")]
+mod calendar_window;
 mod constructors;
 mod fixed_window;
 mod gcra;
@@ -49,6 +52,8 @@ mod window;
 use std::time::Duration;
 
 pub use self::anchored_window::AnchoredWindow;
+#[cfg(feature = "calendar")]
+pub use self::calendar_window::CalendarWindow;
 pub use self::fixed_window::FixedWindow;
 pub use self::gcra::Gcra;
 pub use self::leaky_bucket::LeakyBucket;

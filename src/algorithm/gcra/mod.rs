@@ -143,16 +143,16 @@ impl Kind for Gcra {
 
     #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
-        super::Lua {
-            name: "gcra",
-            text: include_str!("step.lua"),
-            numbers: [
+        super::Lua::of_numbers(
+            "gcra",
+            include_str!("step.lua"),
+            [
                 self.limit().into(),
                 self.drain.max(1),
                 self.parts,
                 self.quota.limit().into(),
             ],
-        }
+        )
     }
 }
 
