@@ -42,7 +42,7 @@ pub(super) fn of_a_cluster() -> RedisError {
 
 /// Whether it is to be mended in the configuration, though some requests are decided.
 pub(super) fn is_of_some(error: &StoreError) -> bool {
-    is_of_a_key(error) || error.reason() == Some(NODE)
+    is_of_a_key(error) || matches!(error.reason(), Some(NODE | CLOCKS))
 }
 
 /// Whether it says something of one key alone, and nothing of the server.
@@ -55,6 +55,7 @@ const AS_A_CLUSTER: &str = "open it as one, with feature `redis-cluster`";
 const DAMAGED: &str = "damaged state";
 const WRONG_TYPE: &str = "wrong type";
 const CROSS_SLOT: &str = "cross slot";
+const CLOCKS: &str = "clocks differ";
 
 /// Whether the server may not write, as a replica, or as a primary whose replicas have another one: so is the
 /// primary of before after a failover.
@@ -124,7 +125,9 @@ fn cause(error: &RedisError) -> (StoreErrorKind, &'static str) {
 /// What has no name of its own: that a script stumbles over what is under a key, among others.
 fn of_a_script(error: &RedisError) -> (StoreErrorKind, &'static str) {
     let said = error.detail().unwrap_or_default();
-    if said.contains("user_script:") {
+    if said.contains("the clock of the node differs") {
+        (StoreErrorKind::Misconfigured, CLOCKS)
+    } else if said.contains("user_script:") {
         (StoreErrorKind::Misconfigured, DAMAGED)
     } else if said.contains("max number of clients") {
         (StoreErrorKind::Unavailable, "too many clients")

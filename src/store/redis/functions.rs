@@ -166,6 +166,10 @@ pub(super) fn algorithms() -> impl Strategy<Value = Algorithm> {
         "leaky-queue Q places 4",
         "token-bucket-interval Q",
         "token-bucket-interval Q burst 3",
+        #[cfg(feature = "calendar")]
+        "calendar-day 5 zone America/Sao_Paulo start 06:00",
+        #[cfg(feature = "calendar")]
+        "calendar-month 7 zone UTC",
     ]);
     (shapes, quotas)
         .prop_map(|(shape, quota)| shape.replace('Q', quota).parse().expect("it is one"))
@@ -191,11 +195,8 @@ fn holds(
     let mut at = 1_790_000_000_123_456_i64;
     let mut state = State::NEW;
     let limit = algorithm.limit().unwrap_or(1);
-    let Lua {
-        name: rule,
-        numbers,
-        ..
-    } = algorithm.lua().expect("it has a limit");
+    let lua = algorithm.lua().expect("it has a limit");
+    let Lua { name: rule, .. } = lua;
     for &(part, cost) in past {
         at += longest / 10_000 * i64::from(part);
         let now = Micros::new(at.unsigned_abs());
@@ -226,7 +227,7 @@ fn holds(
                 .join(" "),
         );
         eval.arg(now.get()).arg(amount);
-        for number in numbers {
+        for number in lua.numbers_at(|| now) {
             eval.arg(number);
         }
         let (in_lua, kept_in_lua): (String, String) = eval.query(connection).expect("it runs");

@@ -233,7 +233,8 @@ impl Shared {
     fn call<'a>(&self, questions: impl Iterator<Item = &'a Question> + Clone) -> Call {
         let mut call = Call::default();
         let kind = questions.clone().next().map(|question| question.kind);
-        match kind.and_then(|kind| kind.moment) {
+        let moment = kind.and_then(|kind| kind.moment);
+        match moment {
             Some(moment) => call.argument(moment.get()),
             None => call.argument(""),
         }
@@ -248,7 +249,8 @@ impl Shared {
         for policy in &policies {
             let rule = self.rules.get(*policy).copied().flatten();
             call.argument(rule.map_or("", |rule| rule.name));
-            for number in rule.map_or([0; 4], |rule| rule.numbers) {
+            let at = || moment.unwrap_or_else(Micros::by_this_node);
+            for number in rule.map_or([0; 4], |rule| rule.numbers_at(at)) {
                 call.argument(number);
             }
         }

@@ -34,6 +34,11 @@ local function marking()
 
   -- What is kept, as another limit of the rule sees what was left under this one at a moment.
   local function under_another(rule, kept, at, limit, a, b, c)
+    if rule.present then
+      -- What windows of a calendar keep says the same under any limit, and of the windows at that moment nothing is
+      -- known here.
+      return kept
+    end
     kept = rule.moved_back(kept, at, limit, a, b, c) or kept
     rule.refund(kept, at, 0, limit, a, b, c)
     return kept
@@ -64,7 +69,11 @@ local function marking()
     local own = marks.own
     if own then
       own.policys = {limit, a, b, c}
-      limit, a, b, c = own[3], own[4], own[5], own[6]
+      limit = own[3]
+      if not rule.present then
+        -- The other numbers of a calendar are those of the present.
+        a, b, c = own[4], own[5], own[6]
+      end
     end
     local told = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
     return kept, string.format('%d', blocked), told, changed, limit, a, b, c
