@@ -202,6 +202,16 @@ impl Algorithm {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.longest_wait()))
     }
 
+    /// Whether an outcome tells the length of the present window.
+    #[cfg(feature = "redis")]
+    pub(crate) fn has_windows_of_several_lengths(&self) -> bool {
+        #[cfg(feature = "calendar")]
+        if matches!(self, Self::CalendarWindow(_)) {
+            return true;
+        }
+        false
+    }
+
     fn if_limited(&self, time: Micros) -> Option<Duration> {
         self.limit()
             .is_some_and(|limit| limit > 0)

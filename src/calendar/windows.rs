@@ -27,10 +27,10 @@ impl Unit {
         })
     }
 
-    /// The length of the longest window. No zone has been set back by more than three hours in a year since 1970, but
-    /// for changes of the date, which shorten windows.
+    /// The length of the longest window. No zone has been set back by more than seven hours in a year since 1970 (the
+    /// station Vostok, in 1994), but for changes of the date, which leave days out.
     pub(crate) const fn longest(self) -> Micros {
-        self.usual().saturating_add(Micros::from_secs(3 * 3_600))
+        self.usual().saturating_add(Micros::from_secs(7 * 3_600))
     }
 
     /// The first date of the day, week, month or year of this date.

@@ -42,12 +42,15 @@ pub(super) fn of_a_cluster() -> RedisError {
 
 /// Whether it is to be mended in the configuration, though some requests are decided.
 pub(super) fn is_of_some(error: &StoreError) -> bool {
-    is_of_a_key(error) || matches!(error.reason(), Some(NODE | CLOCKS))
+    is_of_a_key(error) || error.reason() == Some(NODE)
 }
 
-/// Whether it says something of one key alone, and nothing of the server.
+/// Whether it says something of one key or one policy alone, and nothing of the server.
 pub(super) fn is_of_a_key(error: &StoreError) -> bool {
-    matches!(error.reason(), Some(DAMAGED | WRONG_TYPE | CROSS_SLOT))
+    matches!(
+        error.reason(),
+        Some(DAMAGED | WRONG_TYPE | CROSS_SLOT | CLOCKS)
+    )
 }
 
 const NODE: &str = "a node of a cluster";
@@ -190,7 +193,11 @@ mod tests {
         ("SOMETHING new", "refused"),
     ];
 
-    const MISCONFIGURED: [(&str, &str); 12] = [
+    const MISCONFIGURED: [(&str, &str); 13] = [
+        (
+            "ERR user_script:61: the clock of the node differs by more than half a window of its calendar",
+            "clocks differ",
+        ),
         (
             "CROSSSLOT Keys in request don't hash to the same slot",
             "cross slot",
@@ -255,7 +262,8 @@ mod tests {
     fn f47_what_is_wrong_with_one_key_says_nothing_of_the_server() {
         let all = UNAVAILABLE.iter().chain(&MISCONFIGURED);
         for (line, reason) in all {
-            let is_so = ["cross slot", "wrong type", "damaged state"].contains(reason);
+            let of_a_key = ["cross slot", "wrong type", "damaged state", "clocks differ"];
+            let is_so = of_a_key.contains(reason);
             assert_eq!(is_of_a_key(&told(line)), is_so, "{line}");
         }
         assert!(is_of_a_key(&nonsense("a text")));
