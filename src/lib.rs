@@ -73,6 +73,8 @@
 //! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
+//! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
 //! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |
@@ -83,6 +85,8 @@
 //! [`LimitLayer`] for services of any kind.
 
 pub mod algorithm;
+#[cfg(feature = "calendar")]
+pub mod calendar;
 pub mod clock;
 pub mod decision;
 pub mod diagnostics;

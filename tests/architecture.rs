@@ -13,7 +13,9 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("decision", 1, &[]),
     ("diagnostics", 1, &[]),
     ("observe", 1, &[]),
-    ("algorithm", 2, &[]),
+    // A window may be one of a calendar.
+    ("algorithm", 2, &["calendar"]),
+    ("calendar", 2, &[]),
     ("key", 2, &[]),
     ("plan", 3, &[]),
     // A policy has limits by key and by operation.

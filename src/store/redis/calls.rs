@@ -219,8 +219,8 @@ impl Calls {
     /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
     pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
         let policy = self.policies.get(charge.policy)?;
-        let Lua { numbers, .. } = policy.algorithm.under(limit)?.lua()?;
-        Some(numbers)
+        let lua = policy.algorithm.under(limit)?.lua()?;
+        Some(lua.numbers_at(|| self.now()))
     }
 
     /// Runs a script about keys of one server.
@@ -298,6 +298,15 @@ impl Calls {
         policy.is_some_and(|policy| policy.lua.is_some())
     }
 
+    /// What time it is by this node's clock, or by that of the test.
+    fn now(&self) -> Micros {
+        #[cfg(feature = "testing")]
+        if let Some(clock) = &self.clock {
+            return clock.now();
+        }
+        Micros::by_this_node()
+    }
+
     fn call(&self, verb: &str) -> Call {
         let mut call = Call::default();
         #[cfg(feature = "testing")]
@@ -316,11 +325,12 @@ impl Calls {
         let Some(policy) = self.policies.get(charge.policy) else {
             return;
         };
-        let Some(Lua { name, numbers, .. }) = policy.rule(charge) else {
+        let Some(lua) = policy.rule(charge) else {
             return;
         };
         call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
-        call.argument(name);
+        call.argument(lua.name);
+        let numbers = lua.numbers_at(|| self.now());
         for number in [amount, more].into_iter().chain(numbers) {
             call.argument(number);
         }

@@ -53,7 +53,11 @@ local function marking()
     local own = marks.own
     if own then
       own.policys = {limit, a, b, c}
-      limit, a, b, c = own[3], own[4], own[5], own[6]
+      limit = own[3]
+      if not rule.present then
+        -- The other numbers of a calendar are those of the present.
+        a, b, c = own[4], own[5], own[6]
+      end
     end
     local told = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
     return string.format('%d', blocked), told, changed, limit, a, b, c
