@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::any_rule::AnyRule;
 use super::cell::{Keeps, Long, Word, Words};
 use super::table::{
-    Allows, Ask, Changed, Counted, Foretell, Full, Glance, NoRoom, Override, Table, Tell,
+    Allows, Ask, Changed, Counted, Foretell, Full, Glance, Known, NoRoom, Override, Table, Tell,
 };
 use super::version::Lock;
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
@@ -24,6 +24,20 @@ pub(super) trait Counter: Send + Sync + 'static {
         clock: &dyn Clock,
         told: Option<&mut Told<'_>>,
     ) -> bool;
+
+    /// Looks a key up that stands where it is looked for first, at rest, and asks whether it may be charged; `None`
+    /// if there is more to it than usual.
+    fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>>;
+
+    /// Charges a key that was looked up. Its page is locked.
+    fn charge_known(
+        &self,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut Told<'_>>,
+    );
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;
@@ -293,6 +307,21 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         told: Option<&mut Told<'_>>,
     ) -> bool {
         self.decide_in_the_end(ask, clock, now.min(self.until()), told)
+    }
+
+    fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        self.look_up(ask, now)
+    }
+
+    fn charge_known(
+        &self,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut Told<'_>>,
+    ) {
+        self.charge_known(known, ask, lock, now, told);
     }
 
     fn until(&self) -> Micros {

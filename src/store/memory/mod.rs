@@ -4,6 +4,8 @@ mod any_rule;
 mod blocks;
 mod cell;
 mod counter;
+mod driver;
+mod known;
 mod ledger;
 mod page;
 mod pages;

@@ -1,11 +1,12 @@
 use std::hint::spin_loop;
 
-use super::{Ask, Counted, Glance, NoRoom, Table, Undecided};
+use super::{Ask, Counted, Glance, Known, NoRoom, Table, Undecided};
 use crate::algorithm::Step;
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{ATTEMPTS, Told};
 use crate::store::memory::page::Page;
+use crate::store::memory::version::Lock;
 
 /// Decisions about one policy alone.
 impl<S: Step, C: Keeps<S>> Table<S, C> {
@@ -34,6 +35,52 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         };
         let decided = self.decide_known((page, &glance), &slot.cell, ask, now, told);
         decided.ok()
+    }
+
+    /// Looks a key up as [`decide_at_once`](Self::decide_at_once) does, and asks whether it may be charged.
+    #[inline]
+    pub(in crate::store::memory) fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        let (page, index) = self.pages.at(ask.fingerprint);
+        let seen = page.version.seen_at_rest()?;
+        let slot = page.find_soon(ask.fingerprint)?;
+        if ask.cost == 0 || now < page.latest() || now > self.until {
+            return None;
+        }
+        let kept = slot.cell.see(&self.rule, now);
+        if !page.version.still_is(seen) {
+            return None;
+        }
+        let is_allowed = self.rule.allows(&kept, now, ask.cost);
+        Some(Known {
+            version: &page.version,
+            seen,
+            index,
+            is_allowed,
+        })
+    }
+
+    /// Charges a key that was looked up. Its page is locked.
+    #[inline]
+    pub(in crate::store::memory) fn charge_known(
+        &self,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut Told<'_>>,
+    ) {
+        let page = self.pages.page(known.index);
+        let Some(slot) = page.find_soon(ask.fingerprint) else {
+            return;
+        };
+        let glance = Glance {
+            index: known.index,
+            seen: known.seen,
+            latest: now,
+            counted: Counted::Apart,
+        };
+        let seen = slot.cell.see(&self.rule, now);
+        self.charge((page, &glance), (&slot.cell, seen), ask, lock, now, told);
     }
 
     /// Decides about any key, however often that is to be begun anew.

@@ -77,7 +77,7 @@ use super::page::Page;
 use super::pages::{Pages, Sight};
 use super::seed::RESERVED;
 use super::soonest::Soonest;
-use super::version::Lock;
+use super::version::{Lock, Version};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 
@@ -134,6 +134,23 @@ pub(super) struct Glance {
     /// The time of the latest charge on the page.
     pub(super) latest: Micros,
     pub(super) counted: Counted,
+}
+
+/// A known key as it was seen at rest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    version: &'a Version,
+    seen: u64,
+    index: usize,
+    pub(super) is_allowed: bool,
+}
+
+impl<'a> Known<'a> {
+    /// Locks the page of the key, if it has not changed since.
+    #[inline]
+    pub(super) fn lock(&self) -> Option<Lock<'a>> {
+        self.version.lock(self.seen)
+    }
 }
 
 /// Something has changed since it was looked at.
