@@ -115,7 +115,7 @@ impl Outcome {
     /// The same for a key that is [blocked](crate::Limiter::block_now) for the time `left`: denied, with
     /// nothing remaining. The wait is the longer of the block and the wait without it.
     ///
-    /// For a [store](crate::store::Ledger::block) that blocks keys. `self` is the outcome without a charge.
+    /// For a [store](crate::store::Amendment::Block) that blocks keys. `self` is the outcome without a charge.
     pub fn blocked_for(self, left: Micros) -> Self {
         let left = left.min(Micros::LONGEST);
         let at_least = |wait: Micros| Wait::new(wait.max(left).get());
@@ -356,7 +356,6 @@ impl Outcomes {
     }
 
     /// Whether these are the outcomes of exactly these policies, in this order.
-    #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn are_of(&self, policies: impl ExactSizeIterator<Item = usize>) -> bool {
         let are_as_many = self.each.len() == policies.len();

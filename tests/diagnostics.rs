@@ -16,6 +16,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
+use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{
@@ -23,7 +24,7 @@ use tower_ratelimit::key::{
 };
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
+use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, LimitLayer, Limiter, Policy, RateLimitLayer, StoreError,
     TokenBucket,
@@ -272,12 +273,9 @@ impl Store for DownStore {
 }
 
 impl Ledger for DownStore {
-    fn charge(
-        &self,
-        _: &[Charge],
-    ) -> Reply<Result<tower_ratelimit::decision::Outcomes, StoreError>> {
+    fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let error = StoreError::new(StoreErrorKind::Unavailable);
-        Reply::Now(Err(error.caused_by("connection refused")))
+        Charged::Now(Err(error.caused_by("connection refused")))
     }
 }
 

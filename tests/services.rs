@@ -16,7 +16,7 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::service::{LimitLayer, Refused};
-use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
+use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Micros, Policy,
     StoreError,
@@ -276,9 +276,9 @@ impl Store for LaterStore {
 }
 
 impl Ledger for LaterLedger {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+    fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let (answer, released) = (self.0.charge_now(charges), self.1.clone());
-        Reply::later(async move {
+        Charged::later(async move {
             let Some(released) = released else {
                 return Err(StoreError::new(StoreErrorKind::Unavailable));
             };

@@ -29,9 +29,9 @@ use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
 use crate::policy::{Policy, check_names};
-#[cfg(feature = "http")]
-use crate::store::Verdict;
-use crate::store::{Charge, Ledger, MemoryLedger, MemoryStore, Reply, Store, answered};
+use crate::store::{
+    Amendment, Charge, Charged, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted, answered,
+};
 
 /// Decides whether a key may go on, under one or more policies. It knows nothing of HTTP.
 ///
@@ -137,15 +137,6 @@ impl Limiter {
         decision
     }
 
-    /// Returns the outcome of one charge that is not soft. The outcome is made in place, because a
-    /// move of it costs as much as the decision.
-    #[cfg(feature = "http")]
-    #[inline]
-    pub(crate) fn charge_one(&self, charge: &Charge) -> Outcomes {
-        self.ledger
-            .charge_one(charge.policy, &charge.key, charge.cost)
-    }
-
     /// Decides and charges as [`check_now`](Self::check_now) does, and returns only the verdict.
     ///
     /// Without the numbers, a decision costs a fraction.
@@ -170,6 +161,12 @@ impl Limiter {
         mistakes.are_asked_alike();
         let admitted = self.ledger.admit_alike(limited, key, cost);
         admitted.unwrap_or_else(|| self.ledger.admit_now(&self.charges(*key, cost)))
+    }
+
+    /// Changes what the store in this process keeps of a key.
+    fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
+        // An override alone can fail, for want of room.
+        let _ = self.ledger.amend_now(charges, amendment);
     }
 }
 
@@ -197,7 +194,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {
-        Deciding::new(&self.policies, self.charge(charges), charges)
+        Deciding::new(&self.policies, &*self.ledger, charges)
     }
 
     /// All policies about one key at one cost, as a request asks.
@@ -268,13 +265,29 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    pub(crate) fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ledger.charge(charges)
+    /// Decides, and puts the outcomes where the caller needs them: see [`Ledger::charge`].
+    #[inline]
+    pub(crate) fn charge(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> Charged {
+        self.ledger.charge(charges, wanted, outcomes)
     }
 
-    #[cfg(feature = "http")]
-    pub(crate) fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
-        self.ledger.admit(charges)
+    /// Decides, and returns the outcomes by value.
+    pub(crate) fn ask(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.ledger.decide(charges)
+    }
+
+    fn amend(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
+        let reply = self.ledger.amend(charges, amendment);
+        async move { reply.wait().await.map(drop) }
     }
 
     #[cfg(feature = "http")]
@@ -321,16 +334,6 @@ impl<L: Ledger> Limiter<L> {
             }),
             ledger: Arc::new(ledger),
         }
-    }
-
-    /// Returns the same limiter if its state is in this process.
-    #[cfg(feature = "http")]
-    pub(crate) fn local(&self) -> Option<Limiter> {
-        let ledger: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ledger) as _;
-        Some(Limiter {
-            policies: Arc::clone(&self.policies),
-            ledger: ledger.downcast().ok()?,
-        })
     }
 
     /// Returns the same limiter with its store type erased.

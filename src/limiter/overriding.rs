@@ -10,7 +10,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::{Charge, Ledger};
+use crate::store::{Amendment, Charge, Ledger};
 
 impl Limiter {
     /// Gives this key another limit under this policy for this long from now on.
@@ -83,9 +83,8 @@ impl Limiter {
         limit: impl Into<Algorithm>,
         length: Duration,
     ) -> Result<(), ConfigError> {
-        let limit = limit.into();
-        let (charge, length) = self.overriding(policy, key, &limit, length)?;
-        let done = self.ledger.override_limit_now(&charge, &limit, length);
+        let (charge, amendment) = self.overriding(policy, key, &limit.into(), length)?;
+        let done = self.ledger.amend_now(&[charge], amendment);
         done.map_err(|_| {
             let remedy = "end some with `end_override`, or let them end sooner";
             ConfigError::new("overrides", "more than 10,000 of one policy", remedy)
@@ -99,7 +98,7 @@ impl Limiter {
     /// When the limiter has no policy of this name.
     pub fn end_override_now(&self, policy: &str, key: impl IntoKey) -> Result<(), ConfigError> {
         let charges = self.charges_by_name([(policy, key, 0)])?;
-        self.ledger.end_override_now(&charges);
+        self.amend_now(&charges, Amendment::EndOverride);
         Ok(())
     }
 }
@@ -125,10 +124,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         limit: impl Into<Algorithm>,
         length: Duration,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let limit = limit.into();
-        let (charge, length) = self.overriding(policy, key, &limit, length)?;
-        let reply = self.ledger.override_limit(&charge, &limit, length);
-        Ok(reply.wait())
+        let (charge, amendment) = self.overriding(policy, key, &limit.into(), length)?;
+        Ok(self.amend(&[charge], amendment))
     }
 
     /// Ends the override of this key under this policy, in any store; see
@@ -144,31 +141,31 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
         let charges = self.charges_by_name([(policy, key, 0)])?;
-        let reply = self.ledger.end_override(&charges);
-        Ok(reply.wait())
+        Ok(self.amend(&charges, Amendment::EndOverride))
     }
 
-    /// Checks an override and returns its charge and its length.
+    /// Checks an override and returns its charge and the amendment.
     fn overriding(
         &self,
         policy: &str,
         key: impl IntoKey,
         limit: &Algorithm,
         length: Duration,
-    ) -> Result<(Charge, Micros), ConfigError> {
+    ) -> Result<(Charge, Amendment), ConfigError> {
         let charges = self.charges_by_name([(policy, key, 0)])?;
         let Some(charge) = charges.first() else {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));
         };
         let its = &self.policies.algorithms[charge.policy];
-        if !limit.differs_in_its_limit_alone(its) {
+        let fits = limit.differs_in_its_limit_alone(its);
+        let Some(numbers) = limit.limits().filter(|_| fits) else {
             let remedy = format!(
                 "give one that differs from that of {policy:?}, {its}, in its numbers alone, not in its \
                  kind or its period",
             );
             return Err(ConfigError::new("limit", limit, remedy));
-        }
+        };
         match Micros::from(length) {
             Micros::ZERO => {
                 let remedy = "give a microsecond or more; `end_override` ends one";
@@ -178,7 +175,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                     remedy,
                 ))
             }
-            length => Ok((*charge, length)),
+            length => Ok((*charge, Amendment::Override(numbers, length))),
         }
     }
 }

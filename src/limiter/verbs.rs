@@ -10,7 +10,7 @@ use super::{Inspection, Limiter};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::{Ledger, answered};
+use crate::store::{Amendment, Ledger, answered};
 
 impl Limiter {
     /// Decides under the named policies, each with its own key and cost, and charges them if all
@@ -134,7 +134,7 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn refund_now(&self, key: impl IntoKey, units: u32) {
-        self.ledger.refund_now(&self.charges(key.into_key(), units));
+        self.amend_now(&self.charges(key.into_key(), units), Amendment::Refund);
     }
 
     /// Charges this key more units under every policy, for work that took more than its estimate.
@@ -191,12 +191,12 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn settle_now(&self, key: impl IntoKey, units: u32) {
-        self.ledger.settle_now(&self.charges(key.into_key(), units));
+        self.amend_now(&self.charges(key.into_key(), units), Amendment::Settle);
     }
 
     /// Makes this key as good as new under every policy.
     pub fn reset_now(&self, key: impl IntoKey) {
-        self.ledger.reset_now(&self.charges(key.into_key(), 0));
+        self.amend_now(&self.charges(key.into_key(), 0), Amendment::Reset);
     }
 
     /// Blocks this key under every policy for this long from now on, at most 285 years.
@@ -240,12 +240,12 @@ impl Limiter {
     /// ```
     pub fn block_now(&self, key: impl IntoKey, length: Duration) {
         let charges = self.charges(key.into_key(), 0);
-        self.ledger.block_now(&charges, length.into());
+        self.amend_now(&charges, Amendment::Block(length.into()));
     }
 
     /// Ends the block of this key under every policy, if there is one.
     pub fn unblock_now(&self, key: impl IntoKey) {
-        self.ledger.unblock_now(&self.charges(key.into_key(), 0));
+        self.amend_now(&self.charges(key.into_key(), 0), Amendment::Unblock);
     }
 
     /// Takes as much as there is, up to this much, in one step: the units that every policy grants, and the
@@ -305,7 +305,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
     {
         let charges = self.asked_by_name(asked)?;
-        let reply = self.charge(&charges);
+        let reply = self.ask(&charges);
         let policies = Arc::clone(&self.policies);
         Ok(async move {
             let outcomes = policies.answered(&charges, reply.wait().await)?;
@@ -388,8 +388,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         units: u32,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let reply = self.ledger.refund(&self.charges(key.into_key(), units));
-        reply.wait()
+        self.amend(&self.charges(key.into_key(), units), Amendment::Refund)
     }
 
     /// Charges this key so much more under every policy, after the fact; as
@@ -404,8 +403,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         units: u32,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let reply = self.ledger.settle(&self.charges(key.into_key(), units));
-        reply.wait()
+        self.amend(&self.charges(key.into_key(), units), Amendment::Settle)
     }
 
     /// Makes this key as good as new under every policy, in any store.
@@ -417,8 +415,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let reply = self.ledger.reset(&self.charges(key.into_key(), 0));
-        reply.wait()
+        self.amend(&self.charges(key.into_key(), 0), Amendment::Reset)
     }
 
     /// Blocks this key under every policy, from now on and for this long; as
@@ -433,8 +430,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         length: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         let charges = self.charges(key.into_key(), 0);
-        let reply = self.ledger.block(&charges, length.into());
-        reply.wait()
+        self.amend(&charges, Amendment::Block(length.into()))
     }
 
     /// Ends the block of this key under every policy, in any store.
@@ -446,7 +442,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let reply = self.ledger.unblock(&self.charges(key.into_key(), 0));
-        reply.wait()
+        self.amend(&self.charges(key.into_key(), 0), Amendment::Unblock)
     }
 }

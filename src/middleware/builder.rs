@@ -134,9 +134,9 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Leaves the rate limit headers out of all responses, if clients must not learn their limits.
     /// A refusal still has its `Retry-After` and its body.
     ///
-    /// An allowed request then costs less, because the layer asks the store for no numbers
-    /// ([`Ledger::admit`](crate::store::Ledger::admit)), unless
-    /// [`expose_decision`](Self::expose_decision) needs them.
+    /// An allowed request then costs less, because the layer asks the store for the numbers of
+    /// [refusals](crate::store::Wanted::Refusals) alone, unless
+    /// [`expose_decision`](Self::expose_decision) needs the others.
     pub fn without_fields(self) -> Self {
         self.dialects([])
     }

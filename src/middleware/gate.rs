@@ -22,14 +22,12 @@ use crate::line::{NoTimer, Turn};
 use crate::observe::StoreHealth;
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
-use crate::store::{Charge, Ledger, Reply, Verdict, answered};
+use crate::store::{Charge, Charged, Ledger, Wanted, answered, check};
 
 /// Asks a limiter about requests, and turns its answers into responses.
 #[derive(Debug)]
 pub(super) struct Gate {
     limiter: Limiter<dyn Ledger>,
-    /// The same, if its state is in this process.
-    local: Option<Limiter>,
     /// How each policy reads a request, with the policy's place in the limiter's list.
     readers: Vec<(usize, Http)>,
     answers: Answers,
@@ -38,8 +36,8 @@ pub(super) struct Gate {
     lists: Option<Lists>,
     /// Whether a policy lets requests over its limit go on.
     is_soft: bool,
-    /// Whether anybody is told the numbers of a request that goes on.
-    wants_numbers: bool,
+    /// The requests whose numbers are told.
+    wanted: Wanted,
     waits: Option<Arc<Waits>>,
     exposes_decision: bool,
     life: Life,
@@ -74,7 +72,6 @@ struct Asked<'a> {
 
 enum Coming {
     Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
-    Verdict(Pin<Box<dyn Future<Output = Result<Verdict, StoreError>> + Send>>),
     /// It was denied, and waits for its turn.
     Turn(Box<Waiter>),
     /// It was not to leave its queue in time.
@@ -149,11 +146,15 @@ impl Gate {
         let has_queue = policies.iter().any(Policy::shapes);
         let limiter = Limiter::of(policies, ledger);
         let timers = limiter.timers().clone();
+        let tells_all = answers.tell_numbers() || is_soft || has_queue;
         Self {
-            local: limiter.local(),
             limiter: limiter.erased(),
             readers: readers.filter(|(_, reader)| reader.has_a_say()).collect(),
-            wants_numbers: answers.tell_numbers() || is_soft || has_queue,
+            wanted: if tells_all {
+                Wanted::Everything
+            } else {
+                Wanted::Refusals
+            },
             answers,
             store: StoreHealth::default(),
             lists: None,
@@ -181,7 +182,7 @@ impl Gate {
 
     pub(super) fn expose_decision(&mut self) {
         self.exposes_decision = true;
-        self.wants_numbers = true;
+        self.wanted = Wanted::Everything;
     }
 
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
@@ -247,32 +248,17 @@ impl Gate {
         {
             return asked.waiting_for(Coming::Turn(waiter));
         }
-        if self.wants_numbers {
-            if let (Some(local), [charge]) = (&self.local, charges)
-                && !self.is_soft
-            {
-                return self.heed(asked, &local.charge_one(charge), request);
-            }
-            match self.limiter.charge(charges) {
-                Reply::Now(Ok(ref outcomes))
-                    if !self.is_soft && outcomes.are_of(policies(charges)) =>
-                {
-                    self.heed(asked, outcomes, request)
-                }
-                Reply::Now(answer) => self.rule(asked, answer, request),
-                Reply::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
-            }
-        } else {
-            match self.limiter.admit(charges) {
-                Reply::Now(Ok(Verdict::Allowed)) => self.let_pass(),
-                Reply::Now(Ok(Verdict::Denied(ref outcomes)))
-                    if outcomes.are_of(policies(charges)) =>
-                {
-                    self.deny(asked, outcomes, request)
-                }
-                Reply::Now(verdict) => self.rule_by(asked, verdict, request),
-                Reply::Later(verdict) => asked.waiting_for(Coming::Verdict(verdict)),
-            }
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        match self.limiter.charge(charges, self.wanted, &mut outcomes) {
+            Charged::Now(Ok(true)) if !self.wanted.includes(true) => self.let_pass(),
+            Charged::Now(Ok(_)) => match check(charges, &mut outcomes) {
+                Ok(()) if self.wanted.includes(true) => self.heed(asked, &outcomes, request),
+                // A denial is one, whatever its numbers.
+                Ok(()) => self.deny(asked, &outcomes, request),
+                Err(error) => self.fail(&error, request),
+            },
+            Charged::Now(Err(error)) => self.fail(&error, request),
+            Charged::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
         }
     }
 
@@ -296,10 +282,6 @@ impl Gate {
             Coming::Outcomes(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));
                 self.rule(asked, answer, request)
-            }
-            Coming::Verdict(verdict) => {
-                let verdict = ready!(verdict.as_mut().poll(cx));
-                self.rule_by(asked, verdict, request)
             }
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
                 Ok(Ended::Charged(outcomes)) => self.heed(asked, &outcomes, request),
@@ -330,24 +312,6 @@ impl Gate {
     ) -> Ruling {
         match answered(asked.charges, answer) {
             Ok(outcomes) => self.heed(asked, &outcomes, request),
-            Err(error) => self.fail(&error, request),
-        }
-    }
-
-    /// Rules on the store's verdict about these charges.
-    fn rule_by<B>(
-        &self,
-        asked: Asked<'_>,
-        verdict: Result<Verdict, StoreError>,
-        request: &mut Request<B>,
-    ) -> Ruling {
-        let denied = match verdict {
-            Ok(Verdict::Allowed) => return self.let_pass(),
-            Ok(Verdict::Denied(outcomes)) => answered(asked.charges, Ok(outcomes)),
-            Err(error) => Err(error),
-        };
-        match denied {
-            Ok(outcomes) => self.deny(asked, &outcomes, request),
             Err(error) => self.fail(&error, request),
         }
     }
@@ -447,10 +411,6 @@ impl Gate {
         }
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }
-}
-
-fn policies(charges: &[Charge]) -> impl ExactSizeIterator<Item = usize> {
-    charges.iter().map(|charge| charge.policy)
 }
 
 /// How a request is refused that has no key.

@@ -403,7 +403,7 @@ impl Waiter {
 
     fn ask(&mut self) {
         let charges = self.charges.clone();
-        let reply = self.limiter.charge(&charges);
+        let reply = self.limiter.ask(&charges);
         self.step = Step::Asks(Box::pin(
             async move { answered(&charges, reply.wait().await) },
         ));

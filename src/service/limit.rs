@@ -8,7 +8,9 @@ use tower_service::Service;
 use super::LimitFuture;
 use super::future::{Ruling, rule};
 use super::layer::Rules;
-use crate::store::Reply;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::store::{Charged, Wanted};
 
 /// The service that a [`LimitLayer`](super::LimitLayer) makes of an inner service.
 pub struct Limit<S, Q>
@@ -67,9 +69,13 @@ where
         if charges.is_empty() {
             return LimitFuture::calling(self.inner.call(request));
         }
-        let ruling = match rules.limiter.charge(&charges) {
-            Reply::Now(answer) => rule(rules, &charges, answer),
-            Reply::Later(answer) => {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let ruling = match rules
+            .limiter
+            .charge(&charges, Wanted::Everything, &mut outcomes)
+        {
+            Charged::Now(answer) => rule(rules, &charges, answer.map(|_| outcomes)),
+            Charged::Later(answer) => {
                 // The instance that was polled ready has to be the one that is called. Its clone is
                 // not ready, and stays behind to be polled again.
                 let not_ready_inner = self.inner.clone();

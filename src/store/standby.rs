@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{Charge, Ledger, MemoryLedger, MemoryStore, Taken};
+use super::{Amendment, Charge, MemoryLedger, MemoryStore, Taken};
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -18,21 +18,6 @@ pub(super) struct Standby {
     clock: Option<Arc<dyn Clock>>,
     /// Made when it is first needed: as a rule it never is.
     ledger: OnceLock<MemoryLedger>,
-}
-
-/// What was done, or was to be done, to a key's state in the store.
-#[derive(Clone, Copy)]
-pub(super) enum Verb {
-    Refund,
-    /// Of what the store has charged, nothing was charged here.
-    TakeBack,
-    Settle,
-    Reset,
-    Block(Micros),
-    Unblock,
-    GiveBack(Micros),
-    /// A limit of the key's own, given or ended.
-    Override,
 }
 
 type Charges = SmallVec<[Charge; 4]>;
@@ -168,50 +153,47 @@ impl Standby {
     pub(super) fn change(
         &self,
         charges: &[Charge],
-        verb: Verb,
+        amendment: Amendment,
         changed: Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        // Where nothing was ever kept there is nothing to change.
-        let kept = self.ledger.get();
-        match (verb, kept) {
-            (Verb::Block(length), _) => self.ledger().block_now(charges, length),
-            (Verb::Refund | Verb::Settle, _) if changed.is_err() => {
-                return self.change_usage(charges, verb, changed);
+        match amendment {
+            Amendment::Block(_) => self.ledger().amend_now(charges, amendment)?,
+            Amendment::Refund | Amendment::Settle if changed.is_err() => {
+                return self.change_usage(charges, amendment, changed);
             }
-            (Verb::Reset, Some(kept)) => kept.reset_now(charges),
-            (Verb::Unblock, Some(kept)) => kept.unblock_now(charges),
-            (Verb::GiveBack(departure), Some(kept)) => {
-                for charge in charges {
-                    // It is done at once.
-                    let _ = kept.give_back(charge, departure);
+            Amendment::Reset | Amendment::Unblock | Amendment::GiveBack(_) => {
+                // Where nothing was ever kept there is nothing to change.
+                if let Some(kept) = self.ledger.get() {
+                    kept.amend_now(charges, amendment)?;
                 }
             }
+            // Of what the store has charged nothing was charged here, and overrides hold there alone.
             _ => {}
         }
         changed
     }
 
     /// Gives back what a request has taken here.
-    pub(super) fn take_back(&self, taken: &Taken) {
-        if let Some(ledger) = self.ledger.get()
-            && self.is_local(&[*taken.charge()])
-        {
-            ledger.take_back_now(taken);
+    pub(super) fn take_back(&self, charges: &[Charge], taken: Taken) {
+        if let Some(ledger) = self.ledger.get() {
+            let here = self.those_kept_here(charges);
+            let _ = ledger.amend_now(&here, Amendment::TakeBack(taken));
         }
+    }
+
+    fn those_kept_here(&self, charges: &[Charge]) -> Charges {
+        let charges = charges.iter().copied();
+        charges.filter(|charge| self.is_local(&[*charge])).collect()
     }
 
     fn change_usage(
         &self,
         charges: &[Charge],
-        verb: Verb,
+        amendment: Amendment,
         failed: Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut here = Charges::from_slice(charges);
-        here.retain(|charge| self.is_local(&[*charge]));
-        match verb {
-            Verb::Refund => self.ledger().refund_now(&here),
-            _ => self.ledger().settle_now(&here),
-        }
+        let here = self.those_kept_here(charges);
+        self.ledger().amend_now(&here, amendment)?;
         let refuses = |charge| self.when_store_fails(charge) == OnStoreFailure::Refuse;
         if charges.iter().any(refuses) {
             return failed;
@@ -221,11 +203,15 @@ impl Standby {
 
     /// The store has told that the charge's key is blocked for so much longer, or is not.
     pub(super) fn learn(&self, charge: &Charge, blocked: Micros) {
-        if blocked > Micros::ZERO {
-            self.ledger().block_now(&[*charge], blocked);
+        // Neither needs room.
+        let _ = if blocked > Micros::ZERO {
+            self.ledger()
+                .amend_now(&[*charge], Amendment::Block(blocked))
         } else if let Some(ledger) = self.ledger.get() {
-            ledger.unblock_now(&[*charge]);
-        }
+            ledger.amend_now(&[*charge], Amendment::Unblock)
+        } else {
+            Ok(())
+        };
     }
 }
 

@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Change, Changed, Charge, Items, Ledger, Reply, SharedStore, Store};
-use tower_ratelimit::{Algorithm, FixedWindow, Limiter, Micros, Policy, StoreError, TokenBucket};
+use tower_ratelimit::store::{
+    Amendment, Change, Changed, Charge, Items, Ledger, Reply, SharedStore, Store,
+};
+use tower_ratelimit::{FixedWindow, Limiter, Micros, Policy, StoreError, TokenBucket};
 
 use crate::support::items::Map;
 use crate::{daily, limiter, map};
@@ -122,18 +125,13 @@ async fn law_8_an_override_moves_back_with_the_clock_as_a_whole() {
 }
 
 #[tokio::test]
-async fn an_override_of_another_kind_or_period_is_refused() {
+async fn a_limit_that_the_algorithm_cannot_have_is_refused() {
     let map = map();
     let ledger = SharedStore::new(map.clone()).open(&[daily(5)]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 0);
-    for limit in [
-        FixedWindow::per_hour(9).into(),
-        TokenBucket::per_day(9).into(),
-        Algorithm::Unlimited,
-    ] {
-        let reply = ledger.override_limit(&charge, &limit, Micros::new(1));
-        let error = reply.wait().await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
-    }
+    let limit = Limit::new(0, 9);
+    let reply = ledger.amend(&[charge], Amendment::Override(limit, Micros::new(1)));
+    let error = reply.wait().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
     assert!(map.items().is_empty());
 }

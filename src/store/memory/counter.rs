@@ -9,6 +9,7 @@ use super::version::Lock;
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
 use crate::clock::{Clock, Micros};
 use crate::decision::{Outcome, Outcomes};
+pub(super) use crate::store::{Amendment, Wanted};
 
 /// One policy's table, whatever its rule and however that is kept.
 pub(super) trait Counter: Send + Sync + 'static {
@@ -155,44 +156,6 @@ pub(super) fn decide(
     match counter.decide_at_once(ask, now, told.as_deref_mut()) {
         Some(allowed) => allowed,
         None => counter.decide_in_the_end(ask, now, clock, told),
-    }
-}
-
-/// What is changed of a key, in place of deciding about it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Amendment {
-    /// So much of what it was charged is given back.
-    Refund(u32),
-    /// The same, before this moment.
-    TakeBack(u32, Micros),
-    /// The turn of a request of this cost, which was to leave at this moment, is given back.
-    GiveBack(u32, Micros),
-    /// It is as good as new.
-    Reset,
-}
-
-impl Amendment {
-    /// Whether it names one charge, and so changes only the entry that holds it.
-    pub(super) fn is_of_one_charge(self) -> bool {
-        matches!(self, Self::GiveBack(..))
-    }
-}
-
-/// Which requests are to be told about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Verdict,
-    Refusals,
-    Everything,
-}
-
-impl Wanted {
-    pub(super) fn includes(self, allowed: bool) -> bool {
-        match self {
-            Self::Verdict => false,
-            Self::Refusals => !allowed,
-            Self::Everything => true,
-        }
     }
 }
 

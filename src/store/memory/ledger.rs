@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::counter::{Amendment, Counter, Told, Wanted, decide};
+use super::counter::{Counter, Told, decide};
 use super::driver::{Decision, Part, Purpose};
 use super::known;
 use super::seed::Seed;
@@ -12,8 +12,8 @@ use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
-use crate::store::verdict::soften;
-use crate::store::{Charge, Ledger, Reply, Taken, Verdict};
+use crate::store::charged::{cannot_have, soften};
+use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -28,8 +28,32 @@ pub struct MemoryLedger {
 /// A policy's table, with its number among all tables of the store, and who is blocked.
 pub(super) struct Opened {
     pub(super) number: usize,
+    pub(super) algorithm: Algorithm,
     pub(super) counter: Arc<dyn Counter>,
     pub(super) blocks: Arc<Blocks>,
+}
+
+impl Opened {
+    fn amend(&self, ask: Ask, amendment: Amendment, clock: &dyn Clock) -> Result<(), StoreError> {
+        let (key, counter) = (ask.fingerprint, &*self.counter);
+        let full = |Full| StoreError::new(StoreErrorKind::Full);
+        match amendment {
+            Amendment::Settle => counter.settle(ask, clock),
+            Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
+            Amendment::Unblock => self.blocks.unblock(key),
+            Amendment::Override(limit, length) => {
+                let limit = self.algorithm.under(limit).ok_or_else(cannot_have)?;
+                let limit = Some((limit, length));
+                counter.override_limit(key, limit, clock).map_err(full)?;
+            }
+            Amendment::EndOverride => counter.override_limit(key, None, clock).map_err(full)?,
+            Amendment::Refund
+            | Amendment::TakeBack(_)
+            | Amendment::GiveBack(_)
+            | Amendment::Reset => counter.amend(ask, clock, amendment),
+        }
+        Ok(())
+    }
 }
 
 impl MemoryLedger {
@@ -92,102 +116,21 @@ impl MemoryLedger {
         (units, outcomes)
     }
 
-    /// Gives back what each charge says; see [`Ledger::refund`].
-    pub fn refund_now(&self, charges: &[Charge]) {
-        for charge in charges {
-            self.amend(charge.policy, &charge.key, Amendment::Refund(charge.cost));
-        }
-    }
-
-    /// Gives back what a request has taken; see [`Ledger::take_back`].
-    pub(crate) fn take_back_now(&self, taken: &Taken) {
-        let charge = taken.charge();
-        let amendment = Amendment::TakeBack(charge.cost, taken.until());
-        self.amend(charge.policy, &charge.key, amendment);
-    }
-
-    /// Charges each key what its charge says, whether there is room for it or not; see
-    /// [`Ledger::settle`].
-    pub fn settle_now(&self, charges: &[Charge]) {
-        for charge in charges {
-            if let Some(opened) = self.policies.get(charge.policy) {
-                let ask = self.ask(&charge.key, charge.cost);
-                opened.counter.settle(ask, &self.clock);
-            }
-        }
-    }
-
-    /// Makes each charge's key as good as new under its policy.
-    pub fn reset_now(&self, charges: &[Charge]) {
-        for charge in charges {
-            self.amend(charge.policy, &charge.key, Amendment::Reset);
-        }
-    }
-
-    /// Blocks each charge's key under its policy from now on; see [`Ledger::block`].
-    pub fn block_now(&self, charges: &[Charge], length: Micros) {
-        let now = self.clock.now();
-        for charge in charges {
-            if let Some(opened) = self.policies.get(charge.policy) {
-                let fingerprint = self.seed.fingerprint(&charge.key);
-                opened.blocks.block(fingerprint, length, now);
-            }
-        }
-    }
-
-    /// Ends the blocks of each charge's key under its policy.
-    pub fn unblock_now(&self, charges: &[Charge]) {
-        for charge in charges {
-            if let Some(opened) = self.policies.get(charge.policy) {
-                let fingerprint = self.seed.fingerprint(&charge.key);
-                opened.blocks.unblock(fingerprint);
-            }
-        }
-    }
-
-    /// Lets the charge's key have a limit of its own; see [`Ledger::override_limit`].
+    /// Changes the state of each key under its policy; see [`Ledger::amend`]. Charges of policies that
+    /// were not opened are left out.
     ///
     /// # Errors
     ///
-    /// When there are as many as there can be: see [`MemoryStore`](super::MemoryStore).
-    pub fn override_limit_now(
-        &self,
-        charge: &Charge,
-        limit: &Algorithm,
-        length: Micros,
-    ) -> Result<(), StoreError> {
-        let full = |Full| StoreError::new(StoreErrorKind::Full);
-        let limit = Some((*limit, length));
-        self.change_limit(charge, limit).map_err(full)
-    }
-
-    /// Lets the limit of each charge's key be that of its policy again.
-    pub fn end_override_now(&self, charges: &[Charge]) {
+    /// When there is no room for another override: see [`MemoryStore`](super::MemoryStore).
+    pub fn amend_now(&self, charges: &[Charge], amendment: Amendment) -> Result<(), StoreError> {
         for charge in charges {
-            // To end one takes no room.
-            let _ = self.change_limit(charge, None);
+            let Some(opened) = self.policies.get(charge.policy) else {
+                continue;
+            };
+            let ask = self.ask(&charge.key, charge.cost);
+            opened.amend(ask, amendment, &self.clock)?;
         }
-    }
-
-    fn change_limit(
-        &self,
-        charge: &Charge,
-        limit: Option<(Algorithm, Micros)>,
-    ) -> Result<(), Full> {
-        let Some(opened) = self.policies.get(charge.policy) else {
-            return Ok(());
-        };
-        let fingerprint = self.seed.fingerprint(&charge.key);
-        opened
-            .counter
-            .override_limit(fingerprint, limit, &self.clock)
-    }
-
-    fn amend(&self, policy: usize, key: &Key, amendment: Amendment) {
-        if let Some(opened) = self.policies.get(policy) {
-            let ask = self.ask(key, 0);
-            opened.counter.amend(ask, &self.clock, amendment);
-        }
+        Ok(())
     }
 
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
@@ -322,16 +265,9 @@ impl MemoryLedger {
 }
 
 impl Ledger for MemoryLedger {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        Reply::Now(Ok(self.charge_now(charges)))
-    }
-
-    fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
-        let mut outcomes = Outcomes::new(Micros::ZERO);
-        if self.decide(charges, Wanted::Refusals, &mut outcomes) {
-            return Reply::Now(Ok(Verdict::Allowed));
-        }
-        Reply::Now(Ok(Verdict::Denied(outcomes)))
+    #[inline]
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
+        Charged::Now(Ok(self.decide(charges, wanted, outcomes)))
     }
 
     fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
@@ -342,55 +278,9 @@ impl Ledger for MemoryLedger {
         Reply::Now(Ok(self.peek_now(charges)))
     }
 
-    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.refund_now(charges);
-        Reply::Now(Ok(()))
-    }
-
-    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
-        self.take_back_now(taken);
-        Reply::Now(Ok(()))
-    }
-
-    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.settle_now(charges);
-        Reply::Now(Ok(()))
-    }
-
-    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.reset_now(charges);
-        Reply::Now(Ok(()))
-    }
-
-    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
-        self.block_now(charges, length);
-        Reply::Now(Ok(()))
-    }
-
-    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.unblock_now(charges);
-        Reply::Now(Ok(()))
-    }
-
-    fn override_limit(
-        &self,
-        charge: &Charge,
-        limit: &Algorithm,
-        length: Micros,
-    ) -> Reply<Result<(), StoreError>> {
-        Reply::Now(self.override_limit_now(charge, limit, length))
-    }
-
-    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.end_override_now(charges);
-        Reply::Now(Ok(()))
-    }
-
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
-        let amendment = Amendment::GiveBack(charge.cost, departure);
-        self.amend(charge.policy, &charge.key, amendment);
-        // There is no other process.
-        Reply::Now(Ok(true))
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        // There is no other process that could have come behind a turn.
+        Reply::Now(self.amend_now(charges, amendment).map(|()| true))
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

@@ -127,12 +127,14 @@ impl Tables {
 
     fn open(&mut self, name: TableName, max_keys: usize, now: impl Fn() -> Micros) -> Opened {
         let blocks = self.blocks(&name.0, &now);
+        let algorithm = name.1;
         if let Some((number, table)) = self.by_name.get(&name)
             && let Some(counter) = table.upgrade()
         {
             let number = *number;
             return Opened {
                 number,
+                algorithm,
                 counter,
                 blocks,
             };
@@ -146,6 +148,7 @@ impl Tables {
             .insert(name, (number, Arc::downgrade(&counter)));
         Opened {
             number,
+            algorithm,
             counter,
             blocks,
         }

@@ -149,7 +149,7 @@ impl Answer {
     }
 
     /// What was charged, if the request was allowed.
-    pub(super) fn taken(&self, policies: &[Counted]) -> SmallVec<[Taken; 4]> {
+    pub(super) fn taken(&self, policies: &[Counted]) -> SmallVec<[(Charge, Taken); 4]> {
         let taken = self
             .each
             .iter()
@@ -158,7 +158,8 @@ impl Answer {
                 let counted = policies.get(told.charge.policy)?;
                 let mut outcomes = Outcomes::new(told.at);
                 outcomes.push(told.charge.policy, told.outcome(counted, Micros::ZERO));
-                Some(Taken::of(&told.charge, &counted.algorithm, &outcomes))
+                let taken = Taken::of(&told.charge, &counted.algorithm, &outcomes);
+                Some((told.charge, taken))
             });
         taken.collect()
     }

@@ -11,14 +11,14 @@ use super::link::{Link, timed_out};
 use super::script::{Call, Script};
 use super::shared_call::{Question, SharedCalls};
 use super::watch::Watch;
-use crate::algorithm::{Algorithm, Lua};
+use crate::algorithm::{Algorithm, Limit, Lua};
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
-use crate::store::Charge;
 use crate::store::standby::Standby;
+use crate::store::{Amendment, Charge};
 
 /// What is asked of the server about a list of policies.
 pub(super) struct Calls {
@@ -52,22 +52,6 @@ pub(super) enum Purpose {
     Deny,
 }
 
-/// What is changed of a key.
-#[derive(Clone, Copy)]
-pub(super) enum Amendment {
-    Refund,
-    /// A refund before this moment.
-    TakeBack(Micros),
-    Settle,
-    Reset,
-    Block(Micros),
-    Unblock,
-    GiveBack(Micros),
-    /// The numbers, and for how long.
-    Override([u64; 4], Micros),
-    EndOverride,
-}
-
 /// What the script says when turns of a queue were given back.
 const GIVEN_BACK: Value = Value::Int(1);
 
@@ -97,9 +81,9 @@ impl Calls {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
                     // Whether that is done or not, the request is denied. It has time of its own.
-                    for taken in together.taken(&self.policies) {
-                        let amendment = Amendment::TakeBack(taken.until());
-                        let _ = self.change_each(&[*taken.charge()], amendment).await;
+                    for (charge, taken) in together.taken(&self.policies) {
+                        let amendment = Amendment::TakeBack(taken);
+                        let _ = self.change_each(&[charge], amendment).await;
                     }
                     let mut denied = answer?;
                     let others = groups[..index].iter().chain(&groups[index + 1..]);
@@ -187,37 +171,36 @@ impl Calls {
         amendment: Amendment,
         until: Instant,
     ) -> Result<bool, StoreError> {
-        let mut call = self.call(match amendment {
-            Amendment::Refund => "refund",
-            Amendment::TakeBack(_) => "take back",
-            Amendment::Settle => "settle",
-            Amendment::Reset => "reset",
-            Amendment::Block(_) => "block",
-            Amendment::Unblock => "unblock",
-            Amendment::GiveBack(_) => "give back",
-            Amendment::Override(..) => "override",
-            Amendment::EndOverride => "end override",
-        });
+        let mut call = self.call(verb(amendment));
         let mut names = Names::default();
         for charge in charges {
             let (amount, moment) = match amendment {
                 Amendment::Block(length) | Amendment::Override(_, length) => {
                     (length.min(Micros::LONGEST).get(), 0)
                 }
-                Amendment::GiveBack(moment) | Amendment::TakeBack(moment) => {
-                    (charge.cost.into(), moment.get())
-                }
+                Amendment::GiveBack(moment) => (charge.cost.into(), moment.get()),
+                Amendment::TakeBack(taken) => (charge.cost.into(), taken.until().get()),
                 _ => (charge.cost.into(), 0),
             };
             self.put(&mut call, &mut names, charge, amount, moment);
         }
-        if let Amendment::Override(numbers, _) = amendment {
+        if let Amendment::Override(limit, _) = amendment
+            && let Some(charge) = charges.first()
+            && let Some(numbers) = self.numbers(charge, limit)
+        {
             for number in numbers {
                 call.argument(number);
             }
         }
         let answer = self.run(&self.amend, &call, charges, until).await;
         self.watched(answer.map(|told| told == GIVEN_BACK))
+    }
+
+    /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
+    pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
+        let policy = self.policies.get(charge.policy)?;
+        let Lua { numbers, .. } = policy.algorithm.under(limit)?.lua()?;
+        Some(numbers)
     }
 
     /// Runs a script about keys of one server.
@@ -272,7 +255,15 @@ impl Calls {
         // Somebody may be denied in between, and whatever comes of this it may have been done.
         let _forgetting = Forgetting(self, charges);
         let mut changed = Ok(true);
-        for group in self.groups(charges) {
+        let groups = match amendment {
+            // The same limit is other numbers under another policy.
+            Amendment::Override(..) => charges
+                .iter()
+                .map(|one| Charges::from_slice(&[*one]))
+                .collect(),
+            _ => self.groups(charges),
+        };
+        for group in groups {
             // That one server fails is no reason to leave out those of the others.
             let of_group = self.change(&group, amendment, until).await;
             changed = changed.and_then(|all| of_group.map(|it| all && it));
@@ -311,6 +302,21 @@ impl Calls {
         for number in [amount, more].into_iter().chain(numbers) {
             call.argument(number);
         }
+    }
+}
+
+/// What the script calls an amendment.
+fn verb(amendment: Amendment) -> &'static str {
+    match amendment {
+        Amendment::Refund => "refund",
+        Amendment::TakeBack(_) => "take back",
+        Amendment::Settle => "settle",
+        Amendment::Reset => "reset",
+        Amendment::Block(_) => "block",
+        Amendment::Unblock => "unblock",
+        Amendment::GiveBack(_) => "give back",
+        Amendment::Override(..) => "override",
+        Amendment::EndOverride => "end override",
     }
 }
 

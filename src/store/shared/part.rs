@@ -1,10 +1,10 @@
-use super::change::Verb;
 use super::item::Item;
 use super::own::{Own, Span};
 use super::rule;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
+use crate::store::Amendment;
 
 /// One policy's part of a change.
 #[derive(Clone, Debug)]
@@ -112,19 +112,26 @@ impl Part {
         }
     }
 
-    pub(super) fn amend(&self, item: &mut Item, now: Micros, verb: Verb) {
+    pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) {
         let (mut own, state) = self.as_of(item, now);
         let limit = *self.limit(own.as_ref());
-        let state = match verb {
-            Verb::Refund => limit.refund(state, now, self.cost),
-            Verb::TakeBack(until) if now < until => limit.refund(state, now, self.cost),
-            Verb::Charge | Verb::Take | Verb::Peek | Verb::TakeBack(_) => return,
-            Verb::Settle => limit.settle(state, now, self.cost),
-            Verb::GiveBack(departure) => rule::give_back(&limit, state, now, self.cost, departure),
-            Verb::Reset => State::NEW,
-            Verb::Block(length) => return self.block(item, now, length),
-            Verb::Unblock => return item.put(self.tags.block, &[], Micros::ZERO),
-            Verb::Override(another, length) => {
+        let state = match amendment {
+            Amendment::Refund => limit.refund(state, now, self.cost),
+            Amendment::TakeBack(taken) if now < taken.until() => {
+                limit.refund(state, now, self.cost)
+            }
+            Amendment::TakeBack(_) => return,
+            Amendment::Settle => limit.settle(state, now, self.cost),
+            Amendment::GiveBack(departure) => {
+                rule::give_back(&limit, state, now, self.cost, departure)
+            }
+            Amendment::Reset => State::NEW,
+            Amendment::Block(length) => return self.block(item, now, length),
+            Amendment::Unblock => return item.put(self.tags.block, &[], Micros::ZERO),
+            Amendment::Override(another, length) => {
+                let Some(another) = self.algorithm.under(another) else {
+                    return;
+                };
                 let span = Span::new(now, length);
                 own = Some(Own {
                     span,
@@ -132,7 +139,7 @@ impl Part {
                 });
                 another.refund(limit.refund(state, now, 0), now, 0)
             }
-            Verb::EndOverride => match own.take() {
+            Amendment::EndOverride => match own.take() {
                 Some(_) => self.algorithm.refund(limit.refund(state, now, 0), now, 0),
                 None => state,
             },

@@ -3,8 +3,9 @@ use std::sync::atomic::Ordering;
 use super::{Ask, Counted, NoRoom, Table};
 use crate::algorithm::Step;
 use crate::clock::Micros;
+use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::{ATTEMPTS, Amendment};
+use crate::store::memory::counter::ATTEMPTS;
 
 /// Why nothing is charged after the fact yet.
 enum Unsettled {
@@ -24,6 +25,28 @@ impl From<NoRoom> for Unsettled {
 enum Holds {
     All,
     WhatFits,
+}
+
+/// Whether it names one charge, and so changes only the entry that holds it.
+fn is_of_one_charge(amendment: Amendment) -> bool {
+    matches!(amendment, Amendment::GiveBack(_))
+}
+
+/// Changes what a rule keeps. Blocks, overrides and settlements are kept elsewhere.
+pub(super) fn amend<S: Step>(
+    rule: &S,
+    kept: &mut S::Kept,
+    now: Micros,
+    cost: u32,
+    amendment: Amendment,
+) {
+    match amendment {
+        Amendment::Refund => rule.refund(kept, now, cost),
+        Amendment::TakeBack(taken) if now < taken.until() => rule.refund(kept, now, cost),
+        Amendment::GiveBack(departure) => rule.give_back(kept, now, cost, departure),
+        Amendment::Reset => *kept = S::Kept::default(),
+        _ => {}
+    }
 }
 
 /// What changes a state without deciding about anything.
@@ -47,11 +70,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             let is_beside = self.exceptions.find(ask.fingerprint).is_some();
             drop(lock);
             if is_beside {
-                if self.amend_beside(ask.fingerprint, &time, amendment) {
+                if self.amend_beside(ask, &time, amendment) {
                     return;
                 }
             } else if counted == Counted::Apart
-                && (amendment.is_of_one_charge() || !self.has_room(&glance, time()))
+                && (is_of_one_charge(amendment) || !self.has_room(&glance, time()))
             {
                 counted = Counted::Together;
             } else {
@@ -67,17 +90,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         page.set_latest(now);
         let mut seen = slot.cell.see(&self.rule, page.latest());
         let before = self.rule.size(&seen);
-        match amendment {
-            Amendment::Refund(units) => self.rule.refund(&mut seen, now, units),
-            Amendment::TakeBack(units, until) if now < until => {
-                self.rule.refund(&mut seen, now, units);
-            }
-            Amendment::TakeBack(..) => {}
-            Amendment::GiveBack(cost, departure) => {
-                self.rule.give_back(&mut seen, now, cost, departure);
-            }
-            Amendment::Reset => *seen = S::Kept::default(),
-        }
+        amend(&self.rule, &mut seen, now, ask.cost, amendment);
         self.resize(&mut seen, before);
         slot.cell.keep(&self.rule, seen);
         self.may_go(&glance, now);

@@ -1,11 +1,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::amending::amend;
 use super::{Ask, Changed, Glance};
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read};
 use crate::clock::Micros;
 use crate::decision::Outcome;
-use crate::store::memory::counter::Amendment;
+use crate::store::Amendment;
 use crate::store::memory::version::Version;
 
 /// A key that stands beside the pages: its limit is another than the table's, or its state is more
@@ -229,7 +230,7 @@ pub(in crate::store::memory) enum Telling {
 /// An act that tells nothing.
 pub(in crate::store::memory) enum Change {
     StepBack(StepBack),
-    Amend(Amendment),
+    Amend(Amend),
     Settle(Settle),
 }
 
@@ -377,17 +378,17 @@ impl Act for Charge {
     }
 }
 
-impl Act for Amendment {
+/// An amendment of this cost.
+pub(in crate::store::memory) struct Amend(
+    pub(in crate::store::memory) u32,
+    pub(in crate::store::memory) Amendment,
+);
+
+impl Act for Amend {
     type Result = ();
 
     fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
-        match self {
-            Self::Refund(units) => rule.refund(kept, now, units),
-            Self::TakeBack(units, until) if now < until => rule.refund(kept, now, units),
-            Self::TakeBack(..) => {}
-            Self::GiveBack(cost, departure) => rule.give_back(kept, now, cost, departure),
-            Self::Reset => *kept = S::Kept::default(),
-        }
+        amend(rule, kept, now, self.0, self.1);
     }
 
     fn under(self, base: &dyn Base, state: State, now: Micros) -> ((), State) {
@@ -484,7 +485,7 @@ mod tests {
         assert!(!allows(&table, &clock, 1));
         assert!(!stands_beside(&table));
         assert_eq!(table.fill().keys, 1);
-        Counter::amend(&table, ask(0), &clock, Amendment::Refund(4));
+        Counter::amend(&table, ask(4), &clock, Amendment::Refund);
         assert!(allows(&table, &clock, 1));
         assert!(!allows(&table, &clock, 1));
     }

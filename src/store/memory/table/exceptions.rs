@@ -2,12 +2,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::exception::{Allows, Base, Charge, Exception, Override, Settle, Tell};
+use super::exception::{Allows, Amend, Base, Charge, Exception, Override, Settle, Tell};
 use super::{Ask, Counted, Glance, Table};
 use crate::algorithm::{Algorithm, State, Step, read};
 use crate::clock::{Clock, Micros};
+use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::{Amendment, Told};
+use crate::store::memory::counter::Told;
 use crate::store::memory::seed::RESERVED;
 use crate::store::memory::version::Lock;
 
@@ -317,10 +318,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[inline(never)]
     pub(super) fn amend_beside(
         &self,
-        fingerprint: u64,
+        ask: Ask,
         time: impl Fn() -> Micros,
         amendment: Amendment,
     ) -> bool {
+        let fingerprint = ask.fingerprint;
         let Some(place) = self.exceptions.find(fingerprint) else {
             return false;
         };
@@ -330,7 +332,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             return false;
         }
         let now = self.begin(exception, &mut lock, time());
-        exception.held().act(&self.rule, now, amendment);
+        exception
+            .held()
+            .act(&self.rule, now, Amend(ask.cost, amendment));
         drop(lock);
         self.readmit(fingerprint, now);
         true
