@@ -8,10 +8,11 @@ use std::hint::spin_loop;
 use smallvec::SmallVec;
 
 use super::blocks::Blocks;
-use super::counter::{ATTEMPTS, Counter, Told, Wanted};
+use super::counter::{ATTEMPTS, Counter, Tier, Told, Wanted};
+use super::glance::{Ask, Changed, Counted, Glance, NoRoom};
 use super::ledger::Opened;
-use super::table::{Ask, Changed, Counted, Glance, NoRoom};
 use super::version::Lock;
+use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 
@@ -48,6 +49,10 @@ const PATIENT_AFTER: u32 = 16;
 pub(super) struct Part<'a> {
     policy: usize,
     counter: &'a dyn Counter,
+    /// The table in which the key was looked at.
+    tier: &'a dyn Tier,
+    /// The limit of the request, if it is not that of the counter.
+    limit: Option<Algorithm>,
     blocks: &'a Blocks,
     ask: Ask,
     /// What was asked, of which less may be charged.
@@ -106,11 +111,9 @@ impl<'a> Decision<'a> {
     fn attempt(&mut self, now: &mut Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
         for part in &mut self.parts {
             if self.disturbed > PATIENT_AFTER {
-                let (glance, lock) = part.counter.glance_and_lock(part.ask, part.counted);
-                part.glance = glance;
-                part.lock = Some(lock);
+                part.lock_and_look(self.clock);
             } else {
-                part.glance = part.counter.glance(part.ask, part.counted);
+                part.look(self.clock);
             }
         }
         if self.latest(|_| true) > *now {
@@ -129,7 +132,7 @@ impl<'a> Decision<'a> {
         let only_asks = self.purpose == Purpose::Peek;
         let mut allowed = true;
         for part in &mut self.parts {
-            part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
+            part.allowed = part.tier.allows(&part.glance, part.ask, now)?;
             part.look_up_block(now, self.clock, only_asks);
             allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
         }
@@ -150,8 +153,7 @@ impl<'a> Decision<'a> {
             };
             if self.wanted.includes(allowed) {
                 let (glance, ask) = (&part.glance, part.ask);
-                part.counter
-                    .tell(glance, ask, now, part.allowed, &mut told)?;
+                part.tier.tell(glance, ask, now, part.allowed, &mut told)?;
                 if let Some(left) = part.blocked {
                     outcomes.block(part.policy, left);
                 }
@@ -188,7 +190,7 @@ impl<'a> Decision<'a> {
         let charges = allowed && self.purpose != Purpose::Peek;
         let is_lost = |part: &Part<'_>| {
             !(charges && part.charges() || part.has_room)
-                && part.counter.lacks_room(&part.glance, part.ask)
+                && part.tier.lacks_room(&part.glance, part.ask)
         };
         if !self.parts.iter().any(is_lost) {
             return Ok(());
@@ -196,7 +198,7 @@ impl<'a> Decision<'a> {
         // No page may be locked while others are searched.
         self.unlock();
         for part in self.parts.iter_mut().filter(|part| is_lost(part)) {
-            if part.counter.has_room(&part.glance, now) {
+            if part.tier.has_room(&part.glance, now) {
                 part.has_room = true;
             } else {
                 part.counted = Counted::Together;
@@ -215,10 +217,9 @@ impl<'a> Decision<'a> {
             };
             let (glance, ask) = (&part.glance, part.ask);
             if part.charges() {
-                part.counter.foretell(glance, ask, now, &mut told)?;
+                part.tier.foretell(glance, ask, now, &mut told)?;
             } else {
-                part.counter
-                    .tell(glance, ask, now, part.allowed, &mut told)?;
+                part.tier.tell(glance, ask, now, part.allowed, &mut told)?;
             }
         }
         Ok(true)
@@ -227,7 +228,7 @@ impl<'a> Decision<'a> {
     /// Locks every page, if none has changed since it was seen.
     fn lock(&mut self) -> Result<(), Changed> {
         for part in self.parts.iter_mut().filter(|part| part.lock.is_none()) {
-            part.lock = Some(part.counter.lock(&part.glance)?);
+            part.lock = Some(part.tier.lock(&part.glance)?);
         }
         Ok(())
     }
@@ -245,7 +246,7 @@ impl<'a> Decision<'a> {
                 && part.ask.cost > 0
                 && part.glance.latest > now
             {
-                part.counter.step_back(&part.glance, lock, now);
+                part.tier.step_back(&part.glance, lock, now);
             }
         }
         Ok(())
@@ -269,13 +270,13 @@ impl<'a> Decision<'a> {
                     outcomes,
                 };
                 let (glance, ask, is_new) = (&part.glance, part.ask, part.is_new);
-                part.counter
+                part.tier
                     .charge(glance, ask, is_new, lock, now, Some(&mut told));
             }
         }
         self.unlock();
         for part in self.parts.iter().filter(|part| part.is_new) {
-            part.counter.grow(now);
+            part.tier.grow(now);
         }
         Ok(())
     }
@@ -283,13 +284,13 @@ impl<'a> Decision<'a> {
     /// Gives the newcomers' places back, and makes room for the one who has none.
     fn give_up(&mut self, without: usize, now: Micros) {
         for part in self.parts.iter_mut().filter(|part| part.is_new) {
-            part.counter.may_go(&part.glance, now);
+            part.tier.may_go(&part.glance, now);
             part.is_new = false;
         }
         self.unlock();
         let part = &mut self.parts[without];
         part.attempts += 1;
-        if part.attempts > ATTEMPTS || !part.counter.make_room(&part.glance, now) {
+        if part.attempts > ATTEMPTS || !part.tier.make_room(&part.glance, now) {
             part.counted = Counted::Together;
         }
     }
@@ -311,10 +312,18 @@ impl<'a> Decision<'a> {
 }
 
 impl<'a> Part<'a> {
-    pub(super) fn new(policy: usize, opened: &'a Opened, ask: Ask, is_soft: bool) -> Self {
+    pub(super) fn new(
+        policy: usize,
+        opened: &'a Opened,
+        ask: Ask,
+        limit: Option<Algorithm>,
+        is_soft: bool,
+    ) -> Self {
         Self {
             policy,
             counter: &*opened.counter,
+            tier: opened.counter.tier(),
+            limit: limit.or(opened.limit),
             blocks: &opened.blocks,
             ask,
             most: ask.cost,
@@ -328,6 +337,18 @@ impl<'a> Part<'a> {
             is_new: false,
             attempts: 0,
         }
+    }
+
+    fn look(&mut self, clock: &dyn Clock) {
+        let limit = self.limit.as_ref();
+        (self.tier, self.glance) = self.counter.glance(self.ask, limit, self.counted, clock);
+    }
+
+    /// Waits until the page can be locked, and then looks at it.
+    fn lock_and_look(&mut self, clock: &dyn Clock) {
+        let (counter, limit) = (self.counter, self.limit.as_ref());
+        let (tier, glance, lock) = counter.glance_and_lock(self.ask, limit, self.counted, clock);
+        (self.tier, self.glance, self.lock) = (tier, glance, Some(lock));
     }
 
     /// Whether it is charged if the request is allowed.
@@ -357,7 +378,7 @@ impl<'a> Part<'a> {
             cost: 0,
             ..self.ask
         };
-        self.counter.tell(&self.glance, ask, now, true, &mut told)?;
+        self.tier.tell(&self.glance, ask, now, true, &mut told)?;
         let granted = outcomes.iter().next();
         Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
     }
@@ -367,7 +388,7 @@ impl<'a> Part<'a> {
         if self.charges()
             && let Some(lock) = &mut self.lock
         {
-            self.is_new = self.counter.place(&self.glance, self.ask, lock, now)?;
+            self.is_new = self.tier.place(&self.glance, self.ask, lock, now)?;
         }
         Ok(())
     }

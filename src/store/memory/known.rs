@@ -6,8 +6,8 @@
 use smallvec::SmallVec;
 
 use super::counter::{Told, Wanted};
+use super::glance::{Ask, Known};
 use super::ledger::Opened;
-use super::table::{Ask, Known};
 use super::version::Lock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
@@ -41,7 +41,9 @@ pub(super) fn decide(
     let mut parts: SmallVec<[Part<'_>; MOST]> = SmallVec::new();
     let (mut next, mut is_in_order) = (0, true);
     for (policy, ask, is_soft) in charges {
-        let opened = policies.get(policy)?;
+        let opened = policies
+            .get(policy)
+            .filter(|opened| opened.limit.is_none())?;
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             return None;
         }

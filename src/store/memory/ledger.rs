@@ -4,9 +4,10 @@ use std::sync::Arc;
 use super::blocks::Blocks;
 use super::counter::{Counter, Told, decide};
 use super::driver::{Decision, Part, Purpose};
+use super::glance::Ask;
 use super::known;
 use super::seed::Seed;
-use super::table::{Ask, Full};
+use super::timed::Full;
 use crate::algorithm::Algorithm;
 use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::Outcomes;
@@ -28,29 +29,44 @@ pub struct MemoryLedger {
 /// A policy's table, with its number among all tables of the store, and who is blocked.
 pub(super) struct Opened {
     pub(super) number: usize,
+    /// The algorithm of the policy, under the limit with which this ledger was opened.
     pub(super) algorithm: Algorithm,
+    /// The same, if it is not that of the counter.
+    pub(super) limit: Option<Algorithm>,
     pub(super) counter: Arc<dyn Counter>,
     pub(super) blocks: Arc<Blocks>,
 }
 
 impl Opened {
-    fn amend(&self, ask: Ask, amendment: Amendment, clock: &dyn Clock) -> Result<(), StoreError> {
+    /// The limit that a charge brings, if it is not that of the counter.
+    fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
+        let own = charge.limit.and_then(|limit| self.algorithm.under(limit));
+        own.or(self.limit)
+    }
+
+    fn amend(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        amendment: Amendment,
+        clock: &dyn Clock,
+    ) -> Result<(), StoreError> {
         let (key, counter) = (ask.fingerprint, &*self.counter);
-        let full = |Full| StoreError::new(StoreErrorKind::Full);
         match amendment {
-            Amendment::Settle => counter.settle(ask, clock),
+            Amendment::Settle => counter.settle(ask, limit, clock),
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {
                 let limit = self.algorithm.under(limit).ok_or_else(cannot_have)?;
-                let limit = Some((limit, length));
-                counter.override_limit(key, limit, clock).map_err(full)?;
+                let full = |Full| StoreError::new(StoreErrorKind::Full);
+                let given = counter.override_limit(key, limit, length, clock);
+                given.map_err(full)?;
             }
-            Amendment::EndOverride => counter.override_limit(key, None, clock).map_err(full)?,
+            Amendment::EndOverride => counter.end_override(key, clock),
             Amendment::Refund
             | Amendment::TakeBack(_)
             | Amendment::GiveBack(_)
-            | Amendment::Reset => counter.amend(ask, clock, amendment),
+            | Amendment::Reset => counter.amend(ask, limit, clock, amendment),
         }
         Ok(())
     }
@@ -128,14 +144,19 @@ impl MemoryLedger {
                 continue;
             };
             let ask = self.ask(&charge.key, charge.cost);
-            opened.amend(ask, amendment, &self.clock)?;
+            let limit = opened.limit_of(charge);
+            opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
         }
         Ok(())
     }
 
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
         match charges {
-            [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
+            [charge]
+                if charge.policy < self.policies.len()
+                    && !charge.is_soft
+                    && charge.limit.is_none() =>
+            {
                 let ask = self.ask(&charge.key, charge.cost);
                 let told = &mut Told {
                     wanted,
@@ -156,6 +177,10 @@ impl MemoryLedger {
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             return self.decide_on_a_suspect(policy, ask, told);
         }
+        if let Some(limit) = &opened.limit {
+            let counter = &*opened.counter;
+            return counter.decide_in_the_end(ask, Some(limit), now, &self.clock, told);
+        }
         decide(&*opened.counter, ask, now, &self.clock, told)
     }
 
@@ -168,7 +193,7 @@ impl MemoryLedger {
             None => (Wanted::Verdict, &mut unwanted),
         };
         let mut decision = Decision::new(&self.clock, wanted, Purpose::Charge);
-        decision.add(Part::new(policy, &self.policies[policy], ask, false));
+        decision.add(Part::new(policy, &self.policies[policy], ask, None, false));
         decision.decide(outcomes)
     }
 
@@ -198,6 +223,9 @@ impl MemoryLedger {
     }
 
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        if charges.iter().any(|charge| charge.limit.is_some()) {
+            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+        }
         let mut last: Option<(&Key, u64)> = None;
         let asked = charges.iter().map(|charge| {
             // Most requests ask all policies about one key.
@@ -249,7 +277,8 @@ impl MemoryLedger {
             if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
                 let ask = self.ask(&charge.key, charge.cost);
                 let opened = &self.policies[policy];
-                decision.add(Part::new(policy, opened, ask, charge.is_soft));
+                let limit = opened.limit_of(charge);
+                decision.add(Part::new(policy, opened, ask, limit, charge.is_soft));
             }
         }
         true
