@@ -85,14 +85,14 @@ macro_rules! change {
 impl Step for AnyRule {
     type Kept = Words;
 
-    fn read(&self, state: State, now: Micros) -> Words {
-        struct Reading(State, Micros);
+    fn read(&self, state: State) -> Words {
+        struct Reading(State);
 
         impl WithRule for Reading {
             type Result = Words;
 
             fn fixed(self, rule: impl Fixed) -> Words {
-                rule.words(rule.read(self.0, self.1))
+                rule.words(rule.read(self.0))
             }
 
             fn long(self, _: impl Step<Kept = State>) -> Words {
@@ -100,7 +100,7 @@ impl Step for AnyRule {
             }
         }
 
-        self.0.with_rule(Reading(state, now))
+        self.0.with_rule(Reading(state))
     }
 
     fn write(&self, words: Words) -> State {

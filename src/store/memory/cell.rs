@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::any_rule::AnyRule;
-use crate::algorithm::{Algorithm, Fixed, Limit, Long as LongRule, State, Step};
+use crate::algorithm::{Algorithm, Limit, Long as LongRule, Pack, State, Step};
 use crate::clock::Micros;
 
 /// Where the state of one key is kept; guarded by the version of its page.
@@ -81,7 +81,7 @@ impl Cell for Word {
     }
 }
 
-impl<S: Fixed> Keeps<S> for Word {
+impl<S: Pack> Keeps<S> for Word {
     type Seen<'a> = Copied<S::Kept>;
 
     #[inline]

@@ -5,7 +5,7 @@ use super::cell::{Long, Words};
 use super::counter::Counter;
 use super::table::{Override, Table};
 use super::tiers::Tiers;
-use crate::algorithm::{Algorithm, Fixed, Long as LongRule, State, WithRule};
+use crate::algorithm::{Algorithm, Fixed, Long as LongRule, Pack, State, WithRule};
 use crate::clock::Micros;
 
 /// States are packed if that is exact for all times up to this one at least, in the year 2540: up to
@@ -45,30 +45,38 @@ pub(super) fn counter_for(
             Arc::new(table)
         }
 
-        fn packs(&self, rule: &impl Fixed, late: Micros) -> bool {
-            let packs = |state: &State| rule.packs(rule.read(state.clone(), self.now), self.now);
+        /// A table of one word for each key, if that is exact for all times and all that is known of keys.
+        fn in_one_word(&self, rule: impl Pack) -> Option<Arc<dyn Counter>> {
+            let late = rule.packs_until();
             let mut states = self.states.iter();
-            late >= PACKED_UNTIL && self.now <= late && states.all(|(_, state)| packs(state))
+            let packs = self.overrides.is_empty()
+                && late >= PACKED_UNTIL
+                && self.now <= late
+                && states.all(|(_, state)| rule.fits(state, self.now));
+            packs.then(|| -> Arc<dyn Counter> {
+                Arc::new(Tiers::new(rule, late, self.bound, self.algorithm))
+            })
         }
     }
 
     impl WithRule for Make<'_> {
         type Result = Arc<dyn Counter>;
 
-        fn fixed(self, rule: impl Fixed) -> Arc<dyn Counter> {
-            match rule.packs_until() {
-                late if self.overrides.is_empty() && self.packs(&rule, late) => {
-                    Arc::new(Tiers::new(rule, late, self.bound, self.algorithm))
-                }
-                _ => self.wide(),
-            }
+        fn fixed(self, _: impl Fixed) -> Arc<dyn Counter> {
+            self.wide()
         }
 
-        fn of_two_widths(self, _: impl Fixed, narrow: Option<impl Fixed>) -> Arc<dyn Counter> {
-            match narrow {
-                Some(narrow) => self.fixed(narrow),
-                None => self.wide(),
-            }
+        fn packed(self, rule: impl Fixed + Pack) -> Arc<dyn Counter> {
+            self.in_two_forms(rule, || Some(rule))
+        }
+
+        fn in_two_forms<P: Pack>(
+            self,
+            _: impl Fixed,
+            packed: impl FnOnce() -> Option<P>,
+        ) -> Arc<dyn Counter> {
+            let packed = packed().and_then(|packed| self.in_one_word(packed));
+            packed.unwrap_or_else(|| self.wide())
         }
 
         fn stateless(self, _: impl LongRule) -> Arc<dyn Counter> {

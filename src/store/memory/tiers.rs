@@ -10,7 +10,7 @@ use super::glance::{Ask, Counted, Glance, Known};
 use super::table::{Override, Settled, Table};
 use super::timed::Full;
 use super::version::Lock;
-use crate::algorithm::{Algorithm, Fixed, State};
+use crate::algorithm::{Algorithm, Pack, State};
 use crate::clock::{Clock, Micros};
 
 type Wide = Table<AnyRule, Words>;
@@ -34,7 +34,7 @@ const AT_ONCE: usize = 2;
 /// How many when the tables are full: a newcomer then needs a place that a key leaves in the wide table.
 const AT_ONCE_IF_FULL: usize = 256;
 
-impl<S: Fixed> Tiers<S> {
+impl<S: Pack> Tiers<S> {
     pub(super) fn new(rule: S, until: Micros, bound: usize, algorithm: Algorithm) -> Self {
         Self {
             packed: Table::new(rule, until, bound),
@@ -88,7 +88,7 @@ fn adopt_into(wide: &Wide) -> impl FnMut(u64, State, Micros) {
     |fingerprint, state, latest| wide.adopt(fingerprint, state, latest)
 }
 
-impl<S: Fixed> Counter for Tiers<S> {
+impl<S: Pack> Counter for Tiers<S> {
     fn decide_at_once(&self, ask: Ask, now: Micros, told: Option<&mut Told<'_>>) -> Option<bool> {
         self.packed
             .decide_at_once(ask, now.min(self.packed.until()), told)

@@ -330,6 +330,62 @@ mod models {
         });
     }
 
+    /// As a page moves to another table: a charge is made where the page is, and the move happens once.
+    #[test]
+    fn loom_a_page_that_moves_for_good_is_charged_where_it_is() {
+        #[derive(Default)]
+        struct Tables {
+            packed: Pair,
+            wide: Pair,
+        }
+
+        impl Tables {
+            fn retire(&self) {
+                let Some((mut lock, _)) = self.packed.version.wait_and_lock() else {
+                    return;
+                };
+                lock.changes();
+                let [used, _] = self.packed.words();
+                let mut of_wide = self.wide.version.wait_and_lock().unwrap().0;
+                let [before, _] = self.wide.words();
+                self.wide.write(&mut of_wide, before + used);
+                drop(of_wide);
+                lock.retire();
+            }
+
+            fn charge(&self) {
+                loop {
+                    let (pair, seen) = match self.packed.version.seen() {
+                        Some(seen) => (&self.packed, seen),
+                        None => (&self.wide, self.wide.version.seen().unwrap()),
+                    };
+                    let [used, _] = pair.words();
+                    if let Some(mut lock) = pair.version.lock(seen) {
+                        pair.write(&mut lock, used + 1);
+                        return;
+                    }
+                    spin_loop();
+                }
+            }
+        }
+
+        model(|| {
+            let tables = Arc::new(Tables::default());
+            let other = spawn({
+                let tables = Arc::clone(&tables);
+                move || {
+                    tables.charge();
+                    tables.retire();
+                }
+            });
+            tables.retire();
+            tables.charge();
+            other.join().unwrap();
+            assert_eq!(tables.packed.version.seen(), None);
+            assert_eq!(tables.wide.read(), Some([2, 2]));
+        });
+    }
+
     /// As policies are charged together: both are seen, both are locked in the same order, and
     /// either both are charged or none is.
     #[test]

@@ -89,12 +89,11 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         length: Micros,
         clock: &dyn Clock,
     ) -> Result<(), Full> {
-        let time = || clock.now().min(self.until);
-        self.override_limit(fingerprint, limit, length, time)
+        self.override_limit(fingerprint, limit, length, clock)
     }
 
     fn end_override(&self, fingerprint: u64, clock: &dyn Clock) {
-        self.end_override(fingerprint, || clock.now().min(self.until));
+        self.end_override(fingerprint, clock);
     }
 
     fn each_override(&self, now: Micros) -> Vec<(u64, Override)> {

@@ -97,7 +97,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             return;
         };
         let page = self.page(&glance);
-        let kept = self.rule.read(state, latest);
+        let kept = self.rule.read(state);
         lock.changes();
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);

@@ -1,9 +1,10 @@
-use super::{Ask, Counted, Own, Table};
+use super::{Ask, Counted, Glance, Own, Table};
 use crate::algorithm::{Algorithm, Step};
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::seed::RESERVED;
 use crate::store::memory::timed::{Full, Span};
+use crate::store::memory::version::Lock;
 
 /// The limit of one key, in place of the limits of its requests, for a time.
 pub(in crate::store::memory) type Override = Span<Algorithm>;
@@ -35,24 +36,24 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         fingerprint: u64,
         algorithm: Algorithm,
         length: Micros,
-        time: impl Fn() -> Micros,
+        clock: &dyn Clock,
     ) -> Result<(), Full> {
         self.meet(&algorithm);
         let ask = Ask {
             fingerprint,
             cost: 0,
         };
-        let own = Some(Own {
+        let shared = self.shared_state(ask, clock);
+        let own = Own {
             algorithm,
             is_overridden: true,
-        });
-        let shared = self.shared_state(ask, &time);
-        let Some((glance, mut lock)) = self.glance_and_lock(ask, Counted::Apart, own) else {
+        };
+        let look = self.glance_and_lock(ask, Counted::Apart, Some(own));
+        let Some((glance, mut lock)) = look else {
             return Ok(());
         };
-        let now = time();
-        // A decision that has looked at the page looks again, and finds the override.
-        lock.changes();
+        let now = self.now(clock);
+        self.drain((ask, &glance), &mut lock, now, clock);
         let span = Span::new(algorithm, now, length);
         self.overrides.put(fingerprint, span, MOST, |_| false)?;
         let page = self.page(&glance);
@@ -68,22 +69,46 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         Ok(())
     }
 
+    /// States what a key owes as of now, under the limit that held for it until now. The page is locked, so that a
+    /// decision that has looked at it looks again, and finds the limit that holds from now on.
+    fn drain(
+        &self,
+        (ask, glance): (Ask, &Glance),
+        lock: &mut Lock<'_>,
+        now: Micros,
+        clock: &dyn Clock,
+    ) {
+        lock.changes();
+        let page = self.page(glance);
+        if now < glance.latest {
+            self.step_back(page, glance, lock, now);
+        }
+        if let Some(slot) = page.find(ask.fingerprint) {
+            let rule = self.rule_under(self.own(ask, None, now, clock));
+            let mut seen = slot.cell.see(&rule, page.latest());
+            let before = rule.size(&seen);
+            rule.refund(&mut seen, now, 0);
+            self.resize(&mut seen, before);
+            slot.cell.keep(&rule, seen);
+            page.set_latest(now);
+        }
+    }
+
     /// What a key without a place shares with others, if there is no room for it.
-    fn shared_state(&self, ask: Ask, time: impl Fn() -> Micros) -> Option<(S::Kept, Micros)> {
+    fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(S::Kept, Micros)> {
         let (page, glance) = self.glance(ask, Counted::Apart, None)?;
         let is_overridden = self.overrides.get(ask.fingerprint).is_some();
-        if is_overridden || page.find(ask.fingerprint).is_some() || self.has_room(&glance, time()) {
+        if is_overridden
+            || page.find(ask.fingerprint).is_some()
+            || self.has_room(&glance, self.now(clock))
+        {
             return None;
         }
         self.copy(RESERVED, Counted::Together)
     }
 
     /// Ends the override of a key.
-    pub(in crate::store::memory) fn end_override(
-        &self,
-        fingerprint: u64,
-        time: impl Fn() -> Micros,
-    ) {
+    pub(in crate::store::memory) fn end_override(&self, fingerprint: u64, clock: &dyn Clock) {
         if self.overrides.get(fingerprint).is_none() {
             return;
         }
@@ -92,10 +117,15 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             cost: 0,
         };
         if let Some((glance, mut lock)) = self.glance_and_lock(ask, Counted::Apart, None) {
-            lock.changes();
+            let now = self.now(clock);
+            self.drain((ask, &glance), &mut lock, now, clock);
             self.overrides.end(fingerprint);
-            self.may_go(&glance, time());
+            self.may_go(&glance, now);
         }
+    }
+
+    fn now(&self, clock: &dyn Clock) -> Micros {
+        clock.now().min(self.until)
     }
 
     /// The overrides that have not ended.
