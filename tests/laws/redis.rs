@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::algorithm::Limit;
+use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, RedisLedger, Reply, Store};
+use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store, Wanted};
 use tower_ratelimit::{
     Algorithm, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RedisStore, StoreError,
 };
@@ -149,7 +150,12 @@ impl Driver for Redis {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.charge(charges)) {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| {
+            let mut told = Outcomes::new(Micros::ZERO);
+            ledger
+                .charge(charges, Wanted::Everything, &mut told)
+                .with(told)
+        }) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
@@ -165,13 +171,21 @@ impl Driver for Redis {
     }
 
     fn refund(&mut self, at: u64, units: u32) {
-        let refunded = self.ask_under(at, units, |ledger, charges| ledger.refund(charges));
-        refunded.unwrap_or_else(|| self.ask(at, |limiter| limiter.refund(self.key, units)));
+        let refunded = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Refund)
+        });
+        if refunded.is_none() {
+            self.ask(at, |limiter| limiter.refund(self.key, units));
+        }
     }
 
     fn settle(&mut self, at: u64, units: u32) {
-        let settled = self.ask_under(at, units, |ledger, charges| ledger.settle(charges));
-        settled.unwrap_or_else(|| self.ask(at, |limiter| limiter.settle(self.key, units)));
+        let settled = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Settle)
+        });
+        if settled.is_none() {
+            self.ask(at, |limiter| limiter.settle(self.key, units));
+        }
     }
 
     fn reset(&mut self, at: u64) {

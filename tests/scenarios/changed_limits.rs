@@ -155,7 +155,7 @@ fn the_bound_holds_when_a_full_table_meets_another_limit() {
         }
         // They refuse under any limit that is in force, so newcomers share one entry.
         for newcomer in 2_000..2_100_u64 {
-            outcome(&ledger, &under(newcomer, 1, 4));
+            let _ = outcome(&ledger, &under(newcomer, 1, 4));
             assert!(store.usage()[0].keys() <= 1_000, "{algorithm}");
         }
         let newcomer = outcome(&ledger, &under(3_000_u64, 1, 4));
@@ -186,7 +186,7 @@ fn a_full_table_forgets_no_key_that_refuses_under_any_limit_in_force() {
             assert!(ledger.admit_now(&under(key, 5, 5)), "{algorithm}");
         }
         for newcomer in 1_000..2_000_u64 {
-            outcome(&ledger, &[Charge::new(0, newcomer.into_key(), 1)]);
+            let _ = outcome(&ledger, &[Charge::new(0, newcomer.into_key(), 1)]);
         }
         for key in 0..50_u64 {
             assert!(!ledger.admit_now(&under(key, 1, 5)), "{algorithm}: {key}");

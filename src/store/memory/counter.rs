@@ -160,9 +160,8 @@ pub(super) trait Tier: Send + Sync {
     fn grow(&self, now: Micros);
 }
 
-/// Decides on a request that concerns no other policy. In two calls, since the first, which hardly ever needs
-/// the second, takes fewer instructions the less it is given.
-#[inline]
+/// Decides on a request that concerns no other policy, as a ledger does.
+#[cfg(test)]
 pub(super) fn decide(
     counter: &dyn Counter,
     ask: Ask,
