@@ -190,7 +190,7 @@ impl Limiter {
         }
         let is_admitted = match self.policies.only {
             Some(policy) => self.ledger.inner().admit_one(policy, &key, cost),
-            None => self.ledger.inner().admit_now(&self.alike(key, cost)),
+            None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
             let charges = self.charges(key, cost);
@@ -205,6 +205,22 @@ impl Limiter {
         // The store in this process tells of each charge.
         let _ = check(charges, &mut outcomes);
         outcomes
+    }
+
+    fn admit_alike(&self, key: &Key, cost: u32) -> bool {
+        let Policies {
+            mistakes,
+            limited,
+            limits,
+            ..
+        } = &*self.policies;
+        let ledger = self.ledger.inner();
+        if limits.is_some() {
+            return ledger.admit_now(&self.alike(*key, cost));
+        }
+        mistakes.are_asked_alike();
+        let admitted = ledger.admit_alike(limited, key, cost);
+        admitted.unwrap_or_else(|| ledger.admit_now(&self.charges(*key, cost)))
     }
 
     /// Changes what the store in this process keeps of a key.
