@@ -70,6 +70,7 @@
 //! | `client` | no | a layer for HTTP and gRPC clients |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
 //! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |

@@ -112,9 +112,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
             }
             (None, Err(why)) => Look::Known(self.without_answer(known, why)),
             (None, Ok(landed)) => {
-                let otherwise = self.without_answer(known, Unresolved::Pending);
+                let (shared, key) = (Arc::clone(self), key.clone());
+                let otherwise =
+                    move |why| shared.without_answer(shared.known(&key).as_deref(), why);
                 let timer = Timers::default().after(self.options.timeout);
-                Coming::look(landed, timer, otherwise)
+                Coming::look(landed, timer, Box::new(otherwise))
             }
         }
     }

@@ -54,8 +54,11 @@ use super::Plan;
 ///     .plans_by_name(plans)
 ///     .resolver(resolver.clone(), |key| key.to_text())
 ///     .build()?;
-/// assert_eq!(limiter.check("ann", 1).await?.binding().unwrap().1.limit(), 100);
-/// assert_eq!(limiter.check("bob", 1).await?.binding().unwrap().1.limit(), 10);
+/// let decision = limiter.check("ann", 1).await?;
+/// assert_eq!(decision.rule().unwrap().to_string(), "plan pro");
+/// let decision = limiter.check("bob", 1).await?;
+/// assert_eq!(decision.rule().unwrap().to_string(), "plan free");
+/// assert_eq!(decision.resolution().unwrap().to_string(), "default: not found");
 ///
 /// // Ann's plan has changed: the next decision asks anew.
 /// resolver.invalidate(&"ann".to_owned());
