@@ -23,6 +23,7 @@ pub use self::resolution::{Resolution, Unresolved};
 pub(crate) use self::resolution::ResolvedNames;
 
 use crate::clock::Micros;
+use crate::factor::{Explanation, FactorCell};
 
 /// What one policy decides about one request, at one moment.
 ///
@@ -40,8 +41,8 @@ pub struct Outcome {
     blocked: bool,
     limit: u32,
     remaining: u32,
-    /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or
-    /// [`NO_WINDOW`] if it denies every request; and [`OVERRIDDEN`] if it is an override.
+    /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or [`NO_WINDOW`] if
+    /// it denies every request; [`OVERRIDDEN`] if it is an override; [`REDUCED`] if load has made it less.
     own_window: Option<NonZeroU32>,
     reset_after: Micros,
     effective_window: Option<Wait>,
@@ -50,7 +51,20 @@ pub struct Outcome {
 }
 
 const OVERRIDDEN: u32 = 1 << 31;
-const NO_WINDOW: u32 = OVERRIDDEN - 1;
+const REDUCED: u32 = 1 << 30;
+const NO_WINDOW: u32 = REDUCED - 1;
+
+/// What an outcome tells in units; see [`Outcome::in_units`].
+pub(crate) struct Units {
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    pub(crate) effective_window: Micros,
+    /// Whether the limit is another one than the policy's, and the time to which that applies.
+    pub(crate) is_scaled: bool,
+    pub(crate) window: Option<Duration>,
+    /// Whether it is less, because of the load.
+    pub(crate) is_reduced: bool,
+}
 
 /// A time that is not zero, so that an `Option` of it is no larger.
 type Wait = NonZeroU64;
@@ -106,7 +120,7 @@ impl Outcome {
     }
 
     /// The same under a limit that is not the policy's own and applies to this time.
-    fn within(self, window: Option<Duration>) -> Self {
+    pub(crate) fn within(self, window: Option<Duration>) -> Self {
         let window = window.map_or(NO_WINDOW, |window| {
             let seconds = Micros::from(window).ceil_secs();
             u32::try_from(seconds)
@@ -122,13 +136,16 @@ impl Outcome {
     /// Whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
     /// operation.
     pub(crate) fn has_another_limit(&self) -> bool {
-        self.own_window.is_some()
+        self.flags() & NO_WINDOW != 0
     }
 
     /// The limit, if it is not the policy's own, and the number of seconds to which it applies.
     #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
-        let window = self.own_window?.get() & !OVERRIDDEN;
+        let window = self.flags() & NO_WINDOW;
+        if window == 0 {
+            return None;
+        }
         let seconds = Some(window).filter(|_| window != NO_WINDOW);
         Some((self.limit, seconds))
     }
@@ -191,6 +208,28 @@ impl Outcome {
         }
     }
 
+    /// The same in units, of a policy whose store counts in parts of them.
+    pub(crate) fn in_units(self, units: Units) -> Self {
+        let told = Self {
+            limit: units.limit,
+            remaining: units.remaining.min(units.limit),
+            effective_window: Wait::new(units.effective_window.get())
+                .filter(|_| self.effective_window.is_some()),
+            own_window: None,
+            ..self
+        };
+        let told = match units.is_scaled {
+            true if self.is_overridden() => told.overridden(units.window),
+            true => told.within(units.window),
+            false => told,
+        };
+        let flag = if units.is_reduced { REDUCED } else { 0 };
+        Self {
+            own_window: NonZeroU32::new(told.own_window.map_or(0, NonZeroU32::get) | flag),
+            ..told
+        }
+    }
+
     /// [`effective_window`](Self::effective_window) in microseconds.
     pub(crate) fn effective_micros(&self) -> Option<Micros> {
         self.effective_window.map(|time| Micros::new(time.get()))
@@ -241,12 +280,19 @@ impl Outcome {
         self.counted_together
     }
 
-    /// Whether the limit differs from the policy's. Either the key has an
-    /// [override](crate::Limiter::override_limit_now), or the decision [is degraded](Decision::is_degraded)
-    /// and this is the node's share of the limit.
+    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force.
+    pub fn is_reduced(&self) -> bool {
+        self.flags() & REDUCED != 0
+    }
+
+    fn flags(&self) -> u32 {
+        self.own_window.map_or(0, NonZeroU32::get)
+    }
+
+    /// Whether the key has an [override](crate::Limiter::override_limit_now), or the decision
+    /// [is degraded](Decision::is_degraded) and this is the node's share of the limit.
     pub fn is_overridden(&self) -> bool {
-        let window = self.own_window.map_or(0, NonZeroU32::get);
-        window & OVERRIDDEN != 0
+        self.flags() & OVERRIDDEN != 0
     }
 
     /// The most that can be admitted at one instant: the limit of a window, the capacity of a bucket.
@@ -404,6 +450,13 @@ impl Outcomes {
             .filter(|(place, _)| place.policy() == policy)
         {
             *outcome = outcome.denied(Some(retry_after));
+        }
+    }
+
+    /// Changes each outcome.
+    pub(crate) fn change_each(&mut self, mut change: impl FnMut(usize, &mut Outcome)) {
+        for (place, outcome) in &mut self.each {
+            change(place.policy(), outcome);
         }
     }
 
@@ -588,6 +641,7 @@ impl RuleNames {
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     name: String,
+    factor: Option<FactorCell>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
     #[cfg(feature = "http")]
@@ -604,11 +658,17 @@ impl Rule {
     pub(crate) fn new(name: &str, limit: Option<u32>, period: Option<Duration>) -> Self {
         Self {
             name: name.to_owned(),
+            factor: None,
             #[cfg(feature = "http")]
             limit,
             #[cfg(feature = "http")]
             period,
         }
+    }
+
+    /// The same of a policy with this factor.
+    pub(crate) fn scaled_by(self, factor: Option<FactorCell>) -> Self {
+        Self { factor, ..self }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -665,6 +725,11 @@ impl Decision {
         &self.outcomes
     }
 
+    /// Changes the outcomes where they are.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Outcomes)) {
+        change(&mut self.outcomes);
+    }
+
     /// Whether the request may go on: every policy that was asked allows it.
     pub fn is_allowed(&self) -> bool {
         self.outcomes.is_allowed()
@@ -711,6 +776,36 @@ impl Decision {
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
             .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.blocked)
+    }
+
+    /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:
+    /// how much of the limit is in force, why and since when. These are as of now, and not as of the decision.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Factor, FactorCell};
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let factor = FactorCell::new();
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
+    ///     .build()?;
+    /// assert_eq!(limiter.check_now("ann", 1).reduced().count(), 0);
+    ///
+    /// factor.set(Factor::thousandths(500), "memory 83 %");
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (policy, why) = decision.reduced().next().unwrap();
+    /// assert_eq!((policy, why.factor().to_string(), why.cause()), ("api", "0.5".into(), Some("memory 83 %")));
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn reduced(&self) -> impl Iterator<Item = (&str, Explanation)> {
+        let reduced = self
+            .outcomes
+            .iter()
+            .filter(|(_, outcome)| outcome.is_reduced());
+        reduced.filter_map(|(policy, _)| {
+            let rule = self.names.policies.get(policy)?;
+            Some((rule.name(), rule.factor.as_ref()?.explain()))
+        })
     }
 
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.

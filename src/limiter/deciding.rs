@@ -39,7 +39,10 @@ impl Deciding {
         this.charged = ledger.charge(charges, Wanted::Everything, &mut this.outcomes);
         match this.charged {
             Charged::Now(Ok(_)) => match check(charges, &mut this.outcomes) {
-                Ok(()) => policies.look_at_costs(charges, &this.outcomes),
+                Ok(()) => {
+                    policies.look_at_costs(charges, &this.outcomes);
+                    policies.prices.tell(charges, &mut this.outcomes);
+                }
                 Err(error) => this.charged = Charged::Now(Err(error)),
             },
             Charged::Now(Err(_)) => {}

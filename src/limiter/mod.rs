@@ -10,9 +10,11 @@ mod inspection;
 mod limits;
 mod mistakes;
 mod overriding;
+mod prices;
 mod queueing;
 mod verbs;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::ready;
 #[cfg(feature = "resolver")]
@@ -31,10 +33,12 @@ use self::limits::PlanOf;
 #[cfg(feature = "resolver")]
 use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
+use self::prices::Prices;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
+use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
 #[cfg(feature = "resolver")]
@@ -86,6 +90,8 @@ struct Policies {
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
     mistakes: Mistakes,
+    /// Of the policies that have a factor.
+    prices: Prices,
 }
 
 impl Policies {
@@ -94,15 +100,16 @@ impl Policies {
         self.mistakes.look_at_costs(&self.names, charges, outcomes);
     }
 
-    /// A store's answer to these charges, looked through.
+    /// A store's answer to these charges, looked through and told.
     fn answered(
         &self,
         charges: &[Charge],
         answer: Result<Outcomes, StoreError>,
     ) -> Result<Outcomes, StoreError> {
-        let answer = answered(charges, answer);
-        if let Ok(outcomes) = &answer {
+        let mut answer = answered(charges, answer);
+        if let Ok(outcomes) = &mut answer {
             self.look_at_costs(charges, outcomes);
+            self.prices.tell(charges, outcomes);
         }
         answer
     }
@@ -140,11 +147,24 @@ impl Limiter {
     /// Returns the decision where it is made, because a move of it costs as much as the decision.
     #[inline]
     fn decide_now(&self, key: Key, cost: u32) -> Decision {
+        if self.policies.prices.are_any() {
+            return self.decide_priced(key, cost);
+        }
         let names = Arc::clone(&self.policies.names);
         match self.policies.only {
             Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
             None => Decision::new(names, self.charge_all(&self.alike(key, cost))),
         }
+    }
+
+    /// The same under policies of which one has a factor.
+    fn decide_priced(&self, key: Key, cost: u32) -> Decision {
+        let charges = self.alike(key, cost);
+        let names = Arc::clone(&self.policies.names);
+        let mut decision = Decision::new(names, self.ledger.charge_now(&charges));
+        let prices = &self.policies.prices;
+        decision.change(|outcomes| prices.tell(&charges, outcomes));
+        decision
     }
 
     /// Decides on a request that may cost more than a limit, and diagnoses it if it does.
@@ -162,6 +182,10 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
+        if self.policies.prices.are_any() {
+            // A limit that was reached is one that may grow, and the numbers tell that.
+            return self.check_now(key, cost).is_allowed();
+        }
         let is_admitted = match self.policies.only {
             Some(policy) => self.ledger.admit_one(policy, &key, cost),
             None => self.ledger.admit_now(&self.alike(key, cost)),
@@ -206,7 +230,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         match self.policies.only {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
-            Some(policy) => self.deciding(&[Charge::new(policy, key, cost)]),
+            Some(policy) => {
+                let mut charge = Charge::new(policy, key, cost);
+                self.price(&mut charge, Class::default);
+                self.deciding(&[charge])
+            }
             None => match self.look(&key) {
                 None => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
                 Some(look) => self.deciding_for(look, key, cost),
@@ -284,10 +312,24 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         if let Err(error) = findings.iter().flatten().try_for_each(heed) {
             return Reply::Now(Err(error));
         }
-        let charges = self.limited_each(charges, findings);
+        let mut charges = self.limited_each(charges, findings);
+        self.price_all(&mut charges);
         let policies = Arc::clone(&self.policies);
         let reply = self.ask(&charges);
         reply.map(move |answer| policies.answered(&charges, answer))
+    }
+
+    /// The same at the least price, for what is given back.
+    fn asked_by_name_at_least<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let mut charges = self.unpriced_by_name(asked)?;
+        for charge in &mut charges {
+            self.policies.prices.price_at_least(charge);
+        }
+        Ok(charges)
     }
 
     /// Looks whether a request was denied since it costs more than a limit.
@@ -296,6 +338,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.look_at_costs(charges, outcomes);
     }
 
+    /// A charge for each limited policy, at the price of now.
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
         let finding = self.found_now(&key);
         self.charges_found(key, cost, finding.as_ref())
@@ -307,6 +350,49 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     fn charges_for(&self, asker: Asker, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
+        let mut charges = self.unpriced(asker, key, cost, finding);
+        self.price_all(&mut charges);
+        charges
+    }
+
+    /// The same at the least price, for what is given back.
+    fn charges_at_least(&self, key: Key, units: u32) -> Charges {
+        let finding = self.found_now(&key);
+        let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
+        for charge in &mut charges {
+            self.policies.prices.price_at_least(charge);
+        }
+        charges
+    }
+
+    /// Turns the cost of a charge from units to what the store is asked for.
+    #[inline]
+    pub(crate) fn price(&self, charge: &mut Charge, class: impl FnOnce() -> Class) {
+        if self.policies.prices.are_any() {
+            self.policies.prices.price(charge, class());
+        }
+    }
+
+    fn price_all(&self, charges: &mut [Charge]) {
+        if self.policies.prices.are_any() {
+            for charge in charges {
+                self.price(charge, Class::default);
+            }
+        }
+    }
+
+    /// What the store has answered to these charges, as it is told.
+    #[inline]
+    pub(crate) fn told<'a>(&self, charges: &[Charge], outcomes: &'a Outcomes) -> Cow<'a, Outcomes> {
+        if !self.policies.prices.are_any() {
+            return Cow::Borrowed(outcomes);
+        }
+        let mut told = outcomes.clone();
+        self.policies.prices.tell(charges, &mut told);
+        Cow::Owned(told)
+    }
+
+    fn unpriced(&self, asker: Asker, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
         let asker = self.with_plan_of(asker, &key, finding);
         let mut charges = Charges::new();
         for &(policy, is_soft) in &self.policies.limited {
@@ -319,8 +405,18 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// Makes a charge for each of these policies, by name, with a key of its own.
+    /// Makes a charge for each of these policies, by name, with a key of its own, at the price of now.
     fn charges_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let mut charges = self.unpriced_by_name(asked)?;
+        self.price_all(&mut charges);
+        Ok(charges)
+    }
+
+    /// The same without their prices.
+    fn unpriced_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
@@ -361,11 +457,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             }
             named.push(policy);
             if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
-                let charge = Charge {
+                charges.push(Charge {
                     is_soft,
                     ..Charge::new(policy, key.into_key(), cost)
-                };
-                charges.push(charge);
+                });
             }
         }
         charges.sort_unstable_by_key(Charge::policy);
@@ -413,6 +508,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
+    /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -451,6 +547,7 @@ impl<L: Ledger> Limiter<L> {
                 limited,
                 only,
                 mistakes,
+                prices: Prices::of(policies),
             }),
             asker: None,
             ledger: Arc::new(ledger),
@@ -628,9 +725,11 @@ impl<S: Store> LimiterBuilder<S> {
         let mut policies = split(self.policies, self.nodes, &self.store)?;
         let plans = self.plans.as_ref();
         let limits = PreparedLimits::new(plans, self.sources, &mut policies, self.nodes)?;
+        let mut never_bind = Mistakes::of_costs(&policies);
+        never_bind.look_whether_all_bind(&policies);
+        let policies = in_parts(policies)?;
         let ledger = self.store.open(&policies)?;
-        let mut mistakes = Mistakes::of_costs(&policies);
-        mistakes.look_whether_all_bind(&policies);
+        let mistakes = never_bind.of_parts(&policies);
         Ok(Limiter::with(&policies, ledger, mistakes, limits))
     }
 }
@@ -656,6 +755,11 @@ pub(crate) fn split(
     Ok(policies.into_iter().map(share).collect())
 }
 
+/// Returns the policies as a store is opened for them.
+pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
+    policies.into_iter().map(Policy::in_parts).collect()
+}
+
 /// Refuses policies that let requests wait, because a limiter holds no requests.
 #[cfg(feature = "http")]
 fn check_patience(policies: &[Policy]) -> Result<(), ConfigError> {
@@ -677,6 +781,7 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         return Err(ConfigError::new("policies", "empty", remedy));
     }
     check_names(&policies.iter().map(Policy::name))?;
+    policies.iter().try_for_each(Policy::check_mark)?;
     check_queues(policies)
 }
 

@@ -16,7 +16,7 @@ use super::plan_of::ResolverOf;
 use super::plan_of::{PlanOf, Sources};
 use crate::error::ConfigError;
 use crate::key::{Head, Secret};
-use crate::limiter::{self, PreparedLimits, check_policies, split};
+use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
@@ -378,6 +378,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         };
         let plans = self.plans.as_ref();
         let limits = PreparedLimits::new(plans, of_keys, &mut policies, self.nodes)?;
+        let policies = in_parts(policies)?;
         let ledger = self.store.open(&policies)?;
         let answers = Answers::new(self.answers, &policies);
         let mut gate = Gate::new(&policies, readers, ledger, answers, limits);

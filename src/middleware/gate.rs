@@ -277,13 +277,16 @@ impl Gate {
         if !read(reader, charge, head)? {
             return Ok(false);
         }
-        let Some(limits) = self.limiter.limits() else {
-            return Ok(true);
-        };
-        let operations = limits.limits().operations(charge.policy);
-        let operation = operations.and_then(|operations| reader.operation(head, operations));
-        let asker = Asker { plan, operation };
-        Ok(limits.apply(charge, asker, finding, || reader.plain_key(head)))
+        if let Some(limits) = self.limiter.limits() {
+            let operations = limits.limits().operations(charge.policy);
+            let operation = operations.and_then(|operations| reader.operation(head, operations));
+            let asker = Asker { plan, operation };
+            if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
+                return Ok(false);
+            }
+        }
+        self.limiter.price(charge, || reader.class(head));
+        Ok(true)
     }
 
     /// The same for all clones of a layer, and for no other layer.
@@ -391,19 +394,20 @@ impl Gate {
             return self.deny(asked, outcomes, request);
         }
         self.store.answered();
+        let told = self.limiter.told(asked.charges, outcomes);
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
-            request
-                .extensions_mut()
-                .insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
+            request.extensions_mut().insert(OverLimit::new(
+                self.limiter.decision(told.clone().into_owned()),
+            ));
         }
         if self.exposes_decision {
             request
                 .extensions_mut()
-                .insert(self.limiter.decision(outcomes.clone()));
+                .insert(self.limiter.decision(told.clone().into_owned()));
         }
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
-        let fields = self.answers.allowed(charges, outcomes);
+        let fields = self.answers.allowed(charges, &told);
         match self.turn(asked, outcomes) {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
@@ -470,9 +474,10 @@ impl Gate {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
-        let decision = self.limiter.decision(outcomes.clone());
+        let told = self.limiter.told(asked.charges, outcomes);
+        let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
-        Ruling::Refuse(self.answers.denied(&charges, outcomes, decision, request))
+        Ruling::Refuse(self.answers.denied(&charges, &told, decision, request))
     }
 
     fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {

@@ -69,7 +69,8 @@ fn rule<Q, T, E>(
         Err(error) => Refused::Store(error),
         Ok(outcomes) if !outcomes.is_allowed() => {
             rules.limiter.look_at_costs(charges, &outcomes);
-            Refused::OverLimit(rules.limiter.decision(outcomes))
+            let told = rules.limiter.told(charges, &outcomes).into_owned();
+            Refused::OverLimit(rules.limiter.decision(told))
         }
         Ok(outcomes) => match turn(rules, charges, &outcomes) {
             Ok(None) => return Ruling::Pass,

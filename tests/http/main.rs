@@ -14,6 +14,7 @@ mod dialects;
 mod exchange;
 mod exposed;
 mod extractors;
+mod factors;
 mod fields;
 mod forged;
 mod forwarding;
@@ -47,6 +48,8 @@ mod states;
 mod stepped;
 mod structured;
 mod tcp;
+#[cfg(feature = "adapt")]
+mod traffic;
 mod truth;
 mod unix_socket;
 mod waiting;

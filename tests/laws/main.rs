@@ -8,6 +8,8 @@ mod all_or_nothing;
 mod blocks;
 mod buckets;
 mod case;
+mod changing;
+mod factors;
 mod laws;
 mod models;
 mod mount;
