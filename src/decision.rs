@@ -42,7 +42,8 @@ pub struct Outcome {
     limit: u32,
     remaining: u32,
     /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or [`NO_WINDOW`] if
-    /// it denies every request; [`OVERRIDDEN`] if it is an override; [`REDUCED`] if load has made it less.
+    /// it denies every request; [`OVERRIDDEN`] if it is an override; [`REDUCED`] if load has made it less. With
+    /// [`PRESENT`], it is the length of the present window, under the policy's own limit.
     own_window: Option<NonZeroU32>,
     reset_after: Micros,
     effective_window: Option<Wait>,
@@ -52,7 +53,14 @@ pub struct Outcome {
 
 const OVERRIDDEN: u32 = 1 << 31;
 const REDUCED: u32 = 1 << 30;
-const NO_WINDOW: u32 = REDUCED - 1;
+const PRESENT: u32 = 1 << 29;
+const NO_WINDOW: u32 = PRESENT - 1;
+
+/// Rounded up, and from 1 to what is less than [`NO_WINDOW`].
+fn whole_seconds(window: Micros) -> u32 {
+    let seconds = u32::try_from(window.ceil_secs()).unwrap_or(NO_WINDOW);
+    seconds.clamp(1, NO_WINDOW - 1)
+}
 
 /// What an outcome tells in units; see [`Outcome::in_units`].
 pub(crate) struct Units {
@@ -119,27 +127,38 @@ impl Outcome {
         }
     }
 
-    /// The same under a limit that is not the policy's own and applies to this time.
+    /// The same under a limit that is not the policy's own and applies to this time. The length of the present window
+    /// stays, where windows differ in length.
     pub(crate) fn within(self, window: Option<Duration>) -> Self {
-        let window = window.map_or(NO_WINDOW, |window| {
-            let seconds = Micros::from(window).ceil_secs();
-            u32::try_from(seconds)
-                .unwrap_or(NO_WINDOW)
-                .clamp(1, NO_WINDOW - 1)
-        });
+        let present = self.present_window();
+        let window = present.or_else(|| window.map(|window| whole_seconds(window.into())));
         Self {
-            own_window: NonZeroU32::new(window),
+            own_window: NonZeroU32::new(window.unwrap_or(NO_WINDOW)),
             ..self
         }
+    }
+
+    /// The same in a window of this length, where windows differ in length.
+    pub(crate) fn in_window(self, window: Micros) -> Self {
+        Self {
+            own_window: NonZeroU32::new(whole_seconds(window) | PRESENT),
+            ..self
+        }
+    }
+
+    /// The length of the present window in seconds, where windows differ in length and no other limit is told.
+    fn present_window(&self) -> Option<u32> {
+        let window = self.own_window?.get();
+        (window & PRESENT != 0).then_some(window & NO_WINDOW)
     }
 
     /// Whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
     /// operation.
     pub(crate) fn has_another_limit(&self) -> bool {
-        self.flags() & NO_WINDOW != 0
+        self.flags() & NO_WINDOW != 0 && self.present_window().is_none()
     }
 
-    /// The limit, if it is not the policy's own, and the number of seconds to which it applies.
+    /// The limit and the number of seconds to which it applies, if they differ from what the policy says.
     #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
         let window = self.flags() & NO_WINDOW;
@@ -394,7 +413,6 @@ impl Outcomes {
 
     /// Marks them as decided without the configured store. Policies that allow every request meanwhile have
     /// no outcome.
-    #[cfg(feature = "redis")]
     pub(crate) fn degrade(&mut self) {
         self.is_degraded = true;
     }
@@ -405,7 +423,6 @@ impl Outcomes {
     }
 
     /// Drops the outcomes for which `keeps` is false. It may change the others.
-    #[cfg(feature = "redis")]
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(usize, &mut Outcome) -> bool) {
         self.each
             .retain(|(place, outcome)| keeps(place.policy(), outcome));

@@ -5,6 +5,10 @@
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+#[cfg(feature = "calendar")]
+#[doc = include_str!("../docs/calendars.md")]
+pub mod calendars {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}

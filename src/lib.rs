@@ -3,6 +3,7 @@
     not(all(
         feature = "axum",
         feature = "client",
+        feature = "config",
         feature = "quanta",
         feature = "serde",
         feature = "tonic"
@@ -51,6 +52,7 @@
 //! - [`limiter`]: the limiter without a service
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
+//! - [`config`]: limits from a file
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
@@ -68,9 +70,12 @@
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients |
+//! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
+//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
+//! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
 //! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |
@@ -81,6 +86,8 @@
 //! [`LimitLayer`] for services of any kind.
 
 pub mod algorithm;
+#[cfg(feature = "calendar")]
+pub mod calendar;
 pub mod clock;
 pub mod decision;
 pub mod diagnostics;
@@ -101,9 +108,10 @@ mod line;
 pub mod adapt;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "config")]
+pub mod config;
 #[cfg(feature = "http")]
 pub mod middleware;
-#[cfg(feature = "http")]
 mod observe;
 #[cfg(feature = "http")]
 pub mod response;
@@ -115,6 +123,8 @@ pub use self::algorithm::{
     SlidingSlots, SlidingWindow, TokenBucket,
 };
 pub use self::clock::{ManualClock, Micros};
+#[cfg(feature = "config")]
+pub use self::config::Config;
 pub use self::decision::{Decision, Outcome};
 pub use self::error::{ConfigError, RestoreError, StoreError};
 pub use self::limiter::Limiter;

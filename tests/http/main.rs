@@ -7,6 +7,8 @@ mod arrivals;
 mod axum;
 mod blocked;
 mod bodies;
+#[cfg(feature = "calendar")]
+mod calendars;
 mod combinators;
 mod deadlines;
 mod dialect_truth;

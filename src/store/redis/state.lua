@@ -53,7 +53,11 @@ local function marking()
     local own = marks.own
     if own then
       own.policys = {limit, a, b, c}
-      limit, a, b, c = own[3], own[4], own[5], own[6]
+      limit = own[3]
+      if not rule.present then
+        -- The other numbers of a calendar are those of the present.
+        a, b, c = own[4], own[5], own[6]
+      end
     end
     local told = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
     return string.format('%d', blocked), told, changed, limit, a, b, c
@@ -107,6 +111,14 @@ local function moment(said)
   end
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2], 1
+end
+
+-- Whether a state dies too soon or never. It dies too soon if it drains more slowly under the limit of now than under
+-- that of its last charge.
+local function dies_wrongly(rule, key, kept, now, limit, a, b, c)
+  local left = redis.call('PTTL', key)
+  return left == -1 or rule.is_slower and rule.is_slower(kept, c)
+    and (left + 1) * 1000 < rule.reset_after(kept, now, limit, a, b, c)
 end
 
 -- Keeps a state until it is as good as new, and for as long as it has marks.
