@@ -17,6 +17,10 @@ pub mod keys {}
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}
 
+#[cfg(all(feature = "axum", feature = "resolver"))]
+#[doc = include_str!("../docs/resolver.md")]
+pub mod resolver {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}

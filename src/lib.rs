@@ -73,6 +73,7 @@
 //! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
 //! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
 //! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
