@@ -14,6 +14,10 @@ pub mod calendars {}
 pub mod keys {}
 
 #[cfg(feature = "axum")]
+#[doc = include_str!("../docs/plans.md")]
+pub mod plans {}
+
+#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}
 

@@ -88,6 +88,7 @@ pub mod clock;
 pub mod decision;
 pub mod diagnostics;
 pub mod error;
+pub mod factor;
 pub mod guide;
 pub mod key;
 pub mod limiter;
@@ -99,6 +100,8 @@ pub mod store;
 
 mod line;
 
+#[cfg(feature = "adapt")]
+pub mod adapt;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "http")]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const HOUSE: &[(&str, u8, &[&str])] = &[
     ("error", 0, &[]),
     ("clock", 0, &[]),
+    ("factor", 0, &[]),
     // A period is a length of time, and a quota that cannot be is an error.
     ("quota", 0, &["clock", "error"]),
     ("decision", 1, &[]),
@@ -23,6 +24,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("line", 5, &[]),
     // It holds the requests that its store tells to wait.
     ("limiter", 5, &["line"]),
+    ("adapt", 6, &[]),
     ("response", 6, &[]),
     ("middleware", 7, &[]),
     ("service", 7, &[]),

@@ -47,6 +47,12 @@ impl Limit {
         self.size
     }
 
+    /// Each number times this; `None` if that is too large.
+    pub(crate) fn times(self, by: u32) -> Option<Self> {
+        let (quota, size) = (self.quota.checked_mul(by)?, self.size.checked_mul(by)?);
+        Some(Self::new(quota, size))
+    }
+
     fn map(self, change: impl Fn(u32) -> u32) -> Self {
         Self {
             quota: change(self.quota),
@@ -92,6 +98,31 @@ impl Algorithm {
             return Some(Limit { calendar, ..limit });
         }
         Some(limit)
+    }
+
+    /// The limit under which a charge can take so much beyond this limit, at the same rate.
+    pub(crate) fn beyond(&self, more: u32) -> Option<Limit> {
+        let Limit { quota, size } = self.limits()?;
+        let size = size.checked_add(more)?;
+        // A window has one number for both.
+        let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
+        Some(Limit::new(if has_rate { quota } else { size }, size))
+    }
+
+    /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
+    /// of 0.
+    pub(crate) fn rate(&self) -> Option<(u32, Duration)> {
+        let quota = self.limits()?.quota;
+        let (_, period, _) = self.frame();
+        (self.has_rate() && quota > 0).then_some((quota, period?))
+    }
+
+    fn has_rate(&self) -> bool {
+        match self {
+            Self::TokenBucket(bucket) => !bucket.is_by_interval(),
+            Self::LeakyBucket(_) | Self::Gcra(_) | Self::LeakyQueue(_) => true,
+            _ => false,
+        }
     }
 
     /// The share of each of so many nodes: the limits divided among them, rounded up.

@@ -264,6 +264,8 @@ mod nesting;
 mod over_limit;
 mod plan_of;
 mod service;
+#[cfg(feature = "adapt")]
+mod traffic;
 mod unbuilt;
 mod waiting;
 
@@ -276,5 +278,7 @@ pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;
+#[cfg(feature = "adapt")]
+pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 use super::dialect::whole_seconds;
-use super::fields::Lists;
+use super::lists::Lists;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes, Rule};
 

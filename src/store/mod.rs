@@ -37,6 +37,7 @@ use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::factor::Factor;
 use crate::key::Key;
 use crate::policy::Policy;
 
@@ -152,6 +153,8 @@ pub struct Charge {
     pub(crate) rule: u32,
     /// The time to which the limit applies, if it is not that of the policy and not 0.
     pub(crate) window: Option<Duration>,
+    /// By which it was priced.
+    pub(crate) factor: Factor,
 }
 
 impl Charge {
@@ -165,6 +168,7 @@ impl Charge {
             limit: None,
             rule: 0,
             window: None,
+            factor: Factor::ONE,
         }
     }
 

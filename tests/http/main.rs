@@ -16,6 +16,7 @@ mod dialects;
 mod exchange;
 mod exposed;
 mod extractors;
+mod factors;
 mod fields;
 mod forged;
 mod forwarding;
@@ -49,6 +50,8 @@ mod states;
 mod stepped;
 mod structured;
 mod tcp;
+#[cfg(feature = "adapt")]
+mod traffic;
 mod truth;
 mod unix_socket;
 mod waiting;

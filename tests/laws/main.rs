@@ -10,6 +10,8 @@ mod buckets;
 #[cfg(feature = "calendar")]
 mod calendars;
 mod case;
+mod changing;
+mod factors;
 mod laws;
 mod models;
 mod mount;
