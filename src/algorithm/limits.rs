@@ -102,11 +102,15 @@ impl Algorithm {
 
     /// The limit under which a charge can take so much beyond this limit, at the same rate.
     pub(crate) fn beyond(&self, more: u32) -> Option<Limit> {
-        let Limit { quota, size } = self.limits()?;
-        let size = size.checked_add(more)?;
+        let limit = self.limits()?;
+        let size = limit.size.checked_add(more)?;
         // A window has one number for both.
         let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
-        Some(Limit::new(if has_rate { quota } else { size }, size))
+        Some(Limit {
+            quota: if has_rate { limit.quota } else { size },
+            size,
+            ..limit
+        })
     }
 
     /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate

@@ -54,7 +54,7 @@ impl CalendarWindow {
 impl Step for CalendarWindow {
     type Kept = Counted;
 
-    fn read(&self, state: State, _: Micros) -> Counted {
+    fn read(&self, state: State) -> Counted {
         let [until, used, last] = state.first();
         self.of_words([until, used, last])
     }
@@ -149,23 +149,6 @@ impl Fixed for CalendarWindow {
             until: Micros::new(until),
             used,
             last: Micros::new(last),
-        }
-    }
-
-    /// Two moments and a count are more than a word.
-    fn packs_until(&self) -> Micros {
-        Micros::ZERO
-    }
-
-    fn pack(&self, kept: Counted) -> u64 {
-        kept.used
-    }
-
-    fn unpack(&self, used: u64, latest: Micros) -> Counted {
-        Counted {
-            until: latest,
-            used,
-            last: latest,
         }
     }
 }

@@ -35,7 +35,7 @@ local function marking()
   -- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
   -- as a whole. Returns in digits how long the key is blocked yet, what is told of its own limit, whether
   -- anything has changed, and the numbers to go by.
-  local function heed(marks, now, moves, limit, a, b, c)
+  local function heed(rule, marks, now, moves, limit, a, b, c)
     local blocked, changed = 0, false
     for name, mark in pairs({block = marks.block, own = marks.own}) do
       local lasts, back = left(mark, now)
@@ -111,6 +111,14 @@ local function moment(said)
   end
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2], 1
+end
+
+-- Whether a state dies too soon or never. It dies too soon if it drains more slowly under the limit of now than under
+-- that of its last charge.
+local function dies_wrongly(rule, key, kept, now, limit, a, b, c)
+  local left = redis.call('PTTL', key)
+  return left == -1 or rule.is_slower and rule.is_slower(kept, c)
+    and (left + 1) * 1000 < rule.reset_after(kept, now, limit, a, b, c)
 end
 
 -- Keeps a state until it is as good as new, and for as long as it has marks.
