@@ -166,6 +166,8 @@ mod tests {
             "leaky-bucket 7/minute capacity 9",
             "gcra 7/minute burst 9",
             "leaky-queue 7/minute places 9",
+            #[cfg(feature = "calendar")]
+            "calendar-week 7 zone Europe/London",
         ];
         for text in all {
             let algorithm: Algorithm = text.parse().unwrap();
@@ -211,6 +213,12 @@ mod tests {
                 "leaky-queue 5/minute places 4",
             ),
             ("fixed-window 10/minute", 1, "fixed-window 10/minute"),
+            #[cfg(feature = "calendar")]
+            (
+                "calendar-day 10 zone Europe/London",
+                3,
+                "calendar-day 4 zone Europe/London",
+            ),
         ] {
             let share: Algorithm = share.parse().unwrap();
             assert_eq!(shared(text, nodes).limits(), share.limits(), "{text}");
