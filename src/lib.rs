@@ -3,6 +3,7 @@
     not(all(
         feature = "axum",
         feature = "client",
+        feature = "config",
         feature = "quanta",
         feature = "serde",
         feature = "tonic"
@@ -51,6 +52,7 @@
 //! - [`limiter`]: the limiter without a service
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
+//! - [`config`]: limits from a file
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
@@ -68,6 +70,7 @@
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients |
+//! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
@@ -104,9 +107,10 @@ mod line;
 pub mod adapt;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "config")]
+pub mod config;
 #[cfg(feature = "http")]
 pub mod middleware;
-#[cfg(feature = "http")]
 mod observe;
 #[cfg(feature = "http")]
 pub mod response;
@@ -118,6 +122,8 @@ pub use self::algorithm::{
     SlidingSlots, SlidingWindow, TokenBucket,
 };
 pub use self::clock::{ManualClock, Micros};
+#[cfg(feature = "config")]
+pub use self::config::Config;
 pub use self::decision::{Decision, Outcome};
 pub use self::error::{ConfigError, RestoreError, StoreError};
 pub use self::limiter::Limiter;

@@ -12,6 +12,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("quota", 0, &["clock", "error"]),
     ("decision", 1, &[]),
     ("diagnostics", 1, &[]),
+    ("observe", 1, &[]),
     // A window may be one of a calendar.
     ("algorithm", 2, &["calendar"]),
     ("calendar", 2, &[]),
@@ -20,7 +21,6 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     // A policy has limits by key and by operation.
     ("policy", 3, &["plan"]),
     ("store", 4, &[]),
-    ("observe", 4, &[]),
     ("line", 5, &[]),
     // It holds the requests that its store tells to wait.
     ("limiter", 5, &["line"]),

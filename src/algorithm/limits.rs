@@ -53,6 +53,20 @@ impl Limit {
         Some(Self::new(quota, size))
     }
 
+    /// The share of each of so many nodes, rounded up.
+    pub(crate) fn shared_by(self, nodes: NonZeroU32) -> Self {
+        self.map(|number| number.div_ceil(nodes.get()))
+    }
+
+    /// This limit, raised by as much as `raised` is above `whole`.
+    pub(crate) fn beyond(self, whole: Self, raised: Self) -> Self {
+        let more = |own: u32, from: u32, to: u32| own.saturating_add(to.saturating_sub(from));
+        Self::new(
+            more(self.quota, whole.quota, raised.quota),
+            more(self.size, whole.size, raised.size),
+        )
+    }
+
     fn map(self, change: impl Fn(u32) -> u32) -> Self {
         Self {
             quota: change(self.quota),
@@ -131,8 +145,7 @@ impl Algorithm {
 
     /// The share of each of so many nodes: the limits divided among them, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
-        let share = |limit: Limit| limit.map(|number| number.div_ceil(nodes.get()));
-        let limit = self.limits().map(share);
+        let limit = self.limits().map(|limit| limit.shared_by(nodes));
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 

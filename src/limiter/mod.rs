@@ -46,8 +46,8 @@ use crate::plan::Resolver;
 use crate::plan::{Asker, Finding, Look, Plans};
 use crate::policy::{Policy, check_names};
 use crate::store::{
-    Amendment, Charge, Charged, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted, answered,
-    check,
+    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted,
+    answered, check,
 };
 
 /// Decides whether a key may go on, under one or more policies. It knows nothing of HTTP.
@@ -72,7 +72,7 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
     policies: Arc<Policies>,
     /// The plan and the operation of the requests, if they are said.
     asker: Option<Arc<Asker>>,
-    ledger: Arc<L>,
+    ledger: Guarded<L>,
 }
 
 struct Policies {
@@ -152,7 +152,9 @@ impl Limiter {
         }
         let names = Arc::clone(&self.policies.names);
         match self.policies.only {
-            Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
+            Some(policy) => {
+                Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
+            }
             None => Decision::new(names, self.charge_all(&self.alike(key, cost))),
         }
     }
@@ -161,7 +163,7 @@ impl Limiter {
     fn decide_priced(&self, key: Key, cost: u32) -> Decision {
         let charges = self.alike(key, cost);
         let names = Arc::clone(&self.policies.names);
-        let mut decision = Decision::new(names, self.ledger.charge_now(&charges));
+        let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
         decision
@@ -187,28 +189,44 @@ impl Limiter {
             return self.check_now(key, cost).is_allowed();
         }
         let is_admitted = match self.policies.only {
-            Some(policy) => self.ledger.admit_one(policy, &key, cost),
-            None => self.ledger.admit_now(&self.alike(key, cost)),
+            Some(policy) => self.ledger.inner().admit_one(policy, &key, cost),
+            None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
             let charges = self.charges(key, cost);
-            self.look_at_costs(&charges, &self.ledger.peek_now(&charges));
+            self.look_at_costs(&charges, &self.ledger.inner().peek_now(&charges));
         }
         is_admitted
     }
 
     /// Charges these policies in this process, and marks what their outcomes tell beside the store.
     fn charge_all(&self, charges: &[Charge]) -> Outcomes {
-        let mut outcomes = self.ledger.charge_now(charges);
+        let mut outcomes = self.ledger.inner().charge_now(charges);
         // The store in this process tells of each charge.
         let _ = check(charges, &mut outcomes);
         outcomes
     }
 
+    fn admit_alike(&self, key: &Key, cost: u32) -> bool {
+        let Policies {
+            mistakes,
+            limited,
+            limits,
+            ..
+        } = &*self.policies;
+        let ledger = self.ledger.inner();
+        if limits.is_some() {
+            return ledger.admit_now(&self.alike(*key, cost));
+        }
+        mistakes.are_asked_alike();
+        let admitted = ledger.admit_alike(limited, key, cost);
+        admitted.unwrap_or_else(|| ledger.admit_now(&self.charges(*key, cost)))
+    }
+
     /// Changes what the store in this process keeps of a key.
     fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
         // An override alone can fail, for want of room.
-        let _ = self.ledger.amend_now(charges, amendment);
+        let _ = self.ledger.inner().amend_now(charges, amendment);
     }
 }
 
@@ -255,7 +273,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {
-        Deciding::new(&self.policies, &*self.ledger, charges)
+        Deciding::new(&self.policies, &self.ledger, charges)
     }
 
     /// All policies about one key at one cost, as a request asks.
@@ -517,13 +535,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     #[cfg(feature = "http")]
-    pub(crate) fn of(policies: &[Policy], ledger: L, limits: PreparedLimits) -> Self {
+    pub(crate) fn of(policies: &[Policy], ledger: Guarded<L>, limits: PreparedLimits) -> Self {
         Self::with(policies, ledger, Mistakes::of_costs(policies), limits)
     }
 
     fn with(
         policies: &[Policy],
-        ledger: L,
+        ledger: Guarded<L>,
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
     ) -> Self {
@@ -550,7 +568,7 @@ impl<L: Ledger> Limiter<L> {
                 prices: Prices::of(policies),
             }),
             asker: None,
-            ledger: Arc::new(ledger),
+            ledger,
         }
     }
 
@@ -559,7 +577,7 @@ impl<L: Ledger> Limiter<L> {
         Limiter {
             policies: self.policies,
             asker: self.asker,
-            ledger: self.ledger,
+            ledger: self.ledger.erased(),
         }
     }
 }
@@ -576,7 +594,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
         Self {
             policies: Arc::clone(&self.policies),
             asker: self.asker.clone(),
-            ledger: Arc::clone(&self.ledger),
+            ledger: self.ledger.clone(),
         }
     }
 }
@@ -585,7 +603,7 @@ impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
             .field("policies", &self.policies.names.iter().collect::<Vec<_>>())
-            .field("ledger", &&*self.ledger)
+            .field("ledger", &self.ledger)
             .finish()
     }
 }
@@ -728,7 +746,7 @@ impl<S: Store> LimiterBuilder<S> {
         let mut never_bind = Mistakes::of_costs(&policies);
         never_bind.look_whether_all_bind(&policies);
         let policies = in_parts(policies)?;
-        let ledger = self.store.open(&policies)?;
+        let ledger = Guarded::open(&self.store, &policies)?;
         let mistakes = never_bind.of_parts(&policies);
         Ok(Limiter::with(&policies, ledger, mistakes, limits))
     }

@@ -151,7 +151,8 @@ impl Price {
             }),
             None => Micros::ZERO,
         };
-        let limit = self.units(self.size, factor);
+        // That of this node, while the store is away.
+        let limit = self.units(outcome.limit().saturating_sub(beyond), factor);
         outcome.in_units(Units {
             limit,
             remaining,

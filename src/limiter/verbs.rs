@@ -109,7 +109,7 @@ impl Limiter {
     pub fn peek_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let charges = self.charges(key.into_key(), cost);
         let names = Arc::clone(&self.policies.names);
-        let mut decision = Decision::new(names, self.ledger.peek_now(&charges));
+        let mut decision = Decision::new(names, self.ledger.inner().peek_now(&charges));
         decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
         decision
     }
@@ -284,7 +284,7 @@ impl Limiter {
         if most == 0 || charges.is_empty() {
             return (most, self.peek_now(key, 0));
         }
-        let (units, outcomes) = self.ledger.take_up_to_now(&charges);
+        let (units, outcomes) = self.ledger.inner().take_up_to_now(&charges);
         (units, self.decision(outcomes))
     }
 

@@ -24,7 +24,7 @@ use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
 use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
-use crate::store::{MemoryStore, Store};
+use crate::store::{Guarded, MemoryStore, Store};
 
 /// Builds a [`RateLimitLayer`]; see [`RateLimitLayer::builder`].
 #[derive(Clone, Debug)]
@@ -379,7 +379,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let plans = self.plans.as_ref();
         let limits = PreparedLimits::new(plans, of_keys, &mut policies, self.nodes)?;
         let policies = in_parts(policies)?;
-        let ledger = self.store.open(&policies)?;
+        let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
         let mut gate = Gate::new(&policies, readers, ledger, answers, limits);
         gate.read_plans(self.sources);

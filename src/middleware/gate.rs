@@ -24,7 +24,7 @@ use crate::observe::StoreHealth;
 use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
-use crate::store::{Charge, Charged, Ledger, Wanted, answered, check};
+use crate::store::{Charge, Charged, Guarded, Ledger, Wanted, answered, check};
 
 /// Asks a limiter about requests, and turns its answers into responses.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Gate {
     pub(super) fn new(
         policies: &[Policy],
         readers: Vec<Http>,
-        ledger: impl Ledger,
+        ledger: Guarded<impl Ledger>,
         answers: Answers,
         limits: PreparedLimits,
     ) -> Self {

@@ -146,12 +146,6 @@ impl Policy {
         }
     }
 
-    /// Whether requests may have another limit than the policy's own.
-    #[expect(dead_code, reason = "stores read it next")]
-    pub(crate) fn has_several_limits(&self) -> bool {
-        self.has_several_limits
-    }
-
     /// Returns the same policy, counting in parts if it has a factor, as a ledger is opened for it.
     ///
     /// The unit of the limits is then a thousandth of a unit under the most that the factor can be. The name is marked by

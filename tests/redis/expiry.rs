@@ -245,7 +245,7 @@ async fn under_a_lower_limit_a_state_lives_longer_from_the_first_denial_on() {
         server.ask(&["PEXPIRE", &key, "1000000"]);
         let ledger = store.open(&[many]).unwrap();
         let charge = Charge::new(0, "ann".into_key(), 1).under(Limit::new(10, 10));
-        let denied = ledger.charge(&[charge]).wait().await.unwrap();
+        let denied = ledger.decide(&[charge]).wait().await.unwrap();
         assert!(!denied.is_allowed());
         assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());
         assert_eq!(state(), kept);

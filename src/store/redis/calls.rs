@@ -6,18 +6,17 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
 use super::denials::{Changes, Denials};
-use super::failure::{failure, interrupted};
+use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::link::{Link, timed_out};
 use super::script::{Call, Script};
 use super::shared_call::{Question, SharedCalls};
-use super::watch::Watch;
 use crate::algorithm::{Algorithm, Limit, Lua};
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
-use crate::store::standby::Standby;
+use crate::store::outage::{Standby, Watch};
 use crate::store::{Amendment, Charge};
 
 /// What is asked of the server about a list of policies.
@@ -158,7 +157,9 @@ impl Calls {
         let value = self.charge.run(question, until).await;
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && is_of_some(error)
+        {
             self.watch.tell_of_some(error);
         }
         answer
@@ -235,13 +236,15 @@ impl Calls {
             .map(|charge| self.watch.waiting(&charge.key));
         let answer = script.run(&self.link, call, until).await;
         if let Some(waiting) = waiting {
-            waiting.end([&answer]);
+            waiting.end(failure_of([&answer]).as_ref());
         }
         answer.map_err(failure)
     }
 
     fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && is_of_some(error)
+        {
             self.watch.tell_of_some(error);
         }
         answer

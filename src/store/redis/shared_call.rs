@@ -13,13 +13,14 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
+use super::failure::failure_of;
 use super::link::{Link, timed_out};
 use super::script::{Call, Script};
-use super::watch::Watch;
 use crate::algorithm::Lua;
 use crate::clock::Micros;
 use crate::key::Key;
 use crate::store::Charge;
+use crate::store::outage::Watch;
 
 /// The script that decides on requests. On one server, those that are asked at once share a call: it takes
 /// a server nearly as long to begin with a call as to decide on a request.
@@ -236,7 +237,7 @@ impl Shared {
     async fn ask_alone(&self, question: &Question, until: Instant) -> RedisResult<Value> {
         let waiting = self.watch.waiting(&question.key);
         let answer = self.ask(once(question), until).await;
-        waiting.end([&answer]);
+        waiting.end(failure_of([&answer]).as_ref());
         answer
     }
 
@@ -356,7 +357,7 @@ impl UnderWay {
             return;
         }
         let answers = apart(answer, together.len());
-        waiting.end(&answers);
+        waiting.end(failure_of(&answers).as_ref());
         for (waiting, answer) in together.into_iter().zip(answers) {
             // Whoever has given up does not hear it.
             let _ = waiting.answer.send(answer);

@@ -4,17 +4,21 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{Amendment, Charge, MemoryLedger, MemoryStore, Taken};
+use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::policy::{OnStoreFailure, Policy};
+use crate::store::{Amendment, Charge, MemoryLedger, MemoryStore, Taken};
 
 /// The same policies in this process, which decide while their store does not.
-pub(super) struct Standby {
+pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
     /// Whether their limits are less than those that all nodes have together.
     are_shares: Box<[bool]>,
+    /// The limits that all nodes have together.
+    wholes: Box<[Option<Limit>]>,
+    nodes: NonZeroU32,
     clock: Option<Arc<dyn Clock>>,
     /// Made when it is first needed: as a rule it never is.
     ledger: OnceLock<MemoryLedger>,
@@ -24,11 +28,13 @@ type Charges = SmallVec<[Charge; 4]>;
 
 impl Standby {
     /// Each of so many nodes takes its share of every limit.
-    pub(super) fn new(
+    pub(in crate::store) fn new(
         policies: &[Policy],
         nodes: NonZeroU32,
         clock: Option<Arc<dyn Clock>>,
     ) -> Self {
+        let wholes = policies.iter().map(|policy| policy.algorithm().limits());
+        let wholes = wholes.collect();
         let shares = policies.iter().map(|policy| {
             let whole = policy.algorithm();
             let share = whole.shared_by(nodes);
@@ -38,6 +44,8 @@ impl Standby {
         Self {
             policies: policies.into(),
             are_shares: are_shares.into(),
+            wholes,
+            nodes,
             clock,
             ledger: OnceLock::new(),
         }
@@ -60,27 +68,26 @@ impl Standby {
     }
 
     /// What each policy does while its store is away, by name.
-    #[cfg(any(feature = "tracing", test))]
-    pub(super) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
+    pub(in crate::store) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
         let policies = self.policies.iter().filter(|policy| policy.is_limited());
         policies.map(|policy| (policy.name(), policy.when_store_fails()))
     }
 
     /// Whether any policy would be kept here.
-    pub(super) fn keeps_any(&self) -> bool {
+    pub(in crate::store) fn keeps_any(&self) -> bool {
         let mut policies = self.policies.iter().filter(|policy| policy.is_limited());
         policies.any(|policy| policy.when_store_fails() == OnStoreFailure::Local)
     }
 
     /// Whether all of these are decided here.
-    pub(super) fn is_local(&self, charges: &[Charge]) -> bool {
+    pub(in crate::store) fn is_local(&self, charges: &[Charge]) -> bool {
         let here = |charge| self.when_store_fails(charge) == OnStoreFailure::Local;
         charges.iter().all(here)
     }
 
     /// Decides in place of the store, which has failed so; a request to which a policy applies that refuses then
     /// is refused.
-    pub(super) fn charge(
+    pub(in crate::store) fn charge(
         &self,
         charges: &[Charge],
         error: impl FnOnce() -> StoreError,
@@ -90,7 +97,7 @@ impl Standby {
     }
 
     /// Takes as much as there is in place of the store, which has failed so.
-    pub(super) fn take_up_to(
+    pub(in crate::store) fn take_up_to(
         &self,
         charges: &[Charge],
         error: impl FnOnce() -> StoreError,
@@ -106,7 +113,7 @@ impl Standby {
     }
 
     /// What [`charge`](Self::charge) would tell.
-    pub(super) fn peek(
+    pub(in crate::store) fn peek(
         &self,
         charges: &[Charge],
         error: impl FnOnce() -> StoreError,
@@ -123,13 +130,30 @@ impl Standby {
         let mut here = Charges::new();
         for charge in charges {
             here.push(match self.when_store_fails(charge) {
-                OnStoreFailure::Local => *charge,
+                OnStoreFailure::Local => self.at_its_share(*charge),
                 // Nothing but a block denies what costs nothing.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
                 OnStoreFailure::Refuse => return Err(error()),
             });
         }
         Ok(here)
+    }
+
+    /// The charge under this node's share of its limit.
+    fn at_its_share(&self, charge: Charge) -> Charge {
+        let (Some(limit), Some(policy)) = (charge.limit, self.policies.get(charge.policy)) else {
+            return charge;
+        };
+        let whole = self.wholes.get(charge.policy).copied().flatten();
+        let share = match (policy.parts(), whole, policy.algorithm().limits()) {
+            // What is beyond the limit of a policy with a factor is the price of the request, and is not divided.
+            (Some(_), Some(whole), Some(share)) => share.beyond(whole, limit),
+            _ => limit.shared_by(self.nodes),
+        };
+        Charge {
+            limit: Some(share),
+            ..charge
+        }
     }
 
     /// With the share for a limit, and without those that let everything go on.
@@ -150,7 +174,7 @@ impl Standby {
 
     /// Keeps up with what becomes of keys in the store, whether it was done there or not. What concerns
     /// usage counts as done then, if it is done here.
-    pub(super) fn change(
+    pub(in crate::store) fn change(
         &self,
         charges: &[Charge],
         amendment: Amendment,
@@ -174,7 +198,7 @@ impl Standby {
     }
 
     /// Gives back what a request has taken here.
-    pub(super) fn take_back(&self, charges: &[Charge], taken: Taken) {
+    pub(in crate::store) fn take_back(&self, charges: &[Charge], taken: Taken) {
         if let Some(ledger) = self.ledger.get() {
             let here = self.those_kept_here(charges);
             let _ = ledger.amend_now(&here, Amendment::TakeBack(taken));
@@ -202,7 +226,7 @@ impl Standby {
     }
 
     /// The store has told that the charge's key is blocked for so much longer, or is not.
-    pub(super) fn learn(&self, charge: &Charge, blocked: Micros) {
+    pub(in crate::store) fn learn(&self, charge: &Charge, blocked: Micros) {
         // Neither needs room.
         let _ = if blocked > Micros::ZERO {
             self.ledger()
