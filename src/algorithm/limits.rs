@@ -61,10 +61,11 @@ impl Limit {
     /// This limit, raised by as much as `raised` is above `whole`.
     pub(crate) fn beyond(self, whole: Self, raised: Self) -> Self {
         let more = |own: u32, from: u32, to: u32| own.saturating_add(to.saturating_sub(from));
-        Self::new(
-            more(self.quota, whole.quota, raised.quota),
-            more(self.size, whole.size, raised.size),
-        )
+        Self {
+            quota: more(self.quota, whole.quota, raised.quota),
+            size: more(self.size, whole.size, raised.size),
+            ..self
+        }
     }
 
     fn map(self, change: impl Fn(u32) -> u32) -> Self {

@@ -11,7 +11,10 @@ use proptest::sample::select;
 use proptest::test_runner::FileFailurePersistence;
 use tower_ratelimit::calendar::{TimeOfDay, Weekday, Zone};
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::{Algorithm, FixedWindow, Limiter, ManualClock, Micros, Policy, SharedStore};
+use tower_ratelimit::store::Store;
+use tower_ratelimit::{
+    Algorithm, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy, SharedStore,
+};
 
 use crate::case::{Asked, Numbers};
 use crate::laws::{remaining_is_tight, reset_is_tight, retry_is_tight};
@@ -307,6 +310,12 @@ fn ten_a_day_are_ten_on_days_of_23_and_of_25_hours() {
 
 #[test]
 fn a_plan_may_have_another_zone_and_what_was_used_counts_until_both_windows_have_ended() {
+    let clock = ManualClock::new();
+    a_plan_may_have_another_zone(&clock, SharedStore::new(Map::new(&clock)));
+    a_plan_may_have_another_zone(&clock, MemoryStore::new().clock(clock.clone()));
+}
+
+fn a_plan_may_have_another_zone<S: Store>(clock: &ManualClock, store: S) {
     let east = Zone::named("Pacific/Kiritimati").unwrap();
     let west = Zone::named("Pacific/Niue").unwrap();
     let day = FixedWindow::per_calendar_day(3);
@@ -314,11 +323,10 @@ fn a_plan_may_have_another_zone_and_what_was_used_counts_until_both_windows_have
         Plan::new("east").limit("day", day.zone(east)),
         Plan::new("west").limit("day", day.zone(west)),
     ]);
-    let clock = ManualClock::new();
     let limiter = Limiter::builder()
         .policy(Policy::new("day", day))
         .plans(plans, |_| None::<&str>)
-        .store(SharedStore::new(Map::new(&clock)))
+        .store(store)
         .build()
         .unwrap();
     // By the clock of 2026-01-01, in UTC. The day ends at 10:00 in the east, and at 11:00 in the west.
