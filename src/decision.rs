@@ -148,7 +148,7 @@ impl Outcome {
 
     /// The length of the present window in seconds, where windows differ in length and no other limit is told.
     fn present_window(&self) -> Option<u32> {
-        let window = self.own_window?.get();
+        let window = self.flags();
         (window & PRESENT != 0).then_some(window & NO_WINDOW)
     }
 
@@ -234,7 +234,9 @@ impl Outcome {
             remaining: units.remaining.min(units.limit),
             effective_window: Wait::new(units.effective_window.get())
                 .filter(|_| self.effective_window.is_some()),
-            own_window: None,
+            own_window: self
+                .present_window()
+                .and_then(|window| NonZeroU32::new(window | PRESENT)),
             ..self
         };
         let told = match units.is_scaled {

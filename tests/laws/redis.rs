@@ -66,14 +66,17 @@ pub(crate) struct Redis {
 impl Redis {
     fn under(policy: Policy) -> Self {
         let policy = policy.on_store_failure(OnStoreFailure::Refuse);
-        let limiter = SCENE.with(|scene| {
+        let (limiter, ledger) = SCENE.with(|scene| {
             let limiter = Limiter::builder().policy(policy.clone());
-            limiter.store(scene.store.clone()).build()
+            let ledger = scene.store.open(std::slice::from_ref(&policy));
+            (limiter.store(scene.store.clone()).build(), ledger)
         });
         KEYS.set(KEYS.get() + 1);
         Self {
             policy,
             limiter: limiter.expect("the policy is good"),
+            ledger: Rc::new(ledger.expect("the policy is good")),
+            limit: None,
             key: KEYS.get(),
         }
     }

@@ -447,7 +447,7 @@ impl Blocking for Shared {
 }
 
 /// What comes of a future that does not wait.
-fn now<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
         Poll::Ready(answer) => answer,

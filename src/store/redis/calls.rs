@@ -151,7 +151,7 @@ impl Calls {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
                 let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
-                question.charge(key, charge, own.map(|lua| lua.numbers));
+                question.charge(key, charge, own.map(|lua| lua.numbers_at(|| self.now())));
             }
         }
         let value = self.charge.run(question, until).await;
