@@ -130,8 +130,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (counted, own): (Counted, Option<Own>),
         time: impl Fn() -> Micros,
     ) -> Result<(), Unsettled> {
-        let look = self.glance_and_lock(ask, counted, own);
-        let (glance, mut lock) = look.ok_or(Unsettled::Retired)?;
+        let (glance, mut lock) = self
+            .glance_and_lock(ask, counted, own)
+            .ok_or(Unsettled::Retired)?;
         let page = self.page(&glance);
         let now = time();
         if now < glance.latest {

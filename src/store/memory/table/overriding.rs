@@ -48,8 +48,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             algorithm,
             is_overridden: true,
         };
-        let look = self.glance_and_lock(ask, Counted::Apart, Some(own));
-        let Some((glance, mut lock)) = look else {
+        let seen = self.glance_and_lock(ask, Counted::Apart, Some(own));
+        let Some((glance, mut lock)) = seen else {
             return Ok(());
         };
         let now = self.now(clock);
