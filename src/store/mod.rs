@@ -66,6 +66,9 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// - The answer has an outcome for every charge, made by
     ///   [`Algorithm::step`](crate::Algorithm::step).
     /// - A cost of 0 is answered and never written.
+    /// - If a charge has a [limit](Charge::limit), that limit decides in place of the policy's, unless the key
+    ///   has an [override](Self::override_limit). If it is another than the policy's, the outcome has
+    ///   [`Outcome::overridden`](crate::Outcome::overridden). The state of a key is the same under all limits.
     ///
     /// A store that answers later may begin only when its reply is first polled.
     ///
@@ -187,9 +190,9 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// Gives the key of this charge another limit for a time, in place of any override that it has.
     ///
-    /// The limit has the kind and the period of the policy. What was used stays used, at the
-    /// beginning and at the end. Meanwhile the outcomes of the key have
-    /// [`Outcome::overridden`](crate::Outcome::overridden).
+    /// The limit has the kind and the period of the policy. What was used stays used: the state does
+    /// not change, but for the debt of a bucket, which drains under the limit before until this moment.
+    /// Meanwhile the outcomes of the key have [`Outcome::overridden`](crate::Outcome::overridden).
     ///
     /// # Errors
     ///
@@ -205,7 +208,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Ends the override of each key under its policy, if there is one.
+    /// Ends the override of each key under its policy, if there is one. The debt of a bucket drains under
+    /// the override until this moment.
     ///
     /// # Errors
     ///
