@@ -16,11 +16,8 @@ pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
     /// Whether their limits are less than those that all nodes have together.
     are_shares: Box<[bool]>,
-<<<<<<< HEAD:src/store/outage/standby.rs
     /// The limits that all nodes have together.
     wholes: Box<[Option<Limit>]>,
-=======
->>>>>>> law11:src/store/standby.rs
     nodes: NonZeroU32,
     clock: Option<Arc<dyn Clock>>,
     /// Made when it is first needed: as a rule it never is.
@@ -47,10 +44,7 @@ impl Standby {
         Self {
             policies: policies.into(),
             are_shares: are_shares.into(),
-<<<<<<< HEAD:src/store/outage/standby.rs
             wholes,
-=======
->>>>>>> law11:src/store/standby.rs
             nodes,
             clock,
             ledger: OnceLock::new(),
@@ -136,14 +130,7 @@ impl Standby {
         let mut here = Charges::new();
         for charge in charges {
             here.push(match self.when_store_fails(charge) {
-<<<<<<< HEAD:src/store/outage/standby.rs
                 OnStoreFailure::Local => self.at_its_share(*charge),
-=======
-                OnStoreFailure::Local => Charge {
-                    limit: charge.limit.map(|limit| limit.shared_by(self.nodes)),
-                    ..*charge
-                },
->>>>>>> law11:src/store/standby.rs
                 // Nothing but a block denies what costs nothing.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
                 OnStoreFailure::Refuse => return Err(error()),

@@ -12,7 +12,7 @@ use super::address::place;
 use super::address::server;
 #[cfg(feature = "redis-cluster")]
 use super::cluster::Seeds;
-use super::denials::Changes;
+use super::denial_cache::KeyEpochs;
 use super::greeting::greet;
 use super::link::Link;
 use super::reach::{Reach, try_out};
@@ -321,7 +321,7 @@ impl RedisStoreBuilder {
             link,
             prefix,
             remember_denials_for: self.remember_denials_for,
-            changes: Arc::new(Changes::new()),
+            changes: Arc::new(KeyEpochs::new()),
             #[cfg(feature = "testing")]
             clock: None,
         })
