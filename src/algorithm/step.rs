@@ -2,7 +2,7 @@
 //!
 //! A rule reads a [`State`] into a form of its own, asks and changes that, and writes it back. A store that
 //! knows the type of the rule keeps this form, and so reads and writes no states: in one word if it
-//! [packs](Fixed::pack), in three words, or as a list of any length.
+//! [packs](Pack::pack), in three words, or as a list of any length.
 
 use super::State;
 use crate::clock::Micros;
@@ -19,9 +19,8 @@ pub(crate) trait Step: Send + Sync + 'static {
     /// What is kept of one key. The default is that of a new key.
     type Kept: Clone + Default;
 
-    /// Reads a state. A debt above the capacity is cut to the capacity as of `now`, unless a charge after
-    /// the fact under this very rule has left it.
-    fn read(&self, state: State, now: Micros) -> Self::Kept;
+    /// Reads a state, which any limit may have left. A debt of more than [`MOST_OWED`] is cut to that.
+    fn read(&self, state: State) -> Self::Kept;
 
     /// Writes a state.
     fn write(&self, kept: Self::Kept) -> State;
@@ -37,8 +36,7 @@ pub(crate) trait Step: Send + Sync + 'static {
     fn longest_wait(&self) -> Micros;
 
     /// If no request at or before `now` could have left this, the nearest that is possible: times are no
-    /// later than `now`, and a debt is no more than twice the capacity, which a charge after the fact can
-    /// leave.
+    /// later than `now`.
     fn moved_back(&self, kept: &Self::Kept, now: Micros) -> Option<Self::Kept>;
 
     /// Whether a request of this cost is allowed.
@@ -48,7 +46,7 @@ pub(crate) trait Step: Send + Sync + 'static {
     fn charge(&self, kept: &mut Self::Kept, now: Micros, cost: u32);
 
     /// Charges units even if that exceeds the limit: to a window up to [`MOST_COUNTED`], to a bucket up to
-    /// twice its capacity.
+    /// twice its capacity. What exceeds that already stays.
     fn settle(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
     /// Gives back units of the latest charges, as far as these still count.
@@ -82,6 +80,12 @@ pub(crate) trait Step: Send + Sync + 'static {
     /// How much room this takes in a store: 1 for a key, or the number of its entries.
     fn size(&self, _: &Self::Kept) -> usize {
         1
+    }
+
+    /// Does something with a rule that tells all of what a state says, if this rule may not: see
+    /// [`Pack::fits`].
+    fn with_whole<W: WithRule>(&self, act: W) -> Result<W::Result, W> {
+        Err(act)
     }
 
     /// Takes less room if possible. The rule may then hold requests back for longer, but admits no more.
@@ -126,12 +130,15 @@ pub(crate) trait Step: Send + Sync + 'static {
     }
 }
 
-/// A rule that keeps a fixed number of words.
+/// A rule that keeps a fixed number of words, under whatever limit.
 pub(crate) trait Fixed: Step<Kept: Copy> {
     fn words(&self, kept: Self::Kept) -> [u64; 3];
 
     fn of_words(&self, words: [u64; 3]) -> Self::Kept;
+}
 
+/// A rule that keeps one word, as long as it is the only limit that a key meets.
+pub(crate) trait Pack: Step<Kept: Copy + PartialEq> + Copy {
     /// The last moment at which one word holds all that this rule keeps.
     fn packs_until(&self) -> Micros;
 
@@ -147,9 +154,14 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
         kept
     }
 
-    /// Whether one word holds this, which may come from another limit, as of now.
+    /// Whether one word holds this as of now.
     fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
-        self.words(self.unpack(self.pack(kept), now)) == self.words(kept)
+        self.unpack(self.pack(kept), now) == kept
+    }
+
+    /// Whether one word holds all that this state says, which another limit may have left.
+    fn fits(&self, state: &State, now: Micros) -> bool {
+        self.packs(self.read(state.clone()), now)
     }
 }
 
@@ -160,14 +172,25 @@ pub(crate) trait WithRule {
     /// For a rule that keeps a fixed number of words.
     fn fixed(self, rule: impl Fixed) -> Self::Result;
 
-    /// For a rule that exists in numbers of two widths: `wide` holds every state, and `narrow`, if the limit
-    /// permits it, every state that the rule leaves itself.
-    fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Self::Result
+    /// For a rule that keeps a fixed number of words, or one word.
+    fn packed(self, rule: impl Fixed + Pack) -> Self::Result
     where
         Self: Sized,
     {
-        let _ = narrow;
-        self.fixed(wide)
+        self.fixed(rule)
+    }
+
+    /// For a rule that has another form in one word, unless its numbers are too large.
+    fn in_two_forms<P: Pack>(
+        self,
+        rule: impl Fixed,
+        packed: impl FnOnce() -> Option<P>,
+    ) -> Self::Result
+    where
+        Self: Sized,
+    {
+        let _ = packed;
+        self.fixed(rule)
     }
 
     /// For a rule that keeps any number of words.
@@ -211,6 +234,9 @@ pub(super) use with_rule;
 
 /// The most that a window, all slots or a log count, charges after the fact included.
 pub(super) const MOST_COUNTED: u64 = u32::MAX as u64;
+
+/// The most requests that a bucket can owe under any limit: twice the largest capacity.
+pub(super) const MOST_OWED: u64 = 2 * MOST_COUNTED;
 
 /// How many of these units a window counts that has `counted` some already.
 pub(super) fn countable(units: u32, counted: u64) -> u64 {
@@ -260,7 +286,7 @@ pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
 
 /// Reads a state, or the nearest possible state.
 pub(crate) fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Kept {
-    let kept = rule.read(state, now);
+    let kept = rule.read(state);
     rule.moved_back(&kept, now).unwrap_or(kept)
 }
 

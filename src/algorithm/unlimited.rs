@@ -11,7 +11,7 @@ pub(super) struct Unlimited;
 impl Step for Unlimited {
     type Kept = State;
 
-    fn read(&self, state: State, _: Micros) -> State {
+    fn read(&self, state: State) -> State {
         state
     }
 

@@ -8,6 +8,7 @@ mod all_or_nothing;
 mod blocks;
 mod buckets;
 mod case;
+mod changing;
 mod factors;
 mod laws;
 mod models;

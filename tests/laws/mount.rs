@@ -21,6 +21,7 @@ macro_rules! mount {
             mod step {
                 crate::mount::laws!(crate::support::driver::Step);
                 crate::mount::laws_of_state!();
+                crate::mount::laws_of_limits!(crate::support::driver::Step);
             }
 
             mod memory {
@@ -38,6 +39,7 @@ macro_rules! mount {
                 crate::mount::laws!(crate::redis::Redis);
                 crate::mount::laws_of_a_store!(crate::redis::Redis);
                 crate::mount::laws_of_another_limit!(crate::redis::Redis);
+                crate::mount::laws_of_limits!(crate::redis::Redis);
                 crate::mount::tests! { stepping_back, crate::redis::Redis:
                     blocks::law_8_no_wait_is_longer_than_the_block
                 }
@@ -52,6 +54,7 @@ macro_rules! mount {
                 crate::mount::steady_laws!(crate::support::driver::Shared);
                 crate::mount::laws_of_a_store!(crate::support::driver::Shared);
                 crate::mount::laws_of_another_limit!(crate::support::driver::Shared);
+                crate::mount::steady_laws_of_limits!(crate::support::driver::Shared);
             }
         }
         )+
@@ -106,14 +109,6 @@ macro_rules! laws_of_state {
         crate::mount::tests! { stepping_back:
             state::f14_every_number_is_exact_as_a_double
         }
-
-        #[test]
-        fn law_8_the_state_of_another_limit_is_survived() {
-            crate::property::check(super::SEEDS, crate::case::changing(), &|(case, changed)| {
-                let subjects = [&case.numbers, changed].map(super::subject);
-                crate::state::law_8_the_state_of_another_limit_is_survived(&subjects, case)
-            });
-        }
     };
 }
 pub(crate) use laws_of_state;
@@ -142,6 +137,52 @@ macro_rules! laws_of_another_limit {
     };
 }
 pub(crate) use laws_of_another_limit;
+
+/// Mounts law 11, for requests that have limits of their own.
+macro_rules! laws_of_limits {
+    ($driver:ty) => {
+        crate::mount::steady_laws_of_limits!($driver);
+        crate::mount::tests_of_limits! { limited, $driver:
+            law_8_every_limit_moves_back_as_the_model_does
+            law_8_laws_2_to_4_hold_under_the_limit_of_now
+        }
+    };
+}
+pub(crate) use laws_of_limits;
+
+/// Those of them in which time goes on.
+macro_rules! steady_laws_of_limits {
+    ($driver:ty) => {
+        crate::mount::tests_of_limits! { steadily_limited, $driver:
+            law_11_every_limit_reads_what_is_kept_as_the_model_does
+            law_11_laws_2_to_4_hold_under_the_limit_of_now
+            law_11_no_change_of_limit_admits_more_than_the_highest_limit
+            law_11_down_and_up_again_grants_nothing
+        }
+    };
+}
+pub(crate) use steady_laws_of_limits;
+
+/// Mounts laws about three limits of one key.
+macro_rules! tests_of_limits {
+    ($cases:ident, $driver:ty: $($law:ident)+) => {$(
+        #[test]
+        fn $law() {
+            use crate::changing::Limits;
+            use crate::support::driver::Driver;
+
+            let (price, cases) = (<$driver>::PRICE, crate::case::$cases());
+            crate::property::check_at(super::SEEDS, price, cases, &|(case, numbers)| {
+                let limits = Limits::new(numbers, super::subject);
+                if !limits.all().all(<$driver>::takes) {
+                    return Ok(());
+                }
+                crate::changing::$law::<$driver>(&limits, case)
+            });
+        }
+    )+};
+}
+pub(crate) use tests_of_limits;
 
 /// Mounts laws about two subjects that differ in their limit.
 macro_rules! tests_of_another_limit {

@@ -4,8 +4,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_ratelimit::algorithm::State;
-use tower_ratelimit::store::{SharedLedger, SharedStore};
+use tower_ratelimit::algorithm::{Limit, State};
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Amendment, Charge, Ledger, Reply, SharedLedger, SharedStore, Store};
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, StoreError,
 };
@@ -130,6 +132,18 @@ impl Driver for Step {
     }
 }
 
+/// A driver whose requests can have limits of their own.
+pub(crate) trait Limited: Driver {
+    /// From now on, all that is asked has this limit: that of this algorithm, which differs in it alone.
+    fn under(&mut self, algorithm: Algorithm, limit: Limit);
+}
+
+impl Limited for Step {
+    fn under(&mut self, algorithm: Algorithm, _: Limit) {
+        self.algorithm = algorithm;
+    }
+}
+
 /// A driver that can block the key.
 pub(crate) trait Blocking: Driver {
     /// Whether a question that may write nothing makes it forget a block that has ended.
@@ -213,16 +227,21 @@ impl Driver for Memory {
 pub(crate) struct Shared {
     algorithm: Algorithm,
     limiter: Limiter<SharedLedger<Map>>,
+    ledger: SharedLedger<Map>,
+    limit: Option<Limit>,
     map: Map,
 }
 
 impl Shared {
     fn over(algorithm: Algorithm, map: Map) -> Self {
-        let limiter = Limiter::builder().policy(Policy::new("0", algorithm));
-        let limiter = limiter.store(SharedStore::new(map.clone())).build();
+        let (policy, store) = (Policy::new("0", algorithm), SharedStore::new(map.clone()));
+        let ledger = store.open(std::slice::from_ref(&policy));
+        let limiter = Limiter::builder().policy(policy).store(store).build();
         Self {
             algorithm,
             limiter: limiter.expect("the policy is good"),
+            ledger: ledger.expect("the policy is good"),
+            limit: None,
             map,
         }
     }
@@ -234,6 +253,30 @@ impl Shared {
         self.map.clock.set_micros(Micros::new(at));
         now(ask(&self.limiter)).expect("a map does not fail")
     }
+
+    /// The same of a request that has a limit of its own.
+    fn ask_under<T>(
+        &self,
+        at: u64,
+        cost: u32,
+        ask: impl FnOnce(&SharedLedger<Map>, &[Charge]) -> Reply<Result<T, StoreError>>,
+    ) -> Option<T> {
+        let charge = Charge::new(0, "key".into_key(), cost).under(self.limit?);
+        self.map.clock.set_micros(Micros::new(at));
+        let reply = ask(&self.ledger, &[charge]);
+        Some(now(reply.wait()).expect("a map does not fail"))
+    }
+}
+
+impl Limited for Shared {
+    fn under(&mut self, _: Algorithm, limit: Limit) {
+        self.limit = Some(limit);
+    }
+}
+
+/// What is told of the only policy.
+pub(crate) fn seen(outcomes: &Outcomes) -> Seen {
+    Seen::from(outcomes.iter().next().expect("one policy was asked").1)
 }
 
 impl Driver for Shared {
@@ -242,21 +285,37 @@ impl Driver for Shared {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
+            return seen(&told);
+        }
         let decision = self.ask(at, |limiter| limiter.check("key", cost));
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
     fn peek(&mut self, at: u64, cost: u32) -> Seen {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.peek(charges)) {
+            return seen(&told);
+        }
         let decision = self.ask(at, |limiter| limiter.peek("key", cost));
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
     fn refund(&mut self, at: u64, units: u32) {
-        self.ask(at, |limiter| limiter.refund("key", units));
+        let refunded = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Refund)
+        });
+        if refunded.is_none() {
+            self.ask(at, |limiter| limiter.refund("key", units));
+        }
     }
 
     fn settle(&mut self, at: u64, units: u32) {
-        self.ask(at, |limiter| limiter.settle("key", units));
+        let settled = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Settle)
+        });
+        if settled.is_none() {
+            self.ask(at, |limiter| limiter.settle("key", units));
+        }
     }
 
     fn reset(&mut self, at: u64) {
@@ -264,7 +323,10 @@ impl Driver for Shared {
     }
 
     fn fork(&self) -> Self {
-        Self::over(self.algorithm, self.map.fork())
+        Self {
+            limit: self.limit,
+            ..Self::over(self.algorithm, self.map.fork())
+        }
     }
 }
 

@@ -20,7 +20,7 @@ type Words = [u64; 3];
 
 /// A rule, on words in place of what it makes of them.
 trait InWords: Send + Sync {
-    fn read(&self, state: State, now: Micros) -> Words;
+    fn read(&self, state: State) -> Words;
     fn write(&self, words: Words) -> State;
     fn limit(&self) -> u32;
     fn window(&self) -> Micros;
@@ -48,8 +48,8 @@ fn change<F: Fixed>(rule: &F, words: &mut Words, change: impl FnOnce(&mut F::Kep
 }
 
 impl<F: Fixed> InWords for F {
-    fn read(&self, state: State, now: Micros) -> Words {
-        self.words(Step::read(self, state, now))
+    fn read(&self, state: State) -> Words {
+        self.words(Step::read(self, state))
     }
 
     fn write(&self, words: Words) -> State {
@@ -128,7 +128,7 @@ impl<F: Fixed> InWords for F {
 struct Stateless<S>(S);
 
 impl<S: Step<Kept = State>> InWords for Stateless<S> {
-    fn read(&self, _: State, _: Micros) -> Words {
+    fn read(&self, _: State) -> Words {
         [0; 3]
     }
 
@@ -197,8 +197,8 @@ impl<S: Step<Kept = State>> InWords for Stateless<S> {
 impl Step for AnyRule {
     type Kept = Words;
 
-    fn read(&self, state: State, now: Micros) -> Words {
-        self.0.read(state, now)
+    fn read(&self, state: State) -> Words {
+        self.0.read(state)
     }
 
     fn write(&self, kept: Words) -> State {

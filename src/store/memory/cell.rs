@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::any_rule::AnyRule;
-use crate::algorithm::{Fixed, State, Step};
+use crate::algorithm::{Pack, State, Step};
 use crate::clock::Micros;
 
 /// Where the state of one key is kept; guarded by the version of its page.
@@ -41,6 +41,11 @@ pub(super) trait Keeps<S: Step>: Cell {
         true
     }
 
+    /// Whether the cell can hold all that this state says.
+    fn fits(_: &S, _: &State, _: Micros) -> bool {
+        true
+    }
+
     /// Takes away what the cell cannot hold.
     fn fit(_: &S, _: &mut S::Kept) {}
 }
@@ -75,7 +80,7 @@ impl Cell for Word {
     }
 }
 
-impl<S: Fixed> Keeps<S> for Word {
+impl<S: Pack> Keeps<S> for Word {
     type Seen<'a> = Copied<S::Kept>;
 
     #[inline]
@@ -95,6 +100,10 @@ impl<S: Fixed> Keeps<S> for Word {
 
     fn holds(rule: &S, kept: &S::Kept, now: Micros) -> bool {
         rule.packs(*kept, now)
+    }
+
+    fn fits(rule: &S, state: &State, now: Micros) -> bool {
+        rule.fits(state, now)
     }
 
     fn fit(rule: &S, kept: &mut S::Kept) {

@@ -6,7 +6,7 @@ use super::table::{
     Allows, Ask, Changed, Counted, Foretell, Full, Glance, NoRoom, Override, Table, Tell,
 };
 use super::version::Lock;
-use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
+use crate::algorithm::{Algorithm, Fixed, Pack, State, Step, WithRule};
 use crate::clock::{Clock, Micros};
 use crate::decision::{Outcome, Outcomes};
 pub(super) use crate::store::{Amendment, Wanted};
@@ -204,10 +204,16 @@ pub(super) fn counter_for(
             Arc::new(Table::<_, Words>::new(rule, END_OF_TIME, self.bound))
         }
 
-        fn packs(&self, rule: &impl Fixed, late: Micros) -> bool {
-            let packs = |state: &State| rule.packs(rule.read(state.clone(), self.now), self.now);
+        /// A table of one word for each key, if that is exact for all times and all that is known of keys.
+        fn in_one_word(&self, rule: impl Pack) -> Option<Arc<dyn Counter>> {
+            let late = rule.packs_until();
             let mut states = self.states.iter();
-            late >= PACKED_UNTIL && self.now <= late && states.all(|(_, state)| packs(state))
+            let packs = late >= PACKED_UNTIL
+                && self.now <= late
+                && states.all(|(_, state)| rule.fits(state, self.now));
+            packs.then(|| -> Arc<dyn Counter> {
+                Arc::new(Table::<_, Word>::new(rule, late, self.bound))
+            })
         }
     }
 
@@ -215,19 +221,20 @@ pub(super) fn counter_for(
         type Result = Arc<dyn Counter>;
 
         fn fixed(self, rule: impl Fixed) -> Arc<dyn Counter> {
-            match rule.packs_until() {
-                late if self.packs(&rule, late) => {
-                    Arc::new(Table::<_, Word>::new(rule, late, self.bound))
-                }
-                _ => self.in_words(rule),
-            }
+            self.in_words(rule)
         }
 
-        fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Arc<dyn Counter> {
-            match narrow {
-                Some(narrow) => self.fixed(narrow),
-                None => self.in_words(wide),
-            }
+        fn packed(self, rule: impl Fixed + Pack) -> Arc<dyn Counter> {
+            self.in_two_forms(rule, || Some(rule))
+        }
+
+        fn in_two_forms<P: Pack>(
+            self,
+            rule: impl Fixed,
+            packed: impl FnOnce() -> Option<P>,
+        ) -> Arc<dyn Counter> {
+            let packed = packed().and_then(|packed| self.in_one_word(packed));
+            packed.unwrap_or_else(|| self.in_words(rule))
         }
 
         fn stateless(self, rule: impl Step<Kept = State>) -> Arc<dyn Counter> {

@@ -82,7 +82,7 @@ impl Call<'_> {
         let Self {
             state, now, amount, ..
         } = self;
-        let mut kept = rule.read(state, now);
+        let mut kept = rule.read(state);
         let mut returned = String::new();
         match self.name {
             "moved_back" => {

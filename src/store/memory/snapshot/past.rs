@@ -90,7 +90,7 @@ impl Restored {
             overrides.partition(|(_, limit, _)| limit.until > now);
         let ended = ended
             .into_iter()
-            .map(|(fingerprint, limit, state)| (fingerprint, limit.ended(&algorithm, state)));
+            .map(|(fingerprint, _, state)| (fingerprint, state));
         file.section("policy", |file| {
             file.text(&self.policy);
             file.text(&self.algorithm);

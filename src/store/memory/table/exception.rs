@@ -36,11 +36,6 @@ pub(in crate::store::memory) struct Override {
 }
 
 impl Override {
-    /// The state at its end: what was used stays used, as far as it counts under the policy's limit.
-    pub(in crate::store::memory) fn ended(&self, policy: &Algorithm, state: State) -> State {
-        policy.refund(self.algorithm.refund(state, self.until, 0), self.until, 0)
-    }
-
     /// As long as this, beginning no later than now.
     pub(super) fn moved_back(self, now: Micros) -> Self {
         let from = self.from.min(now);
@@ -126,26 +121,14 @@ impl Exception {
 }
 
 impl Held {
-    /// The limit at this moment, if it is not that of the policy, and the state under it. At the end
-    /// of the other limit what was used stays used, as far as it counts under the policy's.
-    #[inline(never)]
-    pub(in crate::store::memory) fn as_of(
-        &self,
-        base: &dyn Base,
-        now: Micros,
-    ) -> (Option<Override>, State) {
-        let state = self.state.clone();
-        match self.limit {
-            Some(limit) if limit.until <= now => {
-                let state = limit.algorithm.refund(state, limit.until, 0);
-                (
-                    None,
-                    base.change(Change::StepBack(StepBack), state, limit.until)
-                        .1,
-                )
-            }
-            limit => (limit, state),
-        }
+    /// The limit at this moment, if it is not that of the policy.
+    fn limit_at(&self, now: Micros) -> Option<Override> {
+        self.limit.filter(|limit| now < limit.until)
+    }
+
+    /// The limit at this moment, if it is not that of the policy, and the state.
+    pub(in crate::store::memory) fn as_of(&self, now: Micros) -> (Option<Override>, State) {
+        (self.limit_at(now), self.state.clone())
     }
 
     /// Does something under the limit of this moment.
@@ -155,7 +138,7 @@ impl Held {
         now: Micros,
         act: A,
     ) -> A::Result {
-        let (limit, state) = self.as_of(base, now);
+        let (limit, state) = self.as_of(now);
         let (result, state) = match limit {
             Some(limit) => limit.algorithm.with_rule(Acting { state, now, act }),
             None => act.under(base, state, now),
@@ -173,25 +156,12 @@ impl Held {
         now: Micros,
         act: impl Act<Result = Outcome>,
     ) -> Outcome {
-        let limit = self.limit.filter(|limit| now < limit.until);
+        let limit = self.limit_at(now);
         let outcome = self.act(base, now, act);
         match limit {
             Some(limit) => outcome.overridden(limit.algorithm.period()),
             None => outcome,
         }
-    }
-
-    /// Lets this be the limit, or that of the policy. What was used stays used.
-    #[inline(never)]
-    pub(in crate::store::memory) fn change_limit(
-        &mut self,
-        base: &dyn Base,
-        limit: Option<Override>,
-        now: Micros,
-    ) {
-        self.act(base, now, StepBack);
-        self.limit = limit;
-        self.act(base, now, StepBack);
     }
 }
 
@@ -237,41 +207,105 @@ pub(in crate::store::memory) enum Change {
 impl<S: Step> Base for S {
     #[inline(never)]
     fn allows(&self, act: Allows, state: State, now: Micros) -> (bool, State) {
-        with(self, state, now, |kept| act.act(self, kept, now))
+        with(self, state, now, act)
     }
 
     #[inline(never)]
     fn tell(&self, act: Telling, state: State, now: Micros) -> (Outcome, State) {
-        with(self, state, now, |kept| match act {
-            Telling::Tell(act) => act.act(self, kept, now),
-            Telling::Foretell(act) => act.act(self, kept, now),
-            Telling::Charge(act) => act.act(self, kept, now),
-        })
+        with(self, state, now, act)
     }
 
     #[inline(never)]
     fn change(&self, act: Change, state: State, now: Micros) -> ((), State) {
-        with(self, state, now, |kept| match act {
-            Change::StepBack(act) => act.act(self, kept, now),
-            Change::Amend(act) => act.act(self, kept, now),
-            Change::Settle(act) => act.act(self, kept, now),
-        })
+        with(self, state, now, act)
     }
 
     fn distance(&self, state: State, now: Micros) -> u64 {
-        Step::distance(self, &read(self, state, now), now)
+        with(self, state, now, Distance).0
     }
 }
 
-fn with<S: Step, R>(
-    rule: &S,
+/// Acts on a state under a rule that tells all of it.
+fn with<S: Step, D: Does>(rule: &S, state: State, now: Micros, does: D) -> (D::Result, State) {
+    match rule.with_whole(With { state, now, does }) {
+        Ok(done) => done,
+        Err(with) => with.under(rule),
+    }
+}
+
+/// What is done with what any rule keeps.
+trait Does {
+    type Result;
+
+    fn on<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Self::Result;
+}
+
+impl Does for Allows {
+    type Result = bool;
+
+    fn on<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> bool {
+        self.act(rule, kept, now)
+    }
+}
+
+impl Does for Telling {
+    type Result = Outcome;
+
+    fn on<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> Outcome {
+        match self {
+            Self::Tell(act) => act.act(rule, kept, now),
+            Self::Foretell(act) => act.act(rule, kept, now),
+            Self::Charge(act) => act.act(rule, kept, now),
+        }
+    }
+}
+
+impl Does for Change {
+    type Result = ();
+
+    fn on<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
+        match self {
+            Self::StepBack(act) => act.act(rule, kept, now),
+            Self::Amend(act) => act.act(rule, kept, now),
+            Self::Settle(act) => act.act(rule, kept, now),
+        }
+    }
+}
+
+struct Distance;
+
+impl Does for Distance {
+    type Result = u64;
+
+    fn on<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) -> u64 {
+        rule.distance(kept, now)
+    }
+}
+
+struct With<D> {
     state: State,
     now: Micros,
-    act: impl FnOnce(&mut S::Kept) -> R,
-) -> (R, State) {
-    let mut kept = read(rule, state, now);
-    let result = act(&mut kept);
-    (result, rule.write(kept))
+    does: D,
+}
+
+impl<D: Does> With<D> {
+    fn under<S: Step>(self, rule: &S) -> (D::Result, State) {
+        let mut kept = read(rule, self.state, self.now);
+        let result = self.does.on(rule, &mut kept, self.now);
+        (result, rule.write(kept))
+    }
+}
+
+impl<D: Does> WithRule for With<D> {
+    type Result = (D::Result, State);
+
+    fn fixed(self, rule: impl Fixed) -> Self::Result {
+        self.under(&rule)
+    }
+
+    fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
+        self.under(&rule)
+    }
 }
 
 struct Acting<A> {
@@ -292,16 +326,14 @@ impl<A: Act> WithRule for Acting<A> {
     }
 }
 
-/// What every change begins with.
+/// What a clock that has stepped back begins with.
 pub(in crate::store::memory) struct StepBack;
 
 impl Act for StepBack {
     type Result = ();
 
-    /// Also brings a debt to the rate of now.
-    fn act<S: Step>(self, rule: &S, kept: &mut S::Kept, now: Micros) {
-        rule.refund(kept, now, 0);
-    }
+    /// What was read is moved back already.
+    fn act<S: Step>(self, _: &S, _: &mut S::Kept, _: Micros) {}
 
     fn under(self, base: &dyn Base, state: State, now: Micros) -> ((), State) {
         base.change(Change::StepBack(self), state, now)

@@ -189,7 +189,7 @@ impl Exceptions {
             let (_lock, _) = exception.version.wait_and_lock();
             let held = exception.held();
             if held.fingerprint == fingerprint {
-                let (limit, state) = held.as_of(base, now);
+                let (limit, state) = held.as_of(now);
                 if limit.is_some() || base.distance(state.clone(), now) > 0 {
                     tell(fingerprint, limit, state);
                 }
@@ -365,7 +365,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                 from: now,
                 until,
             };
-            exception.held().change_limit(&self.rule, Some(limit), now);
+            let mut held = exception.held();
+            held.act(&self.rule, now, Amend(0, Amendment::Refund));
+            held.limit = Some(limit);
         };
         for most in [AT_ONCE, PLACES] {
             self.make_way(most, time());
@@ -387,7 +389,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         let now = time();
         let change = |exception: &Exception, now: Micros| {
-            exception.held().change_limit(&self.rule, None, now);
+            let mut held = exception.held();
+            held.act(&self.rule, now, Amend(0, Amendment::Refund));
+            held.limit = None;
         };
         // The key stands there already, for its own reason.
         if self
@@ -516,11 +520,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if held.fingerprint != fingerprint || now < latest || self.until < now {
             return;
         }
-        let (_, state) = held.as_of(&self.rule, now);
+        let (_, state) = held.as_of(now);
         drop(held);
+        let base: &dyn Base = &self.rule;
+        let is_new = base.distance(state.clone(), now) == 0;
+        let fits = C::fits(&self.rule, &state, now);
         let mut kept = read(&self.rule, state, now);
-        let is_new = self.rule.distance(&kept, now) == 0;
-        if !is_new && !C::holds(&self.rule, &kept, now) {
+        if !is_new && !fits {
             if self.exceptions.stays_settled(fingerprint) {
                 return;
             }

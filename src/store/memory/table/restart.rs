@@ -58,11 +58,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     ) -> (usize, usize) {
         let now = now.min(self.until);
         let distance = |state: &State| {
-            let kept = self.rule.read(state.clone(), now);
+            let kept = self.rule.read(state.clone());
             self.rule.distance(&kept, now)
         };
         furthest_first(keys, &distance, &mut |fingerprint, state| {
-            self.revive(fingerprint, self.rule.read(state, now), now, now)
+            self.revive(fingerprint, self.rule.read(state), now, now)
         })
     }
 
@@ -196,7 +196,7 @@ mod tests {
                 let mut told = HashSet::new();
                 counter.each_key(Micros::ZERO, &mut |fingerprint, state| {
                     told.insert(fingerprint);
-                    let [at, owed, part] = state.words() else {
+                    let [at, owed, part, _] = state.words() else {
                         panic!("{state:?}");
                     };
                     // After its charge in a round it owes two more than there were rounds before;
@@ -223,7 +223,7 @@ mod tests {
         let algorithm = Gcra::per_day(1).burst(10).into();
         let table = counter(&algorithm, 100);
         let now = ManualClock::new().now();
-        let owes = |owed: u64| State::from_words(&[now.get(), owed, 0]);
+        let owes = |owed: u64| State::from_words(&[now.get(), owed, 0, 1]);
         let keys = vec![(7, owes(3)), (7, owes(9)), (7, owes(5)), (0, owes(5))];
         assert_eq!(table.restore(keys, now), (1, 0));
         let mut told = Vec::new();
