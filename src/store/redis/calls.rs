@@ -43,6 +43,24 @@ pub(super) struct Counted {
     pub(super) suffix: String,
 }
 
+impl Counted {
+    /// The algorithm under the limit of a charge, if that is another than the policy's.
+    pub(super) fn under(&self, charge: &Charge) -> Option<Algorithm> {
+        let limit = charge
+            .limit
+            .filter(|limit| self.algorithm.limits() != Some(*limit))?;
+        self.algorithm.under(limit)
+    }
+
+    /// The rule under the limit of a charge.
+    fn rule(&self, charge: &Charge) -> Option<Lua> {
+        match self.under(charge) {
+            Some(algorithm) => algorithm.lua(),
+            None => self.lua,
+        }
+    }
+}
+
 /// What a request is asked for.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
@@ -133,7 +151,8 @@ impl Calls {
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                question.charge(key, charge);
+                let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
+                question.charge(key, charge, own.map(|lua| lua.numbers));
             }
         }
         let value = self.charge.run(question, until).await;
@@ -294,7 +313,7 @@ impl Calls {
         let Some(policy) = self.policies.get(charge.policy) else {
             return;
         };
-        let Some(Lua { name, numbers, .. }) = policy.lua else {
+        let Some(Lua { name, numbers, .. }) = policy.rule(charge) else {
             return;
         };
         call.key(names.name(&self.prefix, &charge.key, &policy.suffix));

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem;
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,7 +95,8 @@ pub(super) struct Question {
 /// A number of [`Changes`], and its place there.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    place: u16,
+    /// From 1 on, so that none takes no room of its own.
+    place: NonZeroU16,
     number: u64,
 }
 
@@ -260,12 +262,13 @@ impl Changes {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-    fn place(&self, key: &Key) -> u16 {
-        (self.hasher.hash_one(key) % NUMBERS as u64) as u16
+    fn place(&self, key: &Key) -> NonZeroU16 {
+        let place = (self.hasher.hash_one(key) % NUMBERS as u64) as u16;
+        NonZeroU16::MIN.saturating_add(place)
     }
 
-    fn number(&self, place: u16) -> &AtomicU64 {
-        &self.numbers[usize::from(place) % NUMBERS]
+    fn number(&self, place: NonZeroU16) -> &AtomicU64 {
+        &self.numbers[usize::from(place.get()) % NUMBERS]
     }
 }
 

@@ -60,9 +60,16 @@ struct Kind {
 #[derive(Debug)]
 struct Asked {
     key: String,
-    policy: usize,
+    rule: Rule,
     cost: u32,
     is_soft: bool,
+}
+
+/// A policy, and the numbers of its rule if they are those of another limit. Each goes into a call once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rule {
+    policy: usize,
+    numbers: Option<[u64; 4]>,
 }
 
 /// Those that no call has taken along yet.
@@ -118,14 +125,17 @@ impl Question {
         }
     }
 
-    /// Adds a charge, whose state is under this key.
-    pub(super) fn charge(&mut self, key: String, charge: &Charge) {
+    /// Adds a charge, whose state is under this key, with the numbers of its limit if it has one of its own.
+    pub(super) fn charge(&mut self, key: String, charge: &Charge, numbers: Option<[u64; 4]>) {
         if self.charges.is_empty() {
             self.key = charge.key;
         }
         self.charges.push(Asked {
             key,
-            policy: charge.policy,
+            rule: Rule {
+                policy: charge.policy,
+                numbers,
+            },
             cost: charge.cost,
             is_soft: charge.is_soft,
         });
@@ -133,7 +143,7 @@ impl Question {
 
     /// Whether it asks the same as another, of other keys perhaps.
     fn is_like(&self, other: &Self) -> bool {
-        let what = |asked: &Asked| (asked.policy, asked.cost, asked.is_soft);
+        let what = |asked: &Asked| (asked.rule, asked.cost, asked.is_soft);
         self.charges
             .iter()
             .map(what)
@@ -238,17 +248,18 @@ impl Shared {
             None => call.argument(""),
         }
         call.argument(kind.map_or("", |kind| kind.verb));
-        let mut policies: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut rules: SmallVec<[Rule; 4]> = SmallVec::new();
         for asked in questions.clone().flat_map(|question| &question.charges) {
-            if !policies.contains(&asked.policy) {
-                policies.push(asked.policy);
+            if !rules.contains(&asked.rule) {
+                rules.push(asked.rule);
             }
         }
-        call.argument(policies.len());
-        for policy in &policies {
+        call.argument(rules.len());
+        for Rule { policy, numbers } in &rules {
             let rule = self.rules.get(*policy).copied().flatten();
             call.argument(rule.map_or("", |rule| rule.name));
-            for number in rule.map_or([0; 4], |rule| rule.numbers) {
+            let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers);
+            for number in numbers.unwrap_or_else(of_the_policy) {
                 call.argument(number);
             }
         }
@@ -259,7 +270,7 @@ impl Shared {
             call.argument(1 + behind);
             call.argument(first.charges.len());
             for asked in &first.charges {
-                let place = policies.iter().position(|policy| *policy == asked.policy);
+                let place = rules.iter().position(|rule| *rule == asked.rule);
                 call.argument(place.map_or(0, |place| place + 1));
                 call.argument(asked.cost);
                 call.argument(u8::from(asked.is_soft));
