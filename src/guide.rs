@@ -9,6 +9,10 @@ pub mod choosing {}
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
 
+#[cfg(all(feature = "adapt", feature = "axum"))]
+#[doc = include_str!("../docs/adaptive.md")]
+pub mod adaptive {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}

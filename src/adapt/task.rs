@@ -17,7 +17,7 @@ use crate::factor::{Explanation, Factor, FactorCell};
 ///
 /// ```
 /// use tower_ratelimit::adapt::{Adapt, Kernel, Steps};
-/// use tower_ratelimit::factor::Factor;
+/// use tower_ratelimit::{Policy, TokenBucket};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_ratelimit::ConfigError> {
@@ -27,7 +27,7 @@ use crate::factor::{Explanation, Factor, FactorCell};
 ///     .build()?;
 /// tokio::spawn(adapt.run());
 ///
-/// let factor = adapt.factor();
+/// let policy = Policy::new("api", TokenBucket::per_minute(100)).factor(adapt.factor());
 /// # Ok(())
 /// # }
 /// ```
