@@ -19,16 +19,11 @@ use crate::factor::{Explanation, FactorCell};
 /// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are independent of each other"
-)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
     soft: bool,
-    blocked: bool,
-    reduced: bool,
+    standing: Standing,
     limit: u32,
     remaining: u32,
     /// For a key with a limit of its own, the time to which that limit applies, in seconds rounded up;
@@ -38,6 +33,15 @@ pub struct Outcome {
     effective_window: Option<Wait>,
     /// How long until a denied request would pass, or until an allowed request goes on.
     wait: Option<Wait>,
+}
+
+/// In one byte, since an outcome is copied on each decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Whole,
+    /// Only a part of the limit is in force.
+    Reduced,
+    Blocked,
 }
 
 /// What an outcome tells in units; see [`Outcome::in_units`].
@@ -63,8 +67,7 @@ impl Outcome {
             allowed: true,
             counted_together: false,
             soft: false,
-            blocked: false,
-            reduced: false,
+            standing: Standing::Whole,
             limit,
             remaining,
             own_window: None,
@@ -137,7 +140,7 @@ impl Outcome {
         let next_unit = self.effective_micros().filter(|_| self.remaining == 0);
         Self {
             allowed: false,
-            blocked: true,
+            standing: Standing::Blocked,
             remaining: 0,
             reset_after: self.reset_after.max(left),
             effective_window: self
@@ -179,20 +182,23 @@ impl Outcome {
     }
 
     /// The same in units, of a policy whose store counts in parts of them.
-    pub(crate) fn in_units(self, units: Units) -> Self {
+    pub(crate) fn in_units(self, units: &Units) -> Self {
         let told = Self {
             limit: units.limit,
             remaining: units.remaining.min(units.limit),
             effective_window: Wait::new(units.effective_window.get())
                 .filter(|_| self.effective_window.is_some()),
-            reduced: units.is_reduced,
+            standing: match self.standing {
+                Standing::Whole if units.is_reduced => Standing::Reduced,
+                standing => standing,
+            },
             own_window: None,
             ..self
         };
-        match units.is_scaled {
-            true => told.overridden(units.window),
-            false => told,
+        if units.is_scaled {
+            return told.overridden(units.window);
         }
+        told
     }
 
     /// [`effective_window`](Self::effective_window) in microseconds.
@@ -230,13 +236,13 @@ impl Outcome {
 
     /// Whether a request is denied because of this policy.
     pub(crate) fn denies(&self) -> bool {
-        !self.allowed && (!self.soft || self.blocked)
+        !self.allowed && (!self.soft || self.is_blocked())
     }
 
     /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
     /// the request is denied even if the policy is soft.
     pub fn is_blocked(&self) -> bool {
-        self.blocked
+        self.standing == Standing::Blocked
     }
 
     /// Whether the store had no room for this new key, could evict no other key, and counted it together
@@ -245,9 +251,10 @@ impl Outcome {
         self.counted_together
     }
 
-    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force.
+    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force. Not of a
+    /// [blocked](Self::is_blocked) key, which is denied for another reason.
     pub fn is_reduced(&self) -> bool {
-        self.reduced
+        self.standing == Standing::Reduced
     }
 
     /// Whether the limit differs from the policy's:
@@ -638,7 +645,7 @@ impl Decision {
     /// service may do less for this request.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
-            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.blocked)
+            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.is_blocked())
     }
 
     /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:
@@ -661,7 +668,10 @@ impl Decision {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn reduced(&self) -> impl Iterator<Item = (&str, Explanation)> {
-        let reduced = self.outcomes.iter().filter(|(_, outcome)| outcome.reduced);
+        let reduced = self
+            .outcomes
+            .iter()
+            .filter(|(_, outcome)| outcome.is_reduced());
         reduced.filter_map(|(policy, _)| {
             let rule = self.names.0.get(policy)?;
             Some((rule.name(), rule.factor.as_ref()?.explain()))

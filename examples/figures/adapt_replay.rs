@@ -192,6 +192,7 @@ fn draw(steps: &[Step], picture: &Path) -> Result<(), Box<dyn Error>> {
     for (area, (title, top, lines)) in areas.iter().zip(panels) {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
+            .margin_right(28)
             .caption(title, ("sans-serif", 15, &INK))
             .x_label_area_size(22)
             .y_label_area_size(44)
@@ -215,7 +216,7 @@ fn draw(steps: &[Step], picture: &Path) -> Result<(), Box<dyn Error>> {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(SeriesLabelPosition::UpperLeft)
             .background_style(WHITE.mix(0.8))
             .label_font(("sans-serif", 12, &INK))
             .draw()?;

@@ -152,7 +152,7 @@ impl Price {
             None => Micros::ZERO,
         };
         let limit = self.units(self.size, factor);
-        outcome.in_units(Units {
+        outcome.in_units(&Units {
             limit,
             remaining,
             effective_window,
