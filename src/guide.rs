@@ -13,6 +13,10 @@ pub mod calendars {}
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
 
+#[cfg(all(feature = "adapt", feature = "axum"))]
+#[doc = include_str!("../docs/adaptive.md")]
+pub mod adaptive {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}

@@ -174,20 +174,18 @@ impl Driver for Redis {
         let refunded = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Refund)
         });
-        refunded.map_or_else(
-            || self.ask(at, |limiter| limiter.refund(self.key, units)),
-            drop,
-        );
+        if refunded.is_none() {
+            self.ask(at, |limiter| limiter.refund(self.key, units));
+        }
     }
 
     fn settle(&mut self, at: u64, units: u32) {
         let settled = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Settle)
         });
-        settled.map_or_else(
-            || self.ask(at, |limiter| limiter.settle(self.key, units)),
-            drop,
-        );
+        if settled.is_none() {
+            self.ask(at, |limiter| limiter.settle(self.key, units));
+        }
     }
 
     fn reset(&mut self, at: u64) {
