@@ -6,6 +6,8 @@
 mod http;
 mod invalidating;
 mod limits;
+#[cfg(feature = "tracing")]
+mod logged;
 mod lookups;
 mod random;
 mod scene;

@@ -42,6 +42,24 @@ async fn send(layer: &Layered, mail: Mail) -> Answer {
     layer.layer(inner).oneshot(mail).await
 }
 
+/// Asks a layer whose own resolver finds the limits.
+#[cfg(feature = "tracing")]
+pub(crate) async fn asks(
+    limiter: Limiter,
+    resolver: &tower_ratelimit::plan::Resolver<String>,
+    customer: &'static str,
+    times: usize,
+) {
+    let of = |mail: &Mail| Some(mail.customer.to_owned());
+    let layer = layer(limiter).resolver(resolver.clone(), of);
+    for _ in 0..times {
+        assert_eq!(
+            send(&layer, mail(customer)).await.unwrap(),
+            "plan free, fresh"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_the_plan_of_its_key() {
     let source = Source::new();
