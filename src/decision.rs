@@ -299,7 +299,6 @@ impl Outcomes {
 
     /// Marks them as decided without the configured store. Policies that allow every request meanwhile have
     /// no outcome.
-    #[cfg(feature = "redis")]
     pub(crate) fn degrade(&mut self) {
         self.is_degraded = true;
     }
@@ -310,7 +309,6 @@ impl Outcomes {
     }
 
     /// Drops the outcomes for which `keeps` is false. It may change the others.
-    #[cfg(feature = "redis")]
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(usize, &mut Outcome) -> bool) {
         self.each
             .retain(|(policy, outcome)| keeps(*policy, outcome));

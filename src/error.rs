@@ -149,7 +149,6 @@ impl StoreError {
     }
 
     /// The same, of a store that logs by itself that it fails.
-    #[cfg(feature = "redis")]
     pub(crate) fn told(self) -> Self {
         Self {
             #[cfg(feature = "http")]

@@ -98,7 +98,6 @@ mod line;
 pub mod client;
 #[cfg(feature = "http")]
 pub mod middleware;
-#[cfg(feature = "http")]
 mod observe;
 #[cfg(feature = "http")]
 pub mod response;

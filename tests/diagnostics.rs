@@ -24,7 +24,7 @@ use tower_ratelimit::key::{
 };
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
+use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, LimitLayer, Limiter, Policy, RateLimitLayer, StoreError,
     TokenBucket,
@@ -623,6 +623,10 @@ impl Store for SharedByAll {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn availability(&self) -> Option<Availability> {
+        Some(Availability::new().nodes(1))
     }
 }
 

@@ -30,7 +30,8 @@ use crate::key::{IntoKey, Key};
 use crate::line::Lines;
 use crate::policy::{Policy, check_names};
 use crate::store::{
-    Amendment, Charge, Charged, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted, answered,
+    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted,
+    answered,
 };
 
 /// Decides whether a key may go on, under one or more policies. It knows nothing of HTTP.
@@ -53,7 +54,7 @@ use crate::store::{
 /// ```
 pub struct Limiter<L: ?Sized = MemoryLedger> {
     policies: Arc<Policies>,
-    ledger: Arc<L>,
+    ledger: Guarded<L>,
 }
 
 struct Policies {
@@ -123,8 +124,13 @@ impl Limiter {
     fn decide_now(&self, key: Key, cost: u32) -> Decision {
         let names = Arc::clone(&self.policies.names);
         match self.policies.only {
-            Some(policy) => Decision::new(names, self.ledger.charge_one(policy, &key, cost)),
-            None => Decision::new(names, self.ledger.charge_now(&self.alike(key, cost))),
+            Some(policy) => {
+                Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
+            }
+            None => Decision::new(
+                names,
+                self.ledger.inner().charge_now(&self.alike(key, cost)),
+            ),
         }
     }
 
@@ -144,12 +150,12 @@ impl Limiter {
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
         let is_admitted = match self.policies.only {
-            Some(policy) => self.ledger.admit_one(policy, &key, cost),
+            Some(policy) => self.ledger.inner().admit_one(policy, &key, cost),
             None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
             let charges = self.charges(key, cost);
-            self.look_at_costs(&charges, &self.ledger.peek_now(&charges));
+            self.look_at_costs(&charges, &self.ledger.inner().peek_now(&charges));
         }
         is_admitted
     }
@@ -159,14 +165,14 @@ impl Limiter {
             mistakes, limited, ..
         } = &*self.policies;
         mistakes.are_asked_alike();
-        let admitted = self.ledger.admit_alike(limited, key, cost);
-        admitted.unwrap_or_else(|| self.ledger.admit_now(&self.charges(*key, cost)))
+        let admitted = self.ledger.inner().admit_alike(limited, key, cost);
+        admitted.unwrap_or_else(|| self.ledger.inner().admit_now(&self.charges(*key, cost)))
     }
 
     /// Changes what the store in this process keeps of a key.
     fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
         // An override alone can fail, for want of room.
-        let _ = self.ledger.amend_now(charges, amendment);
+        let _ = self.ledger.inner().amend_now(charges, amendment);
     }
 }
 
@@ -194,7 +200,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {
-        Deciding::new(&self.policies, &*self.ledger, charges)
+        Deciding::new(&self.policies, &self.ledger, charges)
     }
 
     /// All policies about one key at one cost, as a request asks.
@@ -307,11 +313,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     #[cfg(feature = "http")]
-    pub(crate) fn of(policies: &[Policy], ledger: L) -> Self {
+    pub(crate) fn of(policies: &[Policy], ledger: Guarded<L>) -> Self {
         Self::with(policies, ledger, Mistakes::of_costs(policies))
     }
 
-    fn with(policies: &[Policy], ledger: L, mistakes: Mistakes) -> Self {
+    fn with(policies: &[Policy], ledger: Guarded<L>, mistakes: Mistakes) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
             .filter(|(_, policy)| policy.is_limited())
@@ -332,7 +338,7 @@ impl<L: Ledger> Limiter<L> {
                 only,
                 mistakes,
             }),
-            ledger: Arc::new(ledger),
+            ledger,
         }
     }
 
@@ -340,7 +346,7 @@ impl<L: Ledger> Limiter<L> {
     pub fn erased(self) -> Limiter<dyn Ledger> {
         Limiter {
             policies: self.policies,
-            ledger: self.ledger,
+            ledger: self.ledger.erased(),
         }
     }
 }
@@ -356,7 +362,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
     fn clone(&self) -> Self {
         Self {
             policies: Arc::clone(&self.policies),
-            ledger: Arc::clone(&self.ledger),
+            ledger: self.ledger.clone(),
         }
     }
 }
@@ -365,7 +371,7 @@ impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
             .field("policies", &self.policies.names.iter().collect::<Vec<_>>())
-            .field("ledger", &&*self.ledger)
+            .field("ledger", &self.ledger)
             .finish()
     }
 }
@@ -446,7 +452,7 @@ impl<S: Store> LimiterBuilder<S> {
         #[cfg(feature = "http")]
         check_patience(&self.policies)?;
         let policies = split(self.policies, self.nodes, &self.store)?;
-        let ledger = self.store.open(&policies)?;
+        let ledger = Guarded::open(&self.store, &policies)?;
         let mut mistakes = Mistakes::of_costs(&policies);
         mistakes.look_whether_all_bind(&policies);
         Ok(Limiter::with(&policies, ledger, mistakes))

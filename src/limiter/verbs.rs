@@ -55,7 +55,7 @@ impl Limiter {
     ) -> Result<Decision, ConfigError> {
         let charges = self.asked_by_name(asked)?;
         let names = Arc::clone(&self.policies.names);
-        let decision = Decision::new(names, self.ledger.charge_now(&charges));
+        let decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
         self.look_at_costs(&charges, decision.outcomes());
         Ok(decision)
     }
@@ -108,7 +108,7 @@ impl Limiter {
     pub fn peek_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let charges = self.charges(key.into_key(), cost);
         let names = Arc::clone(&self.policies.names);
-        Decision::new(names, self.ledger.peek_now(&charges))
+        Decision::new(names, self.ledger.inner().peek_now(&charges))
     }
 
     /// Gives back units that were charged to this key, under every policy, for work that was not
@@ -272,7 +272,7 @@ impl Limiter {
         if most == 0 || charges.is_empty() {
             return (most, self.peek_now(key, 0));
         }
-        let (units, outcomes) = self.ledger.take_up_to_now(&charges);
+        let (units, outcomes) = self.ledger.inner().take_up_to_now(&charges);
         (units, self.decision(outcomes))
     }
 }

@@ -16,7 +16,7 @@ use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
 use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
-use crate::store::{MemoryStore, Store};
+use crate::store::{Guarded, MemoryStore, Store};
 
 /// Builds a [`RateLimitLayer`]; see [`RateLimitLayer::builder`].
 #[derive(Clone, Debug)]
@@ -280,7 +280,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         check_policies(&policies)?;
         self.answers.check()?;
         let policies = split(policies, self.nodes, &self.store)?;
-        let ledger = self.store.open(&policies)?;
+        let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
         let mut gate = Gate::new(&policies, readers, ledger, answers);
         gate.look_up_in(self.lists);

@@ -22,7 +22,7 @@ use crate::line::{NoTimer, Turn};
 use crate::observe::StoreHealth;
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
-use crate::store::{Charge, Charged, Ledger, Wanted, answered, check};
+use crate::store::{Charge, Charged, Guarded, Ledger, Wanted, answered, check};
 
 /// Asks a limiter about requests, and turns its answers into responses.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Gate {
     pub(super) fn new(
         policies: &[Policy],
         readers: Vec<Http>,
-        ledger: impl Ledger,
+        ledger: Guarded<impl Ledger>,
         answers: Answers,
     ) -> Self {
         let readers = readers.into_iter().enumerate();

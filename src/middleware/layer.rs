@@ -9,7 +9,7 @@ use crate::key::Extract;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::response::{AnswerOptions, Answers};
-use crate::store::{Ledger, MemoryStore};
+use crate::store::{Guarded, Ledger, MemoryStore};
 
 /// Limits the rate of requests to an HTTP service, and answers requests over the limit with
 /// `429 Too Many Requests`.
@@ -35,7 +35,12 @@ impl RateLimitLayer {
         let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));
         let policies = [policy];
         let answers = Answers::new(AnswerOptions::default(), &policies);
-        Self::of(Gate::new(&policies, vec![reader], ledger, answers))
+        Self::of(Gate::new(
+            &policies,
+            vec![reader],
+            Guarded::in_process(ledger),
+            answers,
+        ))
     }
 
     /// Starts a layer with policies and a store of your choice.

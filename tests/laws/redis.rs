@@ -8,9 +8,8 @@ use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::algorithm::Limit;
-use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store, Wanted};
+use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
 use tower_ratelimit::{
     Algorithm, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RedisStore, StoreError,
 };
@@ -150,12 +149,7 @@ impl Driver for Redis {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| {
-            let mut told = Outcomes::new(Micros::ZERO);
-            ledger
-                .charge(charges, Wanted::Everything, &mut told)
-                .with(told)
-        }) {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
@@ -174,18 +168,18 @@ impl Driver for Redis {
         let refunded = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Refund)
         });
-        if refunded.is_none() {
-            self.ask(at, |limiter| limiter.refund(self.key, units));
-        }
+        refunded
+            .map(drop)
+            .unwrap_or_else(|| self.ask(at, |limiter| limiter.refund(self.key, units)));
     }
 
     fn settle(&mut self, at: u64, units: u32) {
         let settled = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Settle)
         });
-        if settled.is_none() {
-            self.ask(at, |limiter| limiter.settle(self.key, units));
-        }
+        settled
+            .map(drop)
+            .unwrap_or_else(|| self.ask(at, |limiter| limiter.settle(self.key, units)));
     }
 
     fn reset(&mut self, at: u64) {

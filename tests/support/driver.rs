@@ -8,7 +8,7 @@ use tower_ratelimit::algorithm::{Limit, State};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{
-    Amendment, Charge, Ledger, MemoryLedger, Reply, SharedLedger, SharedStore, Store, Wanted,
+    Amendment, Charge, Ledger, MemoryLedger, Reply, SharedLedger, SharedStore, Store,
 };
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, StoreError,
@@ -371,12 +371,7 @@ impl Driver for Shared {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| {
-            let mut told = Outcomes::new(Micros::ZERO);
-            ledger
-                .charge(charges, Wanted::Everything, &mut told)
-                .with(told)
-        }) {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check("key", cost));
@@ -395,18 +390,18 @@ impl Driver for Shared {
         let refunded = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Refund)
         });
-        if refunded.is_none() {
-            self.ask(at, |limiter| limiter.refund("key", units));
-        }
+        refunded
+            .map(drop)
+            .unwrap_or_else(|| self.ask(at, |limiter| limiter.refund("key", units)));
     }
 
     fn settle(&mut self, at: u64, units: u32) {
         let settled = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Settle)
         });
-        if settled.is_none() {
-            self.ask(at, |limiter| limiter.settle("key", units));
-        }
+        settled
+            .map(drop)
+            .unwrap_or_else(|| self.ask(at, |limiter| limiter.settle("key", units)));
     }
 
     fn reset(&mut self, at: u64) {

@@ -76,6 +76,11 @@ function gcra.wait(kept, requests, rest, capacity, period, rate)
   return waited + time
 end
 
+-- Whether it drains more slowly than at a rate at which it was charged.
+function gcra.is_slower(kept, rate)
+  return (kept[4] or 0) > rate
+end
+
 function gcra.moved_back(kept, now)
   if kept[1] > now then
     return {now, kept[2], kept[3], kept[4] or 0}

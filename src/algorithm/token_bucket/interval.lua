@@ -30,6 +30,11 @@ function by_interval.missing_at(kept, now, capacity, period, refill)
   return kept[1] + refills * period, tokens
 end
 
+-- Whether tokens arrive more slowly than at a rate at which they were charged.
+function by_interval.is_slower(kept, refill)
+  return kept[3] > refill
+end
+
 function by_interval.moved_back(kept, now)
   if kept[1] > now then
     return {now, kept[2], kept[3]}

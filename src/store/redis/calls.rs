@@ -5,19 +5,20 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
-use super::denials::{Changes, Denials};
-use super::failure::{failure, interrupted};
-use super::link::{Link, timed_out};
+use super::batcher::{Batcher, Query};
+use super::denial_cache::{DenialCache, KeyEpochs};
+use super::failure::{failure, failure_of, interrupted, is_of_some};
+use super::link::Link;
+use super::opened::{Charges, OpenedPolicy};
+use super::promise::timed_out;
 use super::script::{Call, Script};
-use super::shared_call::{Question, SharedCalls};
-use super::watch::Watch;
-use crate::algorithm::{Algorithm, Limit, Lua};
+use crate::algorithm::{Limit, Lua};
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
-use crate::store::standby::Standby;
+use crate::store::outage::{Standby, Watch};
 use crate::store::{Amendment, Charge};
 
 /// What is asked of the server about a list of policies.
@@ -25,22 +26,15 @@ pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
     pub(super) standby: Arc<Standby>,
-    pub(super) policies: Box<[Counted]>,
+    pub(super) policies: Box<[OpenedPolicy]>,
     pub(super) prefix: Arc<str>,
-    pub(super) denials: Option<Denials>,
-    pub(super) changes: Arc<Changes>,
-    pub(super) charge: SharedCalls,
+    pub(super) denials: Option<DenialCache>,
+    pub(super) changes: Arc<KeyEpochs>,
+    pub(super) charge: Batcher,
     pub(super) amend: Script,
     pub(super) take: Script,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
-}
-
-/// A policy: its algorithm, and how the keys of its states end.
-pub(super) struct Counted {
-    pub(super) algorithm: Algorithm,
-    pub(super) lua: Option<Lua>,
-    pub(super) suffix: String,
 }
 
 /// What a request is asked for.
@@ -54,8 +48,6 @@ pub(super) enum Purpose {
 
 /// What the script says when turns of a queue were given back.
 const GIVEN_BACK: Value = Value::Int(1);
-
-pub(super) type Charges = SmallVec<[Charge; 4]>;
 
 impl Calls {
     /// Decides about charges that may be of several keys. Where these may live on several servers, one
@@ -128,18 +120,21 @@ impl Calls {
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
         };
-        let mut question = Question::new(verb, moment);
+        let mut query = Query::new(verb, moment);
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                question.charge(key, charge);
+                let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
+                query.charge(key, charge, own.map(|lua| lua.numbers));
             }
         }
-        let value = self.charge.run(question, until).await;
+        let value = self.charge.run(query, until).await;
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && is_of_some(error)
+        {
             self.watch.tell_of_some(error);
         }
         answer
@@ -216,13 +211,15 @@ impl Calls {
             .map(|charge| self.watch.waiting(&charge.key));
         let answer = script.run(&self.link, call, until).await;
         if let Some(waiting) = waiting {
-            waiting.end([&answer]);
+            waiting.end(failure_of([&answer]).as_ref());
         }
         answer.map_err(failure)
     }
 
     fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && is_of_some(error)
+        {
             self.watch.tell_of_some(error);
         }
         answer
@@ -294,7 +291,7 @@ impl Calls {
         let Some(policy) = self.policies.get(charge.policy) else {
             return;
         };
-        let Some(Lua { name, numbers, .. }) = policy.lua else {
+        let Some(Lua { name, numbers, .. }) = policy.rule(charge) else {
             return;
         };
         call.key(names.name(&self.prefix, &charge.key, &policy.suffix));

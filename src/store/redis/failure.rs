@@ -1,11 +1,24 @@
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::DAMAGED;
 
 /// What the store says when a call has failed.
 pub(super) fn failure(error: RedisError) -> StoreError {
     let (kind, reason) = cause(&error);
     StoreError::new(kind).because(reason).caused_by(error)
+}
+
+/// How a call has failed, of which these are the answers to its requests: it is enough that the server could
+/// not decide on one of them.
+pub(super) fn failure_of<'a, T: 'a>(
+    answers: impl IntoIterator<Item = &'a RedisResult<T>>,
+) -> Option<StoreError> {
+    let errors = answers
+        .into_iter()
+        .filter_map(|answer| answer.as_ref().err());
+    let mut errors = errors.map(|error| failure(error.clone()));
+    errors.find(|error| !is_of_a_key(error))
 }
 
 /// The server answered with something that its scripts do not.
@@ -20,13 +33,6 @@ pub(super) fn interrupted() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("interrupted")
         .caused_by("the runtime has ended")
-}
-
-/// The server is known to be away, and was not asked.
-pub(super) fn away() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable)
-        .because("away")
-        .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
 }
 
 /// The server has a part of the keys only.
@@ -52,7 +58,6 @@ pub(super) fn is_of_a_key(error: &StoreError) -> bool {
 
 const NODE: &str = "a node of a cluster";
 const AS_A_CLUSTER: &str = "open it as one, with feature `redis-cluster`";
-const DAMAGED: &str = "damaged state";
 const WRONG_TYPE: &str = "wrong type";
 const CROSS_SLOT: &str = "cross slot";
 

@@ -3,15 +3,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::answer::Answer;
-use super::calls::{Calls, Charges, Purpose};
-use super::denials::Question;
-use super::failure::away;
+use super::calls::{Calls, Purpose};
+use super::denial_cache::Sent;
+use super::opened::Charges;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::charged::cannot_have;
+use crate::store::outage::away;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
@@ -172,7 +173,7 @@ impl Calls {
         charges: &[Charge],
         purpose: Purpose,
         answer: &Answer,
-        question: Option<Question>,
+        question: Option<Sent>,
     ) -> Outcomes {
         for (charge, blocked) in answer.blocks() {
             self.standby.learn(charge, blocked);

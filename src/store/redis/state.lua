@@ -109,6 +109,14 @@ local function moment(said)
   return time[1] * 1000000 + time[2], 1
 end
 
+-- Whether a state dies too soon or never. It dies too soon if it drains more slowly under the limit of now than under
+-- that of its last charge.
+local function dies_wrongly(rule, key, kept, now, limit, a, b, c)
+  local left = redis.call('PTTL', key)
+  return left == -1 or rule.is_slower and rule.is_slower(kept, c)
+    and (left + 1) * 1000 < rule.reset_after(kept, now, limit, a, b, c)
+end
+
 -- Keeps a state until it is as good as new, and for as long as it has marks.
 local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   local lasts = rule.reset_after(kept, now, limit, a, b, c)

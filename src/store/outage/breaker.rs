@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Notices that a server is away, so that requests need not find it out one by one.
+/// Notices that a store is away, so that requests do not have to find it out one by one.
 ///
-/// A cluster has several parts, one for each primary. Each is watched by itself: one that is away says nothing of
-/// the others. A part has an entry here while it fails, and for a while thereafter.
+/// A store has one part or several: a cluster has one for each primary. Each is watched by itself: one that is
+/// away says nothing of the others. A part has an entry here while it fails, and for a while after that.
 #[derive(Debug)]
 pub(super) struct Breaker {
     /// How many failures in a row open a part while another one is open.
@@ -41,11 +41,11 @@ enum State {
     Open,
 }
 
-/// Where a key is: the part that has it, and its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) part: u64,
-    pub(super) slot: u16,
+/// Where a key is: the part of the store that has it, and the slot by which the part is found again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct Place {
+    pub(in crate::store) part: u64,
+    pub(in crate::store) slot: u16,
 }
 
 /// So many failures in a row open a part.
@@ -125,6 +125,8 @@ impl Breaker {
             return false;
         }
         part.state = State::Open;
+        // The task that probes it says when it is due as soon as it runs.
+        part.due = now + FIRST_PROBE;
         if part.came_back.is_none_or(|back| now - back >= STAYS) {
             part.probes = 0;
         }

@@ -4,14 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{Amendment, Charge, MemoryLedger, MemoryStore, Taken};
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::policy::{OnStoreFailure, Policy};
+use crate::store::{Amendment, Charge, MemoryLedger, MemoryStore, Taken};
 
 /// The same policies in this process, which decide while their store does not.
-pub(super) struct Standby {
+pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
     /// Whether their limits are less than those that all nodes have together.
     are_shares: Box<[bool]>,
@@ -24,7 +24,7 @@ type Charges = SmallVec<[Charge; 4]>;
 
 impl Standby {
     /// Each of so many nodes takes its share of every limit.
-    pub(super) fn new(
+    pub(in crate::store) fn new(
         policies: &[Policy],
         nodes: NonZeroU32,
         clock: Option<Arc<dyn Clock>>,
@@ -60,27 +60,26 @@ impl Standby {
     }
 
     /// What each policy does while its store is away, by name.
-    #[cfg(any(feature = "tracing", test))]
-    pub(super) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
+    pub(in crate::store) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
         let policies = self.policies.iter().filter(|policy| policy.is_limited());
         policies.map(|policy| (policy.name(), policy.when_store_fails()))
     }
 
     /// Whether any policy would be kept here.
-    pub(super) fn keeps_any(&self) -> bool {
+    pub(in crate::store) fn keeps_any(&self) -> bool {
         let mut policies = self.policies.iter().filter(|policy| policy.is_limited());
         policies.any(|policy| policy.when_store_fails() == OnStoreFailure::Local)
     }
 
     /// Whether all of these are decided here.
-    pub(super) fn is_local(&self, charges: &[Charge]) -> bool {
+    pub(in crate::store) fn is_local(&self, charges: &[Charge]) -> bool {
         let here = |charge| self.when_store_fails(charge) == OnStoreFailure::Local;
         charges.iter().all(here)
     }
 
     /// Decides in place of the store, which has failed so; a request to which a policy applies that refuses then
     /// is refused.
-    pub(super) fn charge(
+    pub(in crate::store) fn charge(
         &self,
         charges: &[Charge],
         error: impl FnOnce() -> StoreError,
@@ -90,7 +89,7 @@ impl Standby {
     }
 
     /// Takes as much as there is in place of the store, which has failed so.
-    pub(super) fn take_up_to(
+    pub(in crate::store) fn take_up_to(
         &self,
         charges: &[Charge],
         error: impl FnOnce() -> StoreError,
@@ -106,7 +105,7 @@ impl Standby {
     }
 
     /// What [`charge`](Self::charge) would tell.
-    pub(super) fn peek(
+    pub(in crate::store) fn peek(
         &self,
         charges: &[Charge],
         error: impl FnOnce() -> StoreError,
@@ -150,7 +149,7 @@ impl Standby {
 
     /// Keeps up with what becomes of keys in the store, whether it was done there or not. What concerns
     /// usage counts as done then, if it is done here.
-    pub(super) fn change(
+    pub(in crate::store) fn change(
         &self,
         charges: &[Charge],
         amendment: Amendment,
@@ -174,7 +173,7 @@ impl Standby {
     }
 
     /// Gives back what a request has taken here.
-    pub(super) fn take_back(&self, charges: &[Charge], taken: Taken) {
+    pub(in crate::store) fn take_back(&self, charges: &[Charge], taken: Taken) {
         if let Some(ledger) = self.ledger.get() {
             let here = self.those_kept_here(charges);
             let _ = ledger.amend_now(&here, Amendment::TakeBack(taken));
@@ -202,7 +201,7 @@ impl Standby {
     }
 
     /// The store has told that the charge's key is blocked for so much longer, or is not.
-    pub(super) fn learn(&self, charge: &Charge, blocked: Micros) {
+    pub(in crate::store) fn learn(&self, charge: &Charge, blocked: Micros) {
         // Neither needs room.
         let _ = if blocked > Micros::ZERO {
             self.ledger()

@@ -1,32 +1,59 @@
 use std::fmt;
+use std::future::poll_fn;
+use std::num::NonZeroU32;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use ahash::RandomState;
-use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use super::LAYOUT;
 use super::breaker::{Breaker, Place};
-use super::failure::{failure, is_of_a_key, is_of_some};
-use super::line::CONNECTING;
-use super::link::{Link, timed_out};
-use super::outage::Outages;
-use super::slots::{slot_of, tag_in};
+use super::report::Report;
+use super::standby::Standby;
+use crate::clock::Timers;
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::store::Charge;
-use crate::store::standby::Standby;
 
-/// Watches whether the server is there, asks it by itself while it is not, and tells those who run the
-/// service.
-pub(super) struct Watch {
-    link: Arc<Link>,
-    prefix: Arc<str>,
-    outages: Outages,
+/// A place where state lives that can be away, as a whole or in parts.
+pub(in crate::store) trait Remote: Send + Sync + 'static {
+    /// Where this key is, as far as is known. By default there is one part.
+    fn place(&self, key: &Key) -> Place {
+        let _ = key;
+        Place::default()
+    }
+
+    /// Whether keys may be in several parts.
+    fn is_divided(&self) -> bool {
+        false
+    }
+
+    /// Whether parts are guessed, so that several of them are likely to be one server.
+    fn are_parts_guessed(&self) -> bool {
+        false
+    }
+
+    /// How long a call may take.
+    fn deadline(&self) -> Duration;
+
+    /// Asks the part that has this slot whether it does again what a decision needs: to write.
+    fn probe(&self, slot: u16) -> Probe;
+
+    /// How long a probe takes at most, on a machine that is busy.
+    fn longest_probe(&self) -> Duration;
+}
+
+pub(in crate::store) type Probe = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
+/// Watches whether a store is there, asks it by itself while it is not, and tells operators.
+pub(in crate::store) struct Watch {
+    remote: Arc<dyn Remote>,
+    report: Report,
     breaker: Breaker,
     /// When the server has answered last, more or less, in milliseconds since this was made; 0 if it never has.
     answered: AtomicU64,
@@ -48,17 +75,17 @@ const SOME_TOLD: Duration = Duration::from_secs(60);
 const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
     "TRL012",
     "",
-    "while Redis is away each node admits the whole limit by itself, so that N nodes admit N times as much",
+    "while the store is away each node admits the whole limit by itself, so that N nodes admit N times as much",
     "say how many nodes there are with `.nodes(n)`, 1 if it is one, or what else is to become of a policy with `.on_store_failure(…)`",
 );
 
 impl Watch {
-    pub(super) fn new(link: Arc<Link>, prefix: Arc<str>, servers: String) -> Self {
+    /// Watches this place, which the log calls `store`.
+    pub(in crate::store) fn new(remote: Arc<dyn Remote>, store: String) -> Self {
         Self {
-            breaker: Breaker::new(link.is_guessed()),
-            link,
-            prefix,
-            outages: Outages::new(servers),
+            breaker: Breaker::new(remote.are_parts_guessed()),
+            remote,
+            report: Report::new(store),
             answered: AtomicU64::new(0),
             made: Instant::now(),
             without: AtomicU64::new(0),
@@ -66,24 +93,32 @@ impl Watch {
         }
     }
 
-    /// Says once what an outage can let through.
-    pub(super) fn say_what_nodes_admit(&self) {
-        warn_once_of(&WHOLE_LIMITS, format!("the store {:?}", self.prefix));
-    }
-
-    /// These policies are decided on without the store while it is away.
-    pub(super) fn concern(&self, standby: &Arc<Standby>) {
-        self.outages.concern(Arc::downgrade(standby));
+    /// Notes that these policies are decided on without the store while it is away. If `nodes` was not said,
+    /// warns once of what an outage can let through; `store` is what the warning calls the store.
+    pub(in crate::store) fn stands_in(
+        &self,
+        standby: &Arc<Standby>,
+        nodes: Option<NonZeroU32>,
+        store: &str,
+    ) {
+        self.report.add(Arc::downgrade(standby));
+        if nodes.is_none() && standby.keeps_any() {
+            let subject = match store {
+                "" => "a shared store".to_owned(),
+                name => format!("the store {name:?}"),
+            };
+            warn_once_of(&WHOLE_LIMITS, subject);
+        }
     }
 
     /// Whether a server is known to be away that one of these needs.
-    pub(super) fn is_away(self: &Arc<Self>, charges: &[Charge]) -> bool {
+    pub(in crate::store) fn is_away(self: &Arc<Self>, charges: &[Charge]) -> bool {
         if !self.breaker.is_any_open() {
             return false;
         }
         let mut is_away = false;
         for charge in charges {
-            let Place { part, .. } = self.place(&charge.key);
+            let Place { part, .. } = self.remote.place(&charge.key);
             if self.breaker.is_open(part) {
                 // The task before may have ended with its runtime.
                 self.probe(part);
@@ -96,22 +131,11 @@ impl Watch {
         is_away
     }
 
-    /// Where the key is, as far as is known.
-    fn place(&self, key: &Key) -> Place {
-        let slot = if self.link.is_divided() {
-            slot_of(key.name().as_str().as_bytes())
-        } else {
-            0
-        };
-        let part = self.link.part(slot);
-        Place { part, slot }
-    }
-
     /// A call goes to the server of this key.
-    pub(super) fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
+    pub(in crate::store) fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
         Waiting {
             watch: Arc::clone(self),
-            place: self.place(key),
+            place: self.remote.place(key),
             since: Instant::now(),
             is_over: false,
         }
@@ -121,7 +145,7 @@ impl Watch {
         if self.breaker.failed(place) {
             self.times().went_away = Some(Instant::now());
             self.without.store(0, Ordering::Relaxed);
-            self.outages.log_absence(error);
+            self.report.is_away(error);
         }
         if self.breaker.is_any_open() {
             self.probe(place.part);
@@ -131,7 +155,7 @@ impl Watch {
     fn has_answered(&self) {
         let now = self.now();
         // Now and then: a write by every request would be shared by all processors.
-        let a_while = u64::try_from(self.link.patience().as_millis() / 8).unwrap_or(u64::MAX);
+        let a_while = u64::try_from(self.remote.deadline().as_millis() / 8).unwrap_or(u64::MAX);
         let answered = self.answered.load(Ordering::Relaxed);
         if answered == 0 || now.saturating_sub(answered) > a_while {
             self.answered.store(now.max(1), Ordering::Relaxed);
@@ -143,7 +167,7 @@ impl Watch {
     fn has_answered_lately(&self) -> bool {
         let answered = self.answered.load(Ordering::Relaxed);
         let since = Duration::from_millis(self.now().saturating_sub(answered));
-        answered > 0 && since < self.link.patience() && !self.link.is_divided()
+        answered > 0 && since < self.remote.deadline() && !self.remote.is_divided()
     }
 
     /// In milliseconds since this was made.
@@ -152,10 +176,7 @@ impl Watch {
     }
 
     /// Tells those who run the service of an error that concerns some requests, and not the server as a whole.
-    pub(super) fn tell_of_some(&self, error: &StoreError) {
-        if !is_of_some(error) {
-            return;
-        }
+    pub(in crate::store) fn tell_of_some(&self, error: &StoreError) {
         let mut times = self.times();
         let is_due = times
             .told_of_some
@@ -163,7 +184,7 @@ impl Watch {
         if is_due {
             times.told_of_some = Some(Instant::now());
             drop(times);
-            self.outages.log_some(error);
+            self.report.cannot_decide_on_some(error);
         }
     }
 
@@ -192,41 +213,40 @@ impl Watch {
         let random = RandomState::new().hash_one(0);
         #[expect(clippy::cast_possible_truncation, reason = "a part of 1,024")]
         let less = f64::from(random as u32 % 1_024) / 1_024.0;
-        // To connect, to ask, and as much again as connecting takes, for a machine that is busy.
-        let takes = CONNECTING.saturating_mul(2) + self.link.patience();
+        let takes = self.remote.longest_probe();
         self.breaker.next_probe(part, less, takes)
     }
 
     /// A part that one of these needs, which is away, and whose probes are so late that they may not run at all: its runtime
     /// may be there for single requests alone, which do not wait for anything now. It is told to one request in a while,
     /// which then asks in the place of the task.
-    pub(super) fn overdue(&self, charges: &[Charge]) -> Option<u64> {
-        let mut parts = charges.iter().map(|charge| self.place(&charge.key).part);
+    pub(in crate::store) fn overdue(&self, charges: &[Charge]) -> Option<u64> {
+        let mut parts = charges
+            .iter()
+            .map(|charge| self.remote.place(&charge.key).part);
         parts.find(|part| self.breaker.is_overdue(*part))
     }
 
     /// Asks in the place of the task, for as long as a call may take.
-    pub(super) async fn ask_in_passing(&self, part: u64) {
-        if Handle::try_current().is_ok() {
-            let _ = timeout(self.link.patience(), self.ask(part)).await;
-        }
+    pub(in crate::store) async fn ask_in_passing(&self, part: u64) {
+        let Some(mut timer) = Timers::default().after(self.remote.deadline()) else {
+            // Nothing would wake it in time, so it takes as long as it takes.
+            return self.ask(part).await;
+        };
+        let mut asked = pin!(self.ask(part));
+        poll_fn(|cx| match asked.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => timer.poll(cx),
+        })
+        .await;
     }
 
-    /// Asks the server of this part whether it is back: the one that has the slot which failed last, which may be
-    /// another server by now.
+    /// Asks this part whether it is back: by the slot that failed last, which another server may have by now.
     async fn ask(&self, part: u64) {
-        // A new connection takes longer than a call may.
-        let connected = timeout(CONNECTING, self.link.connect()).await;
-        let (Ok(Ok(())), Some(slot)) = (connected, self.breaker.failed_slot(part)) else {
+        let Some(slot) = self.breaker.failed_slot(part) else {
             return;
         };
-        let tag = if self.link.is_divided() {
-            tag_in(slot)
-        } else {
-            String::from("probe")
-        };
-        let answer = self.link.send(self.question(&tag), self.link.deadline());
-        if answer.await.map_err(failure).is_ok() {
+        if self.remote.probe(slot).await.is_ok() {
             self.has_answered();
             if self.breaker.close(part) {
                 self.is_back();
@@ -234,26 +254,10 @@ impl Watch {
         }
     }
 
-    /// Whether a server takes what a decision needs.
-    pub(super) async fn try_out(&self) -> Result<(), StoreError> {
-        let answer = self.link.send(self.question("probe"), self.link.deadline());
-        answer.await.map(drop).map_err(failure)
-    }
-
-    /// What a decision needs: a script that may write.
-    fn question(&self, tag: &str) -> Cmd {
-        let mut probe = redis::cmd("EVAL");
-        probe
-            .arg("redis.call('SET', KEYS[1], '', 'PX', 1000) return redis.call('DEL', KEYS[1])")
-            .arg(1)
-            .arg(format!("{}:{LAYOUT}:{{{tag}}}", self.prefix));
-        probe
-    }
-
     fn is_back(&self) {
         let away = self.times().went_away.take().map(|since| since.elapsed());
         let decided = self.without.load(Ordering::Relaxed);
-        self.outages.log_return(away.unwrap_or_default(), decided);
+        self.report.is_back(away.unwrap_or_default(), decided);
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
@@ -263,7 +267,7 @@ impl Watch {
 
 /// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
 /// deadline would have, unless it answers others: a client may give up as often as it likes.
-pub(super) struct Waiting {
+pub(in crate::store) struct Waiting {
     watch: Arc<Watch>,
     place: Place,
     since: Instant,
@@ -271,16 +275,12 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// It is over, and this was told to each request in it. All of them together are one call, which has failed
-    /// if the server could not decide on one of them.
-    pub(super) fn end<'a>(mut self, answers: impl IntoIterator<Item = &'a RedisResult<Value>>) {
+    /// Ends it, with the error that the store has failed with, if it has. An error that says something of one
+    /// key alone is none.
+    pub(in crate::store) fn end(mut self, failure: Option<&StoreError>) {
         self.is_over = true;
-        let errors = answers
-            .into_iter()
-            .filter_map(|answer| answer.as_ref().err());
-        let mut errors = errors.map(|error| failure(error.clone()));
-        if let Some(error) = errors.find(|error| !is_of_a_key(error)) {
-            self.watch.failed(self.place, &error);
+        if let Some(error) = failure {
+            self.watch.failed(self.place, error);
         } else {
             self.watch.has_answered();
             self.watch.breaker.succeeded(self.place.part);
@@ -288,14 +288,35 @@ impl Waiting {
     }
 }
 
+impl Waiting {
+    /// Ends it without an answer of the store, good or bad.
+    pub(in crate::store) fn cancel(mut self) {
+        self.is_over = true;
+    }
+}
+
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let a_while = self.watch.link.patience() / 4;
+        let a_while = self.watch.remote.deadline() / 4;
         let is_late = !self.is_over && self.since.elapsed() >= a_while;
         if is_late && !self.watch.has_answered_lately() {
-            self.watch.failed(self.place, &failure(timed_out()));
+            self.watch.failed(self.place, &late());
         }
     }
+}
+
+/// A call has taken longer than it may.
+pub(in crate::store) fn late() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable)
+        .because("timed out")
+        .caused_by("it did not answer in time")
+}
+
+/// The store is known to be away, and was not asked.
+pub(in crate::store) fn away() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable)
+        .because("away")
+        .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
 }
 
 /// The task that probes a part, for as long as the store is there and the part is away.
@@ -341,15 +362,27 @@ impl fmt::Debug for Watch {
 
 #[cfg(test)]
 mod tests {
-    use redis::IntoConnectionInfo;
-
     use super::*;
+
+    struct Nowhere;
+
+    impl Remote for Nowhere {
+        fn deadline(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+
+        fn probe(&self, _: u16) -> Probe {
+            Box::pin(async { Err(away()) })
+        }
+
+        fn longest_probe(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+    }
 
     #[test]
     fn a_task_that_ends_leaves_the_next_alone() {
-        let server = "redis://127.0.0.1:6379/".into_connection_info().unwrap();
-        let link = Arc::new(Link::to_server(server, CONNECTING));
-        let watch = Arc::new(Watch::new(link, "a".into(), String::new()));
+        let watch = Arc::new(Watch::new(Arc::new(Nowhere), String::new()));
         let place = Place { part: 0, slot: 0 };
         let goes_away = || {
             while !watch.breaker.is_open(0) {

@@ -13,13 +13,15 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-use super::link::{Link, timed_out};
+use super::failure::failure_of;
+use super::link::Link;
+use super::promise::timed_out;
 use super::script::{Call, Script};
-use super::watch::Watch;
 use crate::algorithm::Lua;
 use crate::clock::Micros;
 use crate::key::Key;
 use crate::store::Charge;
+use crate::store::outage::Watch;
 
 /// The script that decides on requests. On one server, those that are asked at once share a call: it takes
 /// a server nearly as long to begin with a call as to decide on a request.
@@ -27,7 +29,7 @@ use crate::store::Charge;
 /// Nobody waits for time to pass. While few calls are under way, a request starts one, which takes along whoever
 /// has come by the time its task runs. The others wait until a call is answered, or until they are as many as a
 /// call may have.
-pub(super) struct SharedCalls(Arc<Shared>);
+pub(super) struct Batcher(Arc<Shared>);
 
 struct Shared {
     script: Script,
@@ -42,11 +44,11 @@ struct Shared {
 
 /// A request that the script decides on.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct Query {
     kind: Kind,
     /// Whom the first charge is of.
     key: Key,
-    charges: SmallVec<[Asked; 2]>,
+    charges: SmallVec<[QueryCharge; 2]>,
 }
 
 /// What all requests of a call have alike.
@@ -58,11 +60,18 @@ struct Kind {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct QueryCharge {
     key: String,
-    policy: usize,
+    rule: Rule,
     cost: u32,
     is_soft: bool,
+}
+
+/// A policy, and the numbers of its rule if they are those of another limit. Each goes into a call once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rule {
+    policy: usize,
+    numbers: Option<[u64; 4]>,
 }
 
 /// Those that no call has taken along yet.
@@ -77,7 +86,7 @@ struct Gathered {
 
 #[derive(Debug)]
 struct Waiting {
-    question: Question,
+    query: Query,
     until: Instant,
     /// Where it waits.
     runtime: Handle,
@@ -108,7 +117,7 @@ const MOST_CHARGES: usize = 128;
 /// is known to be of no use before the next request comes.
 const GRACE: Duration = Duration::from_millis(1);
 
-impl Question {
+impl Query {
     /// `charge`, `peek` or `deny`, at this moment or that of the server's clock.
     pub(super) fn new(verb: &'static str, moment: Option<Micros>) -> Self {
         Self {
@@ -118,14 +127,17 @@ impl Question {
         }
     }
 
-    /// Adds a charge, whose state is under this key.
-    pub(super) fn charge(&mut self, key: String, charge: &Charge) {
+    /// Adds a charge, whose state is under this key, with the numbers of its limit if it has one of its own.
+    pub(super) fn charge(&mut self, key: String, charge: &Charge, numbers: Option<[u64; 4]>) {
         if self.charges.is_empty() {
             self.key = charge.key;
         }
-        self.charges.push(Asked {
+        self.charges.push(QueryCharge {
             key,
-            policy: charge.policy,
+            rule: Rule {
+                policy: charge.policy,
+                numbers,
+            },
             cost: charge.cost,
             is_soft: charge.is_soft,
         });
@@ -133,7 +145,7 @@ impl Question {
 
     /// Whether it asks the same as another, of other keys perhaps.
     fn is_like(&self, other: &Self) -> bool {
-        let what = |asked: &Asked| (asked.policy, asked.cost, asked.is_soft);
+        let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.is_soft);
         self.charges
             .iter()
             .map(what)
@@ -141,7 +153,7 @@ impl Question {
     }
 }
 
-impl SharedCalls {
+impl Batcher {
     pub(super) fn new(rules: Box<[Option<Lua>]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
         let those: Vec<Lua> = rules.iter().copied().flatten().collect();
         Self(Arc::new(Shared {
@@ -155,15 +167,15 @@ impl SharedCalls {
     }
 
     /// Asks this, and waits until then for what the script tells of it.
-    pub(super) async fn run(&self, question: Question, until: Instant) -> RedisResult<Value> {
+    pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
-            return Box::pin(shared.ask_alone(&question, until)).await;
+            return Box::pin(shared.ask_alone(&query, until)).await;
         }
         let runtime = Handle::try_current().map_err(|_| ended())?;
         let (answer, told) = oneshot::channel();
         shared.add(Waiting {
-            question,
+            query,
             until,
             runtime,
             answer,
@@ -216,56 +228,57 @@ impl Shared {
     /// One call about all of these.
     async fn ask<'a>(
         &self,
-        questions: impl Iterator<Item = &'a Question> + Clone,
+        queries: impl Iterator<Item = &'a Query> + Clone,
         until: Instant,
     ) -> RedisResult<Value> {
-        let call = self.call(questions);
+        let call = self.call(queries);
         self.script.run(&self.link, &call, until).await
     }
 
-    async fn ask_alone(&self, question: &Question, until: Instant) -> RedisResult<Value> {
-        let waiting = self.watch.waiting(&question.key);
-        let answer = self.ask(once(question), until).await;
-        waiting.end([&answer]);
+    async fn ask_alone(&self, query: &Query, until: Instant) -> RedisResult<Value> {
+        let waiting = self.watch.waiting(&query.key);
+        let answer = self.ask(once(query), until).await;
+        waiting.end(failure_of([&answer]).as_ref());
         answer
     }
 
-    fn call<'a>(&self, questions: impl Iterator<Item = &'a Question> + Clone) -> Call {
+    fn call<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let mut call = Call::default();
-        let kind = questions.clone().next().map(|question| question.kind);
+        let kind = queries.clone().next().map(|query| query.kind);
         match kind.and_then(|kind| kind.moment) {
             Some(moment) => call.argument(moment.get()),
             None => call.argument(""),
         }
         call.argument(kind.map_or("", |kind| kind.verb));
-        let mut policies: SmallVec<[usize; 8]> = SmallVec::new();
-        for asked in questions.clone().flat_map(|question| &question.charges) {
-            if !policies.contains(&asked.policy) {
-                policies.push(asked.policy);
+        let mut rules: SmallVec<[Rule; 4]> = SmallVec::new();
+        for asked in queries.clone().flat_map(|query| &query.charges) {
+            if !rules.contains(&asked.rule) {
+                rules.push(asked.rule);
             }
         }
-        call.argument(policies.len());
-        for policy in &policies {
+        call.argument(rules.len());
+        for Rule { policy, numbers } in &rules {
             let rule = self.rules.get(*policy).copied().flatten();
             call.argument(rule.map_or("", |rule| rule.name));
-            for number in rule.map_or([0; 4], |rule| rule.numbers) {
+            let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers);
+            for number in numbers.unwrap_or_else(of_the_policy) {
                 call.argument(number);
             }
         }
-        let mut left = questions;
+        let mut left = queries;
         while let Some(first) = left.next() {
-            let is_alike = |question: &&Question| question.is_like(first);
+            let is_alike = |query: &&Query| query.is_like(first);
             let behind = left.clone().take_while(is_alike).count();
             call.argument(1 + behind);
             call.argument(first.charges.len());
             for asked in &first.charges {
-                let place = policies.iter().position(|policy| *policy == asked.policy);
+                let place = rules.iter().position(|rule| *rule == asked.rule);
                 call.argument(place.map_or(0, |place| place + 1));
                 call.argument(asked.cost);
                 call.argument(u8::from(asked.is_soft));
             }
-            for question in once(first).chain(left.by_ref().take(behind)) {
-                for asked in &question.charges {
+            for query in once(first).chain(left.by_ref().take(behind)) {
+                for asked in &query.charges {
                     call.key(&asked.key);
                 }
             }
@@ -290,11 +303,11 @@ impl Gathered {
             if next.answer.is_closed() {
                 continue;
             }
-            charges += next.question.charges.len();
+            charges += next.query.charges.len();
             if let Some(first) = together.first()
                 && (together.len() == MOST_REQUESTS
                     || charges > MOST_CHARGES
-                    || next.question.kind != first.question.kind)
+                    || next.query.kind != first.query.kind)
             {
                 self.waiting.push_front(next);
                 break;
@@ -322,28 +335,25 @@ impl UnderWay {
         let Some(until) = self.together.iter().map(|waiting| waiting.until).max() else {
             return;
         };
-        let questions = self.together.iter().map(|waiting| &waiting.question);
-        let first = questions.clone().next();
+        let queries = self.together.iter().map(|waiting| &waiting.query);
+        let first = queries.clone().next();
         let waiting = self
             .shared
             .watch
             .waiting(&first.map_or(Key::NOBODY, |first| first.key));
-        let answer = self.shared.ask(questions, until).await;
+        let answer = self.shared.ask(queries, until).await;
         let together = mem::take(&mut self.together);
         if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
             // A server on its own that is set up as a node of a cluster. Nothing was done.
             self.shared.is_sliced.store(true, Ordering::Relaxed);
-            for Waiting {
-                question, answer, ..
-            } in together
-            {
-                let asked = Box::pin(self.shared.ask_alone(&question, until));
+            for Waiting { query, answer, .. } in together {
+                let asked = Box::pin(self.shared.ask_alone(&query, until));
                 let _ = answer.send(asked.await);
             }
             return;
         }
         let answers = apart(answer, together.len());
-        waiting.end(&answers);
+        waiting.end(failure_of(&answers).as_ref());
         for (waiting, answer) in together.into_iter().zip(answers) {
             // Whoever has given up does not hear it.
             let _ = waiting.answer.send(answer);
@@ -397,8 +407,8 @@ fn ended() -> RedisError {
     (ErrorKind::Io, "the runtime has ended, or there is none").into()
 }
 
-impl fmt::Debug for SharedCalls {
+impl fmt::Debug for Batcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SharedCalls").finish_non_exhaustive()
+        f.debug_tuple("Batcher").finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem;
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,8 +10,8 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::calls::Counted;
 use super::numbers::Numbers;
+use super::opened::OpenedPolicy;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Key;
@@ -22,16 +23,16 @@ use crate::store::Charge;
 /// A denial is remembered until its wait is over, counted from when the question was put, and for no longer
 /// than `longest`: somebody elsewhere may have given the key something back.
 #[derive(Debug)]
-pub(super) struct Denials {
+pub(super) struct DenialCache {
     longest: Duration,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
-    changes: Arc<Changes>,
+    changes: Arc<KeyEpochs>,
 }
 
 /// How often the state of a key was changed through whatever ledger of the store; many keys share a number.
 #[derive(Debug)]
-pub(super) struct Changes {
+pub(super) struct KeyEpochs {
     hasher: RandomState,
     numbers: [AtomicU64; NUMBERS],
 }
@@ -85,16 +86,17 @@ struct Denied {
 
 /// A question that was put to the server.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct Sent {
     put: Instant,
     /// How often each charge's key has been changed.
     seen: SmallVec<[Seen; 4]>,
 }
 
-/// A number of [`Changes`], and its place there.
+/// A number of [`KeyEpochs`], and its place there.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    place: u16,
+    /// From 1 on, so that none takes no room of its own.
+    place: NonZeroU16,
     number: u64,
 }
 
@@ -104,8 +106,8 @@ const NUMBERS: usize = 4_096;
 /// How many denials are remembered at most; each takes some 300 bytes, if it is of one policy.
 const MOST: usize = 10_000;
 
-impl Denials {
-    pub(super) fn new(longest: Duration, changes: Arc<Changes>) -> Self {
+impl DenialCache {
+    pub(super) fn new(longest: Duration, changes: Arc<KeyEpochs>) -> Self {
         Self {
             longest,
             hasher: RandomState::new(),
@@ -118,7 +120,7 @@ impl Denials {
     /// away, all of its wait is.
     pub(super) fn tell(
         &self,
-        (charges, policies): (&[Charge], &[Counted]),
+        (charges, policies): (&[Charge], &[OpenedPolicy]),
         now: Instant,
         is_away: bool,
         outcomes: &mut Outcomes,
@@ -140,8 +142,8 @@ impl Denials {
     }
 
     /// A question is about to be put.
-    pub(super) fn put(&self, charges: &[Charge], now: Instant) -> Question {
-        Question {
+    pub(super) fn put(&self, charges: &[Charge], now: Instant) -> Sent {
+        Sent {
             put: now,
             seen: charges
                 .iter()
@@ -153,8 +155,8 @@ impl Denials {
     /// Remembers the answer, if it denies.
     pub(super) fn remember(
         &self,
-        (charges, policies): (&[Charge], &[Counted]),
-        question: Question,
+        (charges, policies): (&[Charge], &[OpenedPolicy]),
+        question: Sent,
         (answer, outcomes): (&Answer, &Outcomes),
         now: Instant,
     ) {
@@ -228,7 +230,7 @@ impl Denials {
     }
 }
 
-impl Changes {
+impl KeyEpochs {
     pub(super) fn new() -> Self {
         Self {
             hasher: RandomState::new(),
@@ -259,12 +261,13 @@ impl Changes {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-    fn place(&self, key: &Key) -> u16 {
-        (self.hasher.hash_one(key) % NUMBERS as u64) as u16
+    fn place(&self, key: &Key) -> NonZeroU16 {
+        let place = (self.hasher.hash_one(key) % NUMBERS as u64) as u16;
+        NonZeroU16::MIN.saturating_add(place)
     }
 
-    fn number(&self, place: u16) -> &AtomicU64 {
-        &self.numbers[usize::from(place) % NUMBERS]
+    fn number(&self, place: NonZeroU16) -> &AtomicU64 {
+        &self.numbers[usize::from(place.get()) % NUMBERS]
     }
 }
 
@@ -280,7 +283,7 @@ impl Denial {
     }
 
     /// Adds the numbers so much later.
-    fn tell(&self, policies: &[Counted], later: Micros, outcomes: &mut Outcomes) {
+    fn tell(&self, policies: &[OpenedPolicy], later: Micros, outcomes: &mut Outcomes) {
         outcomes.decided_at(self.at.saturating_add(later));
         for denied in &self.each {
             let policy = denied.charge.policy;
@@ -297,18 +300,18 @@ mod tests {
     use super::*;
     use crate::algorithm::{AnchoredWindow, State};
     use crate::key::IntoKey;
-    use crate::store::redis::calls::Charges;
+    use crate::store::redis::opened::Charges;
 
     const LONGEST: Duration = Duration::from_secs(60);
 
-    fn denials() -> Denials {
-        Denials::new(LONGEST, Arc::new(Changes::new()))
+    fn denials() -> DenialCache {
+        DenialCache::new(LONGEST, Arc::new(KeyEpochs::new()))
     }
 
-    fn policies() -> [Counted; 2] {
+    fn policies() -> [OpenedPolicy; 2] {
         [(); 2].map(|()| {
             let algorithm = AnchoredWindow::per_day(1).into();
-            Counted {
+            OpenedPolicy {
                 algorithm,
                 lua: algorithm.lua(),
                 suffix: String::new(),
@@ -324,18 +327,18 @@ mod tests {
         Answer::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW)
     }
 
-    fn remember(denials: &Denials, charges: &[Charge], question: Question, now: Instant) {
+    fn remember(denials: &DenialCache, charges: &[Charge], question: Sent, now: Instant) {
         let (answer, policies) = (denied(charges), policies());
         let told = (&answer, &answer.outcomes(&policies));
         denials.remember((charges, &policies), question, told, now);
     }
 
-    fn is_told(denials: &Denials, charges: &[Charge], now: Instant) -> bool {
+    fn is_told(denials: &DenialCache, charges: &[Charge], now: Instant) -> bool {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         denials.tell((charges, &policies()), now, false, &mut outcomes)
     }
 
-    fn remembered(denials: &Denials) -> usize {
+    fn remembered(denials: &DenialCache) -> usize {
         let counts = denials.shards.iter().map(|shard| {
             let shard = shard.lock().unwrap();
             shard.young.len() + shard.old.len()
