@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::algorithm::Limit;
-use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
 use tower_ratelimit::{

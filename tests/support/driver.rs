@@ -8,7 +8,7 @@ use tower_ratelimit::algorithm::{Limit, State};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{
-    Amendment, Charge, Ledger, MemoryLedger, Reply, SharedLedger, SharedStore, Store, Wanted,
+    Amendment, Charge, Ledger, MemoryLedger, Reply, SharedLedger, SharedStore, Store,
 };
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, StoreError,
