@@ -597,6 +597,12 @@ impl Names {
         self.policies.iter().map(Rule::name)
     }
 
+    /// The rule with this place.
+    pub(crate) fn rule(&self, place: u32) -> LimitRule {
+        let rule = self.rules.get(place as usize);
+        rule.cloned().unwrap_or(LimitRule::Policy)
+    }
+
     fn get(&self, policy: usize) -> &str {
         self.name(policy).unwrap_or_default()
     }
@@ -693,11 +699,10 @@ impl Decision {
     }
 
     fn rule_of(&self, place: Place, outcome: &Outcome) -> LimitRule {
-        match self.names.rules.get(place.rule as usize) {
-            _ if outcome.is_overridden() => LimitRule::Override,
-            Some(rule) => rule.clone(),
-            None => LimitRule::Policy,
+        if outcome.is_overridden() {
+            return LimitRule::Override;
         }
+        self.names.rule(place.rule)
     }
 
     /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.

@@ -9,6 +9,10 @@ pub mod choosing {}
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
 
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/config.md")]
+pub mod config {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}
