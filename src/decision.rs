@@ -716,6 +716,11 @@ impl Names {
         self.policies.iter().map(Rule::name)
     }
 
+    /// The rule with this place.
+    pub(crate) fn rule(&self, place: u32) -> LimitRule {
+        self.rules.get(place)
+    }
+
     fn get(&self, policy: usize) -> &str {
         self.name(policy).unwrap_or_default()
     }

@@ -24,6 +24,9 @@ pub mod plans {}
 #[cfg(all(feature = "axum", feature = "resolver"))]
 #[doc = include_str!("../docs/resolver.md")]
 pub mod resolver {}
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/config.md")]
+pub mod config {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
