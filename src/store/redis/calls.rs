@@ -6,8 +6,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
 use super::batcher::{Batcher, Query};
-use super::denial_cache::{DenialCache, KeyEpochs};
+use super::denial_cache::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
+use super::key_epochs::KeyEpochs;
 use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
 use super::promise::timed_out;
@@ -29,7 +30,7 @@ pub(super) struct Calls {
     pub(super) policies: Box<[OpenedPolicy]>,
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<DenialCache>,
-    pub(super) changes: Arc<KeyEpochs>,
+    pub(super) epochs: Arc<KeyEpochs>,
     pub(super) charge: Batcher,
     pub(super) amend: Script,
     pub(super) take: Script,
@@ -248,7 +249,7 @@ impl Calls {
         amendment: Amendment,
     ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
-        self.changes.add(charges);
+        self.epochs.advance(charges);
         // Somebody may be denied in between, and whatever comes of this it may have been done.
         let _forgetting = Forgetting(self, charges);
         let mut changed = Ok(true);
@@ -332,7 +333,7 @@ pub(super) struct Forgetting<'a>(&'a Calls, &'a [Charge]);
 
 impl Drop for Forgetting<'_> {
     fn drop(&mut self) {
-        self.0.changes.add(self.1);
+        self.0.epochs.advance(self.1);
     }
 }
 
