@@ -169,13 +169,22 @@ impl Limiter {
         }
         let is_admitted = match self.policies.only {
             Some(policy) => self.ledger.admit_one(policy, &key, cost),
-            None => self.ledger.admit_now(&self.alike(key, cost)),
+            None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
             let charges = self.charges(key, cost);
             self.look_at_costs(&charges, &self.ledger.peek_now(&charges));
         }
         is_admitted
+    }
+
+    fn admit_alike(&self, key: &Key, cost: u32) -> bool {
+        let Policies {
+            mistakes, limited, ..
+        } = &*self.policies;
+        mistakes.are_asked_alike();
+        let admitted = self.ledger.admit_alike(limited, key, cost);
+        admitted.unwrap_or_else(|| self.ledger.admit_now(&self.charges(*key, cost)))
     }
 
     /// Changes what the store in this process keeps of a key.

@@ -32,6 +32,12 @@ macro_rules! mount {
                     blocks::law_8_no_wait_is_longer_than_the_block
                 }
                 crate::mount::laws_of_another_limit!(crate::support::driver::Memory);
+                crate::mount::laws_of_limits!(crate::support::driver::Memory);
+            }
+
+            /// A layer that is built again with another limit.
+            mod rebuilt {
+                crate::mount::laws_of_limits!(crate::support::driver::Rebuilt);
             }
 
             #[cfg(all(feature = "redis", feature = "testing"))]

@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::algorithm::Limit;
+use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
+use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store, Wanted};
 use tower_ratelimit::{
     Algorithm, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RedisStore, StoreError,
 };
@@ -154,7 +155,12 @@ impl Driver for Redis {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| {
+            let mut told = Outcomes::new(Micros::ZERO);
+            ledger
+                .charge(charges, Wanted::Everything, &mut told)
+                .with(told)
+        }) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check(self.key, cost));

@@ -241,11 +241,4 @@ impl Pack for ByInterval {
             rate,
         }
     }
-
-    fn fitted(&self, kept: Missing) -> Missing {
-        Missing {
-            tokens: kept.tokens.min(2 * self.capacity()),
-            ..kept
-        }
-    }
 }
