@@ -84,16 +84,32 @@ impl Words {
         self.most = self.most.max(other.most);
     }
 
+    /// Whether a refusal told a wait.
+    pub(super) fn tell_waits(&self) -> bool {
+        self.waits > 0
+    }
+
+    /// Whether an answer told what is left.
+    pub(super) fn tell_numbers(&self) -> bool {
+        !self.names.is_empty()
+    }
+
     /// Whether the answers tell of more policies than one.
     pub(super) fn are_several(&self) -> bool {
-        let lists = |name: &Name| (name.family == Family::Lists).then(|| name.text.clone());
-        let standings = self.names.iter().filter_map(lists);
+        let in_lists = |name: &Name| (name.family == Family::Lists).then(|| name.text.clone());
+        let standings = self.names.iter().filter_map(in_lists);
         let policies = self.policies.iter();
-        let policies = policies.filter_map(|(policy, _)| lists(&policy.name));
+        let policies = policies.filter_map(|(policy, _)| in_lists(&policy.name));
         let names: BTreeSet<String> = standings.chain(policies).collect();
-        let separate = self.policies.iter();
-        let separate = separate.filter(|(policy, _)| policy.name.family == Family::Separate);
-        names.len() > 1 || separate.count() > 1
+        // Families without names tell the policy that binds.
+        let mut quotas = BTreeMap::<Family, BTreeSet<u64>>::new();
+        for (policy, _) in &self.policies {
+            if policy.name.family != Family::Lists {
+                let quotas = quotas.entry(policy.name.family).or_default();
+                quotas.insert(policy.quota);
+            }
+        }
+        names.len() > 1 || quotas.values().any(|quotas| quotas.len() > 1)
     }
 
     /// What is told of a policy, if none of it agrees with the one that was stated.
