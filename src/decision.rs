@@ -5,6 +5,8 @@
 //! names of the policies for the caller.
 
 mod limit_rule;
+#[cfg(feature = "resolver")]
+mod resolution;
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -14,8 +16,14 @@ use std::time::{Duration, SystemTime};
 use smallvec::SmallVec;
 
 pub use self::limit_rule::LimitRule;
+#[cfg(feature = "resolver")]
+pub use self::resolution::{Resolution, Unresolved};
+
+#[cfg(feature = "resolver")]
+pub(crate) use self::resolution::ResolvedNames;
 
 use crate::clock::Micros;
+use crate::factor::{Explanation, FactorCell};
 
 /// What one policy decides about one request, at one moment.
 ///
@@ -33,8 +41,9 @@ pub struct Outcome {
     blocked: bool,
     limit: u32,
     remaining: u32,
-    /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or
-    /// [`NO_WINDOW`] if it denies every request; and [`OVERRIDDEN`] if it is an override.
+    /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or [`NO_WINDOW`] if
+    /// it denies every request; [`OVERRIDDEN`] if it is an override; [`REDUCED`] if load has made it less. With
+    /// [`PRESENT`], it is the length of the present window, under the policy's own limit.
     own_window: Option<NonZeroU32>,
     reset_after: Micros,
     effective_window: Option<Wait>,
@@ -43,7 +52,27 @@ pub struct Outcome {
 }
 
 const OVERRIDDEN: u32 = 1 << 31;
-const NO_WINDOW: u32 = OVERRIDDEN - 1;
+const REDUCED: u32 = 1 << 30;
+const PRESENT: u32 = 1 << 29;
+const NO_WINDOW: u32 = PRESENT - 1;
+
+/// Rounded up, and from 1 to what is less than [`NO_WINDOW`].
+fn whole_seconds(window: Micros) -> u32 {
+    let seconds = u32::try_from(window.ceil_secs()).unwrap_or(NO_WINDOW);
+    seconds.clamp(1, NO_WINDOW - 1)
+}
+
+/// What an outcome tells in units; see [`Outcome::in_units`].
+pub(crate) struct Units {
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    pub(crate) effective_window: Micros,
+    /// Whether the limit is another one than the policy's, and the time to which that applies.
+    pub(crate) is_scaled: bool,
+    pub(crate) window: Option<Duration>,
+    /// Whether it is less, because of the load.
+    pub(crate) is_reduced: bool,
+}
 
 /// A time that is not zero, so that an `Option` of it is no larger.
 type Wait = NonZeroU64;
@@ -98,30 +127,44 @@ impl Outcome {
         }
     }
 
-    /// The same under a limit that is not the policy's own and applies to this time.
-    fn within(self, window: Option<Duration>) -> Self {
-        let window = window.map_or(NO_WINDOW, |window| {
-            let seconds = Micros::from(window).ceil_secs();
-            u32::try_from(seconds)
-                .unwrap_or(NO_WINDOW)
-                .clamp(1, NO_WINDOW - 1)
-        });
+    /// The same under a limit that is not the policy's own and applies to this time. The length of the present window
+    /// stays, where windows differ in length.
+    pub(crate) fn within(self, window: Option<Duration>) -> Self {
+        let present = self.present_window();
+        let window = present.or_else(|| window.map(|window| whole_seconds(window.into())));
         Self {
-            own_window: NonZeroU32::new(window),
+            own_window: NonZeroU32::new(window.unwrap_or(NO_WINDOW)),
             ..self
         }
+    }
+
+    /// The same in a window of this length, where windows differ in length.
+    pub(crate) fn in_window(self, window: Micros) -> Self {
+        Self {
+            own_window: NonZeroU32::new(whole_seconds(window) | PRESENT),
+            ..self
+        }
+    }
+
+    /// The length of the present window in seconds, where windows differ in length and no other limit is told.
+    fn present_window(&self) -> Option<u32> {
+        let window = self.own_window?.get();
+        (window & PRESENT != 0).then_some(window & NO_WINDOW)
     }
 
     /// Whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
     /// operation.
     pub(crate) fn has_another_limit(&self) -> bool {
-        self.own_window.is_some()
+        self.flags() & NO_WINDOW != 0 && self.present_window().is_none()
     }
 
-    /// The limit, if it is not the policy's own, and the number of seconds to which it applies.
+    /// The limit and the number of seconds to which it applies, if they differ from what the policy says.
     #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
-        let window = self.own_window?.get() & !OVERRIDDEN;
+        let window = self.flags() & NO_WINDOW;
+        if window == 0 {
+            return None;
+        }
         let seconds = Some(window).filter(|_| window != NO_WINDOW);
         Some((self.limit, seconds))
     }
@@ -184,6 +227,28 @@ impl Outcome {
         }
     }
 
+    /// The same in units, of a policy whose store counts in parts of them.
+    pub(crate) fn in_units(self, units: Units) -> Self {
+        let told = Self {
+            limit: units.limit,
+            remaining: units.remaining.min(units.limit),
+            effective_window: Wait::new(units.effective_window.get())
+                .filter(|_| self.effective_window.is_some()),
+            own_window: None,
+            ..self
+        };
+        let told = match units.is_scaled {
+            true if self.is_overridden() => told.overridden(units.window),
+            true => told.within(units.window),
+            false => told,
+        };
+        let flag = if units.is_reduced { REDUCED } else { 0 };
+        Self {
+            own_window: NonZeroU32::new(told.own_window.map_or(0, NonZeroU32::get) | flag),
+            ..told
+        }
+    }
+
     /// [`effective_window`](Self::effective_window) in microseconds.
     pub(crate) fn effective_micros(&self) -> Option<Micros> {
         self.effective_window.map(|time| Micros::new(time.get()))
@@ -234,12 +299,19 @@ impl Outcome {
         self.counted_together
     }
 
-    /// Whether the limit differs from the policy's. Either the key has an
-    /// [override](crate::Limiter::override_limit_now), or the decision [is degraded](Decision::is_degraded)
-    /// and this is the node's share of the limit.
+    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force.
+    pub fn is_reduced(&self) -> bool {
+        self.flags() & REDUCED != 0
+    }
+
+    fn flags(&self) -> u32 {
+        self.own_window.map_or(0, NonZeroU32::get)
+    }
+
+    /// Whether the key has an [override](crate::Limiter::override_limit_now), or the decision
+    /// [is degraded](Decision::is_degraded) and this is the node's share of the limit.
     pub fn is_overridden(&self) -> bool {
-        let window = self.own_window.map_or(0, NonZeroU32::get);
-        window & OVERRIDDEN != 0
+        self.flags() & OVERRIDDEN != 0
     }
 
     /// The most that can be admitted at one instant: the limit of a window, the capacity of a bucket.
@@ -341,7 +413,6 @@ impl Outcomes {
 
     /// Marks them as decided without the configured store. Policies that allow every request meanwhile have
     /// no outcome.
-    #[cfg(feature = "redis")]
     pub(crate) fn degrade(&mut self) {
         self.is_degraded = true;
     }
@@ -352,7 +423,6 @@ impl Outcomes {
     }
 
     /// Drops the outcomes for which `keeps` is false. It may change the others.
-    #[cfg(feature = "redis")]
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(usize, &mut Outcome) -> bool) {
         self.each
             .retain(|(place, outcome)| keeps(place.policy(), outcome));
@@ -397,6 +467,13 @@ impl Outcomes {
             .filter(|(place, _)| place.policy() == policy)
         {
             *outcome = outcome.denied(Some(retry_after));
+        }
+    }
+
+    /// Changes each outcome.
+    pub(crate) fn change_each(&mut self, mut change: impl FnMut(usize, &mut Outcome)) {
+        for (place, outcome) in &mut self.each {
+            change(place.policy(), outcome);
         }
     }
 
@@ -535,13 +612,53 @@ pub struct Decision {
 pub(crate) struct Names {
     policies: Box<[Rule]>,
     /// The rules that can give them limits.
-    rules: Box<[LimitRule]>,
+    rules: RuleNames,
+}
+
+/// What the rules are called that can give limits, by the places with which charges refer to them.
+#[derive(Debug, Default)]
+pub(crate) struct RuleNames {
+    listed: Box<[LimitRule]>,
+    /// The plans whose limits a resolver gives. Their places are those after the listed rules.
+    #[cfg(feature = "resolver")]
+    resolved: Arc<ResolvedNames>,
+}
+
+impl RuleNames {
+    pub(crate) fn new(listed: impl Into<Box<[LimitRule]>>) -> Self {
+        Self {
+            listed: listed.into(),
+            #[cfg(feature = "resolver")]
+            resolved: Arc::default(),
+        }
+    }
+
+    /// The first place of a plan of a resolver, and their names.
+    #[cfg(feature = "resolver")]
+    pub(crate) fn resolved(&self) -> (usize, Arc<ResolvedNames>) {
+        (self.listed.len(), Arc::clone(&self.resolved))
+    }
+
+    fn get(&self, rule: u32) -> LimitRule {
+        #[cfg(feature = "resolver")]
+        let rule = resolution::place(rule);
+        let listed = self.listed.get(rule as usize);
+        #[cfg(feature = "resolver")]
+        if listed.is_none()
+            && let Some(place) = (rule as usize).checked_sub(self.listed.len())
+            && !self.listed.is_empty()
+        {
+            return LimitRule::Resolver(self.resolved.name(place));
+        }
+        listed.cloned().unwrap_or(LimitRule::Policy)
+    }
 }
 
 /// What decisions and responses tell of a policy, whatever they say of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     name: String,
+    factor: Option<FactorCell>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
     #[cfg(feature = "http")]
@@ -558,11 +675,17 @@ impl Rule {
     pub(crate) fn new(name: &str, limit: Option<u32>, period: Option<Duration>) -> Self {
         Self {
             name: name.to_owned(),
+            factor: None,
             #[cfg(feature = "http")]
             limit,
             #[cfg(feature = "http")]
             period,
         }
+    }
+
+    /// The same of a policy with this factor.
+    pub(crate) fn scaled_by(self, factor: Option<FactorCell>) -> Self {
+        Self { factor, ..self }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -583,13 +706,10 @@ impl Rule {
 }
 
 impl Names {
-    pub(crate) fn new(
-        policies: impl IntoIterator<Item = Rule>,
-        rules: impl Into<Box<[LimitRule]>>,
-    ) -> Self {
+    pub(crate) fn new(policies: impl IntoIterator<Item = Rule>, rules: RuleNames) -> Self {
         Self {
             policies: policies.into_iter().collect(),
-            rules: rules.into(),
+            rules,
         }
     }
 
@@ -598,9 +718,9 @@ impl Names {
     }
 
     /// The rule with this place.
+    #[cfg(feature = "config")]
     pub(crate) fn rule(&self, place: u32) -> LimitRule {
-        let rule = self.rules.get(place as usize);
-        rule.cloned().unwrap_or(LimitRule::Policy)
+        self.rules.get(place)
     }
 
     fn get(&self, policy: usize) -> &str {
@@ -626,6 +746,11 @@ impl Decision {
 
     pub(crate) fn outcomes(&self) -> &Outcomes {
         &self.outcomes
+    }
+
+    /// Changes the outcomes where they are.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Outcomes)) {
+        change(&mut self.outcomes);
     }
 
     /// Whether the request may go on: every policy that was asked allows it.
@@ -676,6 +801,36 @@ impl Decision {
             .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.blocked)
     }
 
+    /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:
+    /// how much of the limit is in force, why and since when. These are as of now, and not as of the decision.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Factor, FactorCell};
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let factor = FactorCell::new();
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
+    ///     .build()?;
+    /// assert_eq!(limiter.check_now("ann", 1).reduced().count(), 0);
+    ///
+    /// factor.set(Factor::thousandths(500), "memory 83 %");
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (policy, why) = decision.reduced().next().unwrap();
+    /// assert_eq!((policy, why.factor().to_string(), why.cause()), ("api", "0.5".into(), Some("memory 83 %")));
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn reduced(&self) -> impl Iterator<Item = (&str, Explanation)> {
+        let reduced = self
+            .outcomes
+            .iter()
+            .filter(|(_, outcome)| outcome.is_reduced());
+        reduced.filter_map(|(policy, _)| {
+            let rule = self.names.policies.get(policy)?;
+            Some((rule.name(), rule.factor.as_ref()?.explain()))
+        })
+    }
+
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
     ///
     /// For an allowed request this is the policy with the least remaining, and a soft policy only if all are
@@ -702,7 +857,14 @@ impl Decision {
         if outcome.is_overridden() {
             return LimitRule::Override;
         }
-        self.names.rule(place.rule)
+        self.names.rules.get(place.rule)
+    }
+
+    /// How the plan or the limits of the request were found, if a [`Resolver`](crate::plan::Resolver) was asked.
+    #[cfg(feature = "resolver")]
+    pub fn resolution(&self) -> Option<Resolution> {
+        let mut each = self.outcomes.each.iter();
+        each.find_map(|(place, _)| Resolution::noted(place.rule))
     }
 
     /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.

@@ -5,6 +5,10 @@
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+#[cfg(feature = "calendar")]
+#[doc = include_str!("../docs/calendars.md")]
+pub mod calendars {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
@@ -12,6 +16,10 @@ pub mod keys {}
 #[cfg(all(feature = "config", feature = "axum"))]
 #[doc = include_str!("../docs/config.md")]
 pub mod config {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/plans.md")]
+pub mod plans {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]

@@ -73,6 +73,8 @@
 //! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
+//! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
 //! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |
@@ -83,10 +85,13 @@
 //! [`LimitLayer`] for services of any kind.
 
 pub mod algorithm;
+#[cfg(feature = "calendar")]
+pub mod calendar;
 pub mod clock;
 pub mod decision;
 pub mod diagnostics;
 pub mod error;
+pub mod factor;
 pub mod guide;
 pub mod key;
 pub mod limiter;
@@ -98,13 +103,14 @@ pub mod store;
 
 mod line;
 
+#[cfg(feature = "adapt")]
+pub mod adapt;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "config")]
 pub mod config;
 #[cfg(feature = "http")]
 pub mod middleware;
-#[cfg(feature = "http")]
 mod observe;
 #[cfg(feature = "http")]
 pub mod response;

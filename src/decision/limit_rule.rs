@@ -24,6 +24,10 @@ pub enum LimitRule {
     OtherOperation,
     /// The closure of the policy: see `Policy::limit_by`.
     Closure,
+    /// The limits that a resolver gives, under the name of this plan. The name is empty if the resolver has given
+    /// limits under more than 10,000 names before.
+    #[cfg(feature = "resolver")]
+    Resolver(Arc<str>),
     /// An override of the key, or this node's share of the limit while the store is away.
     Override,
 }
@@ -39,6 +43,8 @@ impl fmt::Display for LimitRule {
             Self::Operation(name) => write!(f, "operation {name}"),
             Self::OtherOperation => f.write_str("other operations"),
             Self::Closure => f.write_str("closure"),
+            #[cfg(feature = "resolver")]
+            Self::Resolver(name) => write!(f, "resolver {name}"),
             Self::Override => f.write_str("override"),
         }
     }

@@ -107,6 +107,11 @@ impl Key {
             .is_some()
     }
 
+    /// Returns the text of a key that is text of at most 46 bytes; `None` for any other key.
+    pub fn to_text(&self) -> Option<String> {
+        self.with_text(|text| Some(text.to_owned()))
+    }
+
     /// Reads the text of a key that is text; `None` for any other key.
     pub(crate) fn with_text<T>(&self, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         if self.kind() != Kind::Text {

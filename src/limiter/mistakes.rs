@@ -72,6 +72,14 @@ impl Mistakes {
         }
     }
 
+    /// The same for policies that count in parts, as the store has them.
+    pub(super) fn of_parts(self, policies: &[Policy]) -> Self {
+        Self {
+            never_bind: self.never_bind,
+            ..Self::of_costs(policies)
+        }
+    }
+
     /// Looks too whether a policy never binds. What each is asked is not known before it is, and so the
     /// limiter is watched.
     pub(super) fn look_whether_all_bind(&mut self, policies: &[Policy]) {

@@ -39,6 +39,7 @@ impl Limiter {
     /// When
     ///
     /// - the limiter has no policy of this name, or the policy has no limit,
+    /// - the policy has a [factor](crate::Policy::factor),
     /// - the new limit is of another kind or period,
     /// - the length is zero, or
     /// - there is no room for another override.
@@ -84,7 +85,7 @@ impl Limiter {
         length: Duration,
     ) -> Result<(), ConfigError> {
         let (charge, amendment) = self.overriding(policy, key, &limit.into(), length)?;
-        let done = self.ledger.amend_now(&[charge], amendment);
+        let done = self.ledger.inner().amend_now(&[charge], amendment);
         done.map_err(|_| {
             let remedy = "end some with `end_override`, or let them end sooner";
             ConfigError::new("overrides", "more than 10,000 of one policy", remedy)
@@ -112,6 +113,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// At once, when
     ///
     /// - the limiter has no policy of this name, or the policy has no limit,
+    /// - the policy has a [factor](crate::Policy::factor),
     /// - the new limit is of another kind or period, or
     /// - the length is zero.
     ///
@@ -157,6 +159,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));
         };
+        if self.policies.prices.has(charge.policy) {
+            let remedy = "name a policy without a factor: a key with a limit of its own would not keep to the factor";
+            return Err(ConfigError::quoting("policy", policy, remedy));
+        }
         let its = &self.policies.algorithms[charge.policy];
         let fits = limit.differs_in_its_limit_alone(its);
         let Some(numbers) = limit.limits().filter(|_| fits) else {

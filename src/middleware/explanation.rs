@@ -46,7 +46,7 @@ impl Gate {
         let limits = self.limiter().limits();
         let plan = match plan {
             Some(plan) => limits.and_then(|limits| limits.limits().plan(Some(plan))),
-            None => self.plan(head),
+            None => self.plan(head, None),
         };
         let policies = self.readers().iter().map(|(policy, reader)| {
             let name = self.limiter().name_of(*policy).to_owned();
@@ -62,7 +62,7 @@ impl Gate {
                 let operation =
                     operations.and_then(|operations| reader.operation(head, operations));
                 let asker = Asker { plan, operation };
-                limits.apply(&mut charge, asker, || {
+                limits.apply(&mut charge, asker, None, || {
                     key.or_else(|| reader.plain_key(head))
                 })
             });

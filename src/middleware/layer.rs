@@ -17,7 +17,7 @@ use crate::limiter::Limiter;
 use crate::limiter::PreparedLimits;
 use crate::policy::Policy;
 use crate::response::{AnswerOptions, Answers};
-use crate::store::{Ledger, MemoryStore};
+use crate::store::{Guarded, Ledger, MemoryStore};
 
 /// Limits the rate of requests to an HTTP service, and answers requests over the limit with
 /// `429 Too Many Requests`.
@@ -46,7 +46,7 @@ impl RateLimitLayer {
         Self::of(Gate::new(
             &policies,
             vec![reader],
-            ledger,
+            Guarded::in_process(ledger),
             answers,
             PreparedLimits::of_one_each(),
         ))

@@ -267,6 +267,8 @@ mod nesting;
 mod over_limit;
 mod plan_of;
 mod service;
+#[cfg(feature = "adapt")]
+mod traffic;
 mod unbuilt;
 mod waiting;
 
@@ -283,5 +285,7 @@ pub use self::layer::RateLimitLayer;
 pub(crate) use self::layer::Swap;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;
+#[cfg(feature = "adapt")]
+pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};

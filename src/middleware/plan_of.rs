@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::key::Head;
+use crate::plan::Look;
 
 const UNVERIFIED: Diagnostic = Diagnostic::new(
     "TRL019",
@@ -14,6 +15,39 @@ const UNVERIFIED: Diagnostic = Diagnostic::new(
 
 /// How many requests are compared with their headers. To compare all of them would slow each one down for ever.
 const LOOKS: u32 = 1_000;
+
+/// How the plan or the limits of a request are found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sources {
+    pub(super) plan_of: Option<PlanOf>,
+    pub(super) resolver: Option<ResolverOf>,
+}
+
+/// Looks the customer of a request up.
+#[derive(Clone)]
+pub(super) struct ResolverOf(Arc<LookUp>);
+
+type LookUp = dyn Fn(&Head<'_>) -> Option<Look> + Send + Sync;
+
+impl ResolverOf {
+    #[cfg(feature = "resolver")]
+    pub(super) fn new(look_up: impl Fn(&Head<'_>) -> Option<Look> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(look_up))
+    }
+
+    /// The same for requests that cannot wait.
+    #[cfg(feature = "tonic")]
+    pub(super) fn without_waiting(self) -> Self {
+        let Self(look_up) = self;
+        Self(Arc::new(move |head| {
+            Some(Look::Known(look_up(head)?.now()))
+        }))
+    }
+
+    pub(super) fn look(&self, head: &Head<'_>) -> Option<Look> {
+        (self.0)(head)
+    }
+}
 
 /// Passes the name of a request's plan on, if the request has one.
 #[derive(Clone)]
@@ -68,5 +102,11 @@ impl PlanOf {
 impl fmt::Debug for PlanOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PlanOf(closure)")
+    }
+}
+
+impl fmt::Debug for ResolverOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResolverOf(closure)")
     }
 }

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Limit};
-use crate::decision::LimitRule;
+use crate::decision::{LimitRule, RuleNames};
 use crate::error::ConfigError;
 
 /// The limit that a policy has for one request, and the rule that gave it.
@@ -65,9 +65,9 @@ impl Rules {
             NonZeroU32::MIN => limit,
             nodes => limit.shared_by(nodes),
         };
-        let given = given(policy, of, &limit)?;
+        let Choice { given, window, .. } = choice((policy, of), &limit)?;
         Ok(Choice {
-            window: limit.period(),
+            window,
             ..self.choice(rule, given)
         })
     }
@@ -87,9 +87,21 @@ impl Rules {
         }
     }
 
-    pub(crate) fn into_list(self) -> Box<[LimitRule]> {
-        self.list.into()
+    pub(super) fn into_names(self) -> RuleNames {
+        RuleNames::new(self.list)
     }
+}
+
+/// The choice of this limit for a policy whose own limit is `of`, of a rule without a place yet.
+pub(super) fn choice(
+    (policy, of): (&str, &Algorithm),
+    limit: &Algorithm,
+) -> Result<Choice, ConfigError> {
+    Ok(Choice {
+        given: given(policy, of, limit)?,
+        rule: Rules::OWN,
+        window: limit.period(),
+    })
 }
 
 /// What this limit is to a policy whose own limit is `of`.

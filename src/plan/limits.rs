@@ -1,11 +1,14 @@
 use std::num::NonZeroU32;
 
+use super::Finding;
 use super::choice::{Choice, Rules};
 use super::key_limits::{KeyLimits, LimitsByKey};
 use super::operations::{LimitsByOperation, Operations};
 use super::plans::{ChosenPlan, LimitsByPlan, Plans};
+#[cfg(feature = "resolver")]
+use super::resolver::ResolvedPolicies;
 use crate::algorithm::Algorithm;
-use crate::decision::LimitRule;
+use crate::decision::RuleNames;
 use crate::error::ConfigError;
 use crate::key::Key;
 
@@ -23,6 +26,9 @@ pub(crate) struct Limited<'a> {
 pub(crate) struct Limits {
     by_plan: Option<LimitsByPlan>,
     each: Box<[OfPolicy]>,
+    /// The policies to which a resolver may give limits; `None` if there is none.
+    #[cfg(feature = "resolver")]
+    resolved: Option<ResolvedPolicies>,
 }
 
 #[derive(Debug)]
@@ -41,6 +47,7 @@ pub(crate) struct Asker {
 
 impl Limits {
     /// Prepares these rules; `None` if each policy has one limit. Also returns the rules, for decisions.
+    /// `is_resolved` says whether a resolver may give limits too.
     ///
     /// # Errors
     ///
@@ -49,7 +56,8 @@ impl Limits {
         plans: Option<&Plans>,
         policies: &[Limited<'_>],
         nodes: NonZeroU32,
-    ) -> Result<(Option<Self>, Box<[LimitRule]>), ConfigError> {
+        is_resolved: bool,
+    ) -> Result<(Option<Self>, RuleNames), ConfigError> {
         let mut rules = Rules::new(nodes);
         let named: Vec<_> = policies
             .iter()
@@ -70,18 +78,40 @@ impl Limits {
             });
         }
         let has_any = |its: &OfPolicy| its.by_operation.is_some() || its.by_key.is_some();
-        let are_any = by_plan.is_some() || each.iter().any(has_any);
+        let are_any = by_plan.is_some() || each.iter().any(has_any) || is_resolved;
+        let names = rules.into_names();
         let limits = Self {
             by_plan,
             each: each.into(),
+            #[cfg(feature = "resolver")]
+            resolved: is_resolved.then(|| ResolvedPolicies::new(&named, nodes, names.resolved())),
         };
-        Ok((are_any.then_some(limits), rules.into_list()))
+        Ok((are_any.then_some(limits), names))
     }
 
     /// The plan of this name, or the default plan; `None` if there are no plans.
     #[inline]
     pub(crate) fn plan(&self, name: Option<&str>) -> Option<ChosenPlan> {
         Some(self.by_plan.as_ref()?.named(name))
+    }
+
+    /// The limit that a resolver gives a policy, if it gives any.
+    #[cfg(feature = "resolver")]
+    pub(crate) fn resolved(&self, policy: usize, finding: &Finding) -> Option<Choice> {
+        let limits = finding.limits()?;
+        match &self.resolved {
+            Some(policies) => limits.choice(policies, policy),
+            None => {
+                limits.have_no_policies();
+                None
+            }
+        }
+    }
+
+    #[cfg(not(feature = "resolver"))]
+    #[expect(clippy::unused_self, reason = "without resolvers none gives any")]
+    pub(crate) fn resolved(&self, _: usize, _: &Finding) -> Option<Choice> {
+        None
     }
 
     /// The limit of a policy for a request of this client, and the key of its state. `plain` is the key as tables

@@ -52,15 +52,25 @@
 mod choice;
 mod key_limits;
 mod limits;
+#[cfg(not(feature = "resolver"))]
+mod no_resolver;
 mod operations;
 mod plans;
+#[cfg(feature = "resolver")]
+mod resolver;
 
 pub use self::key_limits::KeyLimits;
 pub use self::operations::Operations;
 pub use self::plans::{Plan, Plans};
+#[cfg(feature = "resolver")]
+pub use self::resolver::{Resolved, Resolver, ResolverBuilder, ResolverUsage};
 
 pub(crate) use self::choice::Given;
 pub(crate) use self::limits::{Asker, Limited, Limits};
+#[cfg(not(feature = "resolver"))]
+pub(crate) use self::no_resolver::{Coming, Finding, Look};
 #[cfg(feature = "http")]
 pub(crate) use self::operations::LimitsByOperation;
 pub(crate) use self::plans::ChosenPlan;
+#[cfg(feature = "resolver")]
+pub(crate) use self::resolver::{Coming, Finding, Look};

@@ -58,6 +58,12 @@ impl Plan {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// The policies of which the plan speaks, each with its limit.
+    #[cfg(feature = "resolver")]
+    pub(super) fn limits(&self) -> &[(String, Algorithm)] {
+        &self.limits
+    }
 }
 
 /// The plans of a layer or of a limiter.

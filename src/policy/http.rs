@@ -10,6 +10,7 @@ use super::in_the_clear::watched;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
+use crate::factor::Class;
 use crate::key::{Extract, Head, Key, Missing};
 use crate::plan::LimitsByOperation;
 
@@ -21,6 +22,7 @@ pub struct Http {
     when: Option<Arc<When>>,
     operation: Option<OperationOf>,
     no_key: Option<NoKey>,
+    class: Option<Arc<ClassOf>>,
     is_soft: bool,
     is_limited: bool,
 }
@@ -41,6 +43,7 @@ enum OperationOf {
 
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
+type ClassOf = dyn Fn(&Head<'_>) -> Class + Send + Sync;
 
 impl Policy {
     /// Sets the key: an extractor of [`key`](crate::key), or a closure over the [`Head`] of the
@@ -54,6 +57,8 @@ impl Policy {
             has_several_limits: self.has_several_limits,
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
+            factor: self.factor,
+            told: self.told,
             on_store_failure: self.on_store_failure,
             patience: self.patience,
             reads: Http {
@@ -62,6 +67,7 @@ impl Policy {
                 when: None,
                 operation: None,
                 no_key: None,
+                class: None,
                 is_soft: false,
                 is_limited: true,
             },
@@ -117,6 +123,31 @@ impl Policy<Http> {
     /// `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of `/bulky`. The longest one counts.
     pub fn operation_by_path(mut self) -> Self {
         self.reads.operation = Some(OperationOf::Path);
+        self
+    }
+
+    /// Sets how much a request matters; the default is [`Class::Critical`]. Without a
+    /// [factor](Policy::factor), it changes nothing.
+    ///
+    /// Requests of all classes share the quota of their key. While the factor is below 1, those that matter less are
+    /// charged more, and so run out first.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Class, FactorCell};
+    /// use tower_ratelimit::{Policy, TokenBucket, key};
+    ///
+    /// let factor = FactorCell::new();
+    /// let policy = Policy::new("api", TokenBucket::per_minute(100))
+    ///     .factor(&factor)
+    ///     .key(key::client_ip())
+    ///     .class(|head| match head.path() {
+    ///         path if path.starts_with("/checkout") => Class::CriticalPlus,
+    ///         path if path.starts_with("/suggestions") => Class::Sheddable,
+    ///         _ => Class::Critical,
+    ///     });
+    /// ```
+    pub fn class(mut self, class: impl Fn(&Head<'_>) -> Class + Send + Sync + 'static) -> Self {
+        self.reads.class = Some(Arc::new(class));
         self
     }
 
@@ -191,6 +222,8 @@ impl Policy<Http> {
             has_several_limits: self.has_several_limits,
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
+            factor: self.factor,
+            told: self.told,
             on_store_failure: self.on_store_failure,
             patience: self.patience,
             reads: Unkeyed,
@@ -247,6 +280,13 @@ impl Http {
 
     pub(crate) fn no_key(&self, missing: &Missing) -> NoKey {
         self.no_key.unwrap_or_else(|| NoKey::by_default(missing))
+    }
+
+    #[inline]
+    pub(crate) fn class(&self, head: &Head<'_>) -> Class {
+        self.class
+            .as_ref()
+            .map_or(Class::Critical, |class| class(head))
     }
 
     #[inline]

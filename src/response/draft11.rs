@@ -10,7 +10,7 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 use super::dialect::whole_seconds;
-use super::fields::Lists;
+use super::lists::Lists;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes, Rule};
 
@@ -155,7 +155,7 @@ impl Draft11 {
         let (limited, all) = &self.all;
         let has_its_own = outcomes
             .iter()
-            .any(|(_, outcome)| outcome.has_another_limit());
+            .any(|(_, outcome)| outcome.own_limit().is_some());
         if outcomes.iter().len() == *limited && !has_its_own {
             return all.clone();
         }

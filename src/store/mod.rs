@@ -11,12 +11,11 @@
 mod amendment;
 mod charged;
 mod memory;
+mod outage;
 #[cfg(feature = "redis")]
 mod redis;
 mod reply;
 mod shared;
-#[cfg(feature = "redis")]
-mod standby;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +25,8 @@ pub use self::amendment::{Amendment, Taken};
 pub use self::charged::{Charged, Wanted};
 pub(crate) use self::charged::{answered, check};
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
+pub use self::outage::Availability;
+pub(crate) use self::outage::Guarded;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
@@ -37,6 +38,7 @@ use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::factor::Factor;
 use crate::key::Key;
 use crate::policy::Policy;
 
@@ -58,7 +60,27 @@ pub trait Store {
     fn is_shared(&self) -> bool {
         false
     }
+
+    /// Returns what a node needs to go on while this store is away. `None` if it is never away, or decides
+    /// by itself then.
+    ///
+    /// A limiter or a layer over the store then obeys
+    /// [`Policy::on_store_failure`](crate::Policy::on_store_failure). A call has failed when it ends with an
+    /// error, except for [`Unsupported`](StoreErrorKind::Unsupported) and [`Full`](StoreErrorKind::Full), or
+    /// when it takes longer than its [deadline](Availability::deadline). Such a request is decided without the
+    /// store. After five failures in a row the store is not asked until it answers a probe, which blocks a key
+    /// of its own for a second, or is charged one unit if it cannot block.
+    ///
+    /// By default, a store that is [shared](Self::is_shared) has the
+    /// [defaults of `Availability`](Availability#defaults), for each limiter by itself, and any other has
+    /// none.
+    fn availability(&self) -> Option<Availability> {
+        self.is_shared().then(Availability::new)
+    }
 }
+
+/// The reason of an error that concerns one key, and nothing of the store.
+const DAMAGED: &str = "damaged state";
 
 /// The state of all keys under one list of policies.
 pub trait Ledger: fmt::Debug + Send + Sync + 'static {
@@ -152,6 +174,8 @@ pub struct Charge {
     pub(crate) rule: u32,
     /// The time to which the limit applies, if it is not that of the policy and not 0.
     pub(crate) window: Option<Duration>,
+    /// By which it was priced.
+    pub(crate) factor: Factor,
 }
 
 impl Charge {
@@ -165,6 +189,7 @@ impl Charge {
             limit: None,
             rule: 0,
             window: None,
+            factor: Factor::ONE,
         }
     }
 

@@ -7,6 +7,8 @@ mod arrivals;
 mod axum;
 mod blocked;
 mod bodies;
+#[cfg(feature = "calendar")]
+mod calendars;
 mod combinators;
 mod deadlines;
 mod dialect_truth;
@@ -14,6 +16,7 @@ mod dialects;
 mod exchange;
 mod exposed;
 mod extractors;
+mod factors;
 mod fields;
 mod forged;
 mod forwarding;
@@ -47,6 +50,8 @@ mod states;
 mod stepped;
 mod structured;
 mod tcp;
+#[cfg(feature = "adapt")]
+mod traffic;
 mod truth;
 mod unix_socket;
 mod waiting;

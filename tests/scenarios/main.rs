@@ -7,6 +7,7 @@ mod arithmetic;
 mod blocks;
 mod bounded;
 mod by_name;
+mod changed_limits;
 mod charging;
 mod crowds;
 mod edges;

@@ -11,7 +11,7 @@ use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{
     Amendment, Change, Changed, Charge, Items, Ledger, Reply, SharedStore, Store,
 };
-use tower_ratelimit::{FixedWindow, Limiter, Micros, Policy, StoreError, TokenBucket};
+use tower_ratelimit::{Algorithm, FixedWindow, Limiter, Micros, Policy, StoreError, TokenBucket};
 
 use crate::support::items::Map;
 use crate::{daily, limiter, map};
@@ -125,11 +125,12 @@ async fn law_8_an_override_moves_back_with_the_clock_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_limit_that_the_algorithm_cannot_have_is_refused() {
+async fn a_policy_without_a_limit_has_no_override() {
     let map = map();
-    let ledger = SharedStore::new(map.clone()).open(&[daily(5)]).unwrap();
+    let unlimited = Policy::new("unlimited", Algorithm::Unlimited);
+    let ledger = SharedStore::new(map.clone()).open(&[unlimited]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 0);
-    let limit = Limit::new(0, 9);
+    let limit = Limit::new(1, 1);
     let reply = ledger.amend(&[charge], Amendment::Override(limit, Micros::new(1)));
     let error = reply.wait().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);

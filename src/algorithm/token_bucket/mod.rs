@@ -180,7 +180,7 @@ impl Kind for TokenBucket {
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match self.interval_rule() {
-            Some(rule) => act.fixed(rule),
+            Some(rule) => act.packed(rule),
             None => self.gcra.with_rule(act),
         }
     }

@@ -114,17 +114,17 @@ impl<C: Cell> Pages<C> {
         (self.page(index), index)
     }
 
-    /// The page of this key.
+    /// The page of this key; `None` if it is retired.
     #[inline]
-    pub(super) fn sight(&self, fingerprint: u64) -> Sight<'_, C> {
+    pub(super) fn sight(&self, fingerprint: u64) -> Option<Sight<'_, C>> {
         loop {
             let size = self.size.load(Ordering::Acquire);
             let index = self.index(fingerprint, Size::of_word(size));
             let page = self.page(index);
-            let seen = page.version.seen();
+            let seen = page.version.seen()?;
             // If the page was split meanwhile, the key may have moved.
             if self.size.load(Ordering::Acquire) == size {
-                return Sight { page, index, seen };
+                return Some(Sight { page, index, seen });
             }
         }
     }
@@ -157,9 +157,6 @@ impl<C: Cell> Pages<C> {
         let half = self.first * (size.mask + 1);
         let (from, to) = (position(size.pages - half), position(size.pages));
         let (page, other) = (self.page(from), self.page(to));
-        let (mut lock, _) = page.version.wait_and_lock();
-        lock.changes();
-        other.set_latest(page.latest());
         let pages = size.pages + 1;
         let mask = if pages == half * 2 {
             size.mask << 1 | 1
@@ -167,6 +164,14 @@ impl<C: Cell> Pages<C> {
             size.mask
         };
         let next = Size { mask, pages };
+        let Some((mut lock, _)) = page.version.wait_and_lock() else {
+            // Its keys are elsewhere, those of the other half too.
+            other.version.retire_unseen();
+            self.size.store(next.word(), Ordering::Release);
+            return;
+        };
+        lock.changes();
+        other.set_latest(page.latest());
         for place in page.keys() {
             let fingerprint = place.fingerprint();
             let home = self.index(fingerprint, next);
@@ -246,7 +251,7 @@ mod tests {
     }
 
     fn put(pages: &Pages<Word>, fingerprint: u64) {
-        let page = pages.sight(fingerprint).page;
+        let page = pages.sight(fingerprint).unwrap().page;
         pages.room(page, fingerprint).take(fingerprint);
     }
 
@@ -318,7 +323,7 @@ mod tests {
         let mut left = pages.most - pages.first;
         loop {
             for key in &keys {
-                let page = pages.sight(*key).page;
+                let page = pages.sight(*key).unwrap().page;
                 assert!(page.find(*key).is_some(), "{left} splits are left");
             }
             let all: usize = (0..pages.len())
@@ -336,7 +341,7 @@ mod tests {
         for index in 0..pages.len() {
             let page = pages.page(index);
             for place in page.keys() {
-                assert_eq!(pages.sight(place.fingerprint()).index, index);
+                assert_eq!(pages.sight(place.fingerprint()).unwrap().index, index);
                 assert!(!place.is_behind(), "there is room before it");
             }
         }
@@ -378,7 +383,7 @@ mod tests {
         let pages = Pages::<Word>::new(20_000);
         let mut seen = Vec::new();
         for key in fingerprints().take(500) {
-            seen.push(pages.sight(key));
+            seen.push(pages.sight(key).unwrap());
         }
         let mut split = None;
         pages.split(&mut |page, _| split = Some(page));

@@ -46,9 +46,10 @@ impl Told {
     /// The numbers so much later, if nothing has happened since.
     pub(super) fn outcome(&self, counted: &Counted, later: Micros) -> Outcome {
         let (state, at) = (self.state.clone(), self.at.saturating_add(later));
-        let own = self
-            .own
-            .and_then(|own| counted.algorithm.with_numbers(own.numbers));
+        let own = match self.own {
+            Some(own) => counted.algorithm.with_numbers(own.numbers),
+            None => counted.under(&self.charge),
+        };
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
         let mut outcome = algorithm.outcome(state, at, self.charge.cost, self.fits);
         if let Some(own) = own {

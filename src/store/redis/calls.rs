@@ -6,18 +6,17 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
 use super::denials::{Changes, Denials};
-use super::failure::{failure, interrupted};
+use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::link::{Link, timed_out};
 use super::script::{Call, Script};
 use super::shared_call::{Question, SharedCalls};
-use super::watch::Watch;
 use crate::algorithm::{Algorithm, Limit, Lua};
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
-use crate::store::standby::Standby;
+use crate::store::outage::{Standby, Watch};
 use crate::store::{Amendment, Charge};
 
 /// What is asked of the server about a list of policies.
@@ -41,6 +40,24 @@ pub(super) struct Counted {
     pub(super) algorithm: Algorithm,
     pub(super) lua: Option<Lua>,
     pub(super) suffix: String,
+}
+
+impl Counted {
+    /// The algorithm under the limit of a charge, if that is another than the policy's.
+    pub(super) fn under(&self, charge: &Charge) -> Option<Algorithm> {
+        let limit = charge
+            .limit
+            .filter(|limit| self.algorithm.limits() != Some(*limit))?;
+        self.algorithm.under(limit)
+    }
+
+    /// The rule under the limit of a charge.
+    fn rule(&self, charge: &Charge) -> Option<Lua> {
+        match self.under(charge) {
+            Some(algorithm) => algorithm.lua(),
+            None => self.lua,
+        }
+    }
 }
 
 /// What a request is asked for.
@@ -133,13 +150,16 @@ impl Calls {
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                question.charge(key, charge);
+                let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
+                question.charge(key, charge, own.map(|lua| lua.numbers));
             }
         }
         let value = self.charge.run(question, until).await;
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && is_of_some(error)
+        {
             self.watch.tell_of_some(error);
         }
         answer
@@ -199,8 +219,8 @@ impl Calls {
     /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
     pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
         let policy = self.policies.get(charge.policy)?;
-        let Lua { numbers, .. } = policy.algorithm.under(limit)?.lua()?;
-        Some(numbers)
+        let lua = policy.algorithm.under(limit)?.lua()?;
+        Some(lua.numbers_at(|| self.now()))
     }
 
     /// Runs a script about keys of one server.
@@ -216,13 +236,15 @@ impl Calls {
             .map(|charge| self.watch.waiting(&charge.key));
         let answer = script.run(&self.link, call, until).await;
         if let Some(waiting) = waiting {
-            waiting.end([&answer]);
+            waiting.end(failure_of([&answer]).as_ref());
         }
         answer.map_err(failure)
     }
 
     fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && is_of_some(error)
+        {
             self.watch.tell_of_some(error);
         }
         answer
@@ -276,6 +298,15 @@ impl Calls {
         policy.is_some_and(|policy| policy.lua.is_some())
     }
 
+    /// What time it is by this node's clock, or by that of the test.
+    fn now(&self) -> Micros {
+        #[cfg(feature = "testing")]
+        if let Some(clock) = &self.clock {
+            return clock.now();
+        }
+        Micros::by_this_node()
+    }
+
     fn call(&self, verb: &str) -> Call {
         let mut call = Call::default();
         #[cfg(feature = "testing")]
@@ -294,11 +325,12 @@ impl Calls {
         let Some(policy) = self.policies.get(charge.policy) else {
             return;
         };
-        let Some(Lua { name, numbers, .. }) = policy.lua else {
+        let Some(lua) = policy.rule(charge) else {
             return;
         };
         call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
-        call.argument(name);
+        call.argument(lua.name);
+        let numbers = lua.numbers_at(|| self.now());
         for number in [amount, more].into_iter().chain(numbers) {
             call.argument(number);
         }

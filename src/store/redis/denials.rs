@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem;
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,7 +95,8 @@ pub(super) struct Question {
 /// A number of [`Changes`], and its place there.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    place: usize,
+    /// From 1 on, so that none takes no room of its own.
+    place: NonZeroU16,
     number: u64,
 }
 
@@ -240,7 +242,8 @@ impl Changes {
     /// These keys are about to be changed, or may have been.
     pub(super) fn add(&self, charges: &[Charge]) {
         for charge in charges {
-            self.numbers[self.place(&charge.key)].fetch_add(1, Ordering::Release);
+            self.number(self.place(&charge.key))
+                .fetch_add(1, Ordering::Release);
         }
     }
 
@@ -248,19 +251,24 @@ impl Changes {
         let place = self.place(key);
         Seen {
             place,
-            number: self.numbers[place].load(Ordering::Acquire),
+            number: self.number(place).load(Ordering::Acquire),
         }
     }
 
     /// Whether the keys that are why a request was denied are as they were.
     fn are_still(&self, denial: &Denial) -> bool {
         let mut seen = denial.each.iter().filter_map(|denied| denied.seen);
-        seen.all(|seen| self.numbers[seen.place].load(Ordering::Acquire) == seen.number)
+        seen.all(|seen| self.number(seen.place).load(Ordering::Acquire) == seen.number)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-    fn place(&self, key: &Key) -> usize {
-        self.hasher.hash_one(key) as usize % NUMBERS
+    fn place(&self, key: &Key) -> NonZeroU16 {
+        let place = (self.hasher.hash_one(key) % NUMBERS as u64) as u16;
+        NonZeroU16::MIN.saturating_add(place)
+    }
+
+    fn number(&self, place: NonZeroU16) -> &AtomicU64 {
+        &self.numbers[usize::from(place.get()) % NUMBERS]
     }
 }
 
@@ -268,8 +276,8 @@ impl Denial {
     fn is_about(&self, charges: &[Charge]) -> bool {
         let is_about = |(denied, charge): (&Denied, &Charge)| {
             let known = &denied.charge;
-            (known.policy, known.cost, known.is_soft)
-                == (charge.policy, charge.cost, charge.is_soft)
+            (known.policy, known.cost, known.is_soft, known.limit)
+                == (charge.policy, charge.cost, charge.is_soft, charge.limit)
                 && known.key == charge.key
         };
         self.each.len() == charges.len() && self.each.iter().zip(charges).all(is_about)

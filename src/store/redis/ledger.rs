@@ -5,13 +5,13 @@ use std::time::Instant;
 use super::answer::Answer;
 use super::calls::{Calls, Charges, Purpose};
 use super::denials::Question;
-use super::failure::away;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::charged::cannot_have;
+use crate::store::outage::away;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.

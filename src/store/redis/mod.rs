@@ -1,9 +1,7 @@
 //! State in Redis or Valkey, shared by many nodes.
 
-#[cfg(any(feature = "redis-cluster", feature = "redis-sentinel"))]
 mod address;
 mod answer;
-mod breaker;
 mod builder;
 mod calls;
 #[cfg(feature = "redis-cluster")]
@@ -21,7 +19,7 @@ mod link;
 #[cfg(feature = "redis-cluster")]
 mod node;
 mod numbers;
-mod outage;
+mod reach;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
@@ -30,7 +28,6 @@ mod shared_call;
 mod slots;
 #[cfg(feature = "redis-cluster")]
 mod view;
-mod watch;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -42,9 +39,8 @@ use self::denials::{Changes, Denials};
 use self::link::Link;
 use self::script::Script;
 use self::shared_call::SharedCalls;
-use self::watch::Watch;
-use super::Store;
-use super::standby::Standby;
+use super::outage::{Standby, Watch};
+use super::{Availability, Store};
 use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -124,6 +120,11 @@ impl Store for RedisStore {
         true
     }
 
+    /// `None`: its ledgers decide by themselves while Redis is away.
+    fn availability(&self) -> Option<Availability> {
+        None
+    }
+
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(&given.iter().map(Policy::name))?;
         let counted = given.iter().map(|policy| Counted {
@@ -143,10 +144,7 @@ impl Store for RedisStore {
         let clock = None;
         let standby = Standby::new(given, self.nodes.unwrap_or(NonZeroU32::MIN), clock);
         let standby = Arc::new(standby);
-        self.watch.concern(&standby);
-        if self.nodes.is_none() && standby.keeps_any() {
-            self.watch.say_what_nodes_admit();
-        }
+        self.watch.stands_in(&standby, self.nodes, &self.prefix);
         Ok(RedisLedger::new(Calls {
             standby,
             watch: Arc::clone(&self.watch),

@@ -13,13 +13,14 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
+use super::failure::failure_of;
 use super::link::{Link, timed_out};
 use super::script::{Call, Script};
-use super::watch::Watch;
 use crate::algorithm::Lua;
 use crate::clock::Micros;
 use crate::key::Key;
 use crate::store::Charge;
+use crate::store::outage::Watch;
 
 /// The script that decides on requests. On one server, those that are asked at once share a call: it takes
 /// a server nearly as long to begin with a call as to decide on a request.
@@ -60,9 +61,16 @@ struct Kind {
 #[derive(Debug)]
 struct Asked {
     key: String,
-    policy: usize,
+    rule: Rule,
     cost: u32,
     is_soft: bool,
+}
+
+/// A policy, and the numbers of its rule if they are those of another limit. Each goes into a call once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rule {
+    policy: usize,
+    numbers: Option<[u64; 4]>,
 }
 
 /// Those that no call has taken along yet.
@@ -118,14 +126,17 @@ impl Question {
         }
     }
 
-    /// Adds a charge, whose state is under this key.
-    pub(super) fn charge(&mut self, key: String, charge: &Charge) {
+    /// Adds a charge, whose state is under this key, with the numbers of its limit if it has one of its own.
+    pub(super) fn charge(&mut self, key: String, charge: &Charge, numbers: Option<[u64; 4]>) {
         if self.charges.is_empty() {
             self.key = charge.key;
         }
         self.charges.push(Asked {
             key,
-            policy: charge.policy,
+            rule: Rule {
+                policy: charge.policy,
+                numbers,
+            },
             cost: charge.cost,
             is_soft: charge.is_soft,
         });
@@ -133,7 +144,7 @@ impl Question {
 
     /// Whether it asks the same as another, of other keys perhaps.
     fn is_like(&self, other: &Self) -> bool {
-        let what = |asked: &Asked| (asked.policy, asked.cost, asked.is_soft);
+        let what = |asked: &Asked| (asked.rule, asked.cost, asked.is_soft);
         self.charges
             .iter()
             .map(what)
@@ -226,29 +237,32 @@ impl Shared {
     async fn ask_alone(&self, question: &Question, until: Instant) -> RedisResult<Value> {
         let waiting = self.watch.waiting(&question.key);
         let answer = self.ask(once(question), until).await;
-        waiting.end([&answer]);
+        waiting.end(failure_of([&answer]).as_ref());
         answer
     }
 
     fn call<'a>(&self, questions: impl Iterator<Item = &'a Question> + Clone) -> Call {
         let mut call = Call::default();
         let kind = questions.clone().next().map(|question| question.kind);
-        match kind.and_then(|kind| kind.moment) {
+        let moment = kind.and_then(|kind| kind.moment);
+        match moment {
             Some(moment) => call.argument(moment.get()),
             None => call.argument(""),
         }
         call.argument(kind.map_or("", |kind| kind.verb));
-        let mut policies: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut rules: SmallVec<[Rule; 4]> = SmallVec::new();
         for asked in questions.clone().flat_map(|question| &question.charges) {
-            if !policies.contains(&asked.policy) {
-                policies.push(asked.policy);
+            if !rules.contains(&asked.rule) {
+                rules.push(asked.rule);
             }
         }
-        call.argument(policies.len());
-        for policy in &policies {
+        call.argument(rules.len());
+        for Rule { policy, numbers } in &rules {
             let rule = self.rules.get(*policy).copied().flatten();
             call.argument(rule.map_or("", |rule| rule.name));
-            for number in rule.map_or([0; 4], |rule| rule.numbers) {
+            let at = || moment.unwrap_or_else(Micros::by_this_node);
+            let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers_at(at));
+            for number in numbers.unwrap_or_else(of_the_policy) {
                 call.argument(number);
             }
         }
@@ -259,7 +273,7 @@ impl Shared {
             call.argument(1 + behind);
             call.argument(first.charges.len());
             for asked in &first.charges {
-                let place = policies.iter().position(|policy| *policy == asked.policy);
+                let place = rules.iter().position(|rule| *rule == asked.rule);
                 call.argument(place.map_or(0, |place| place + 1));
                 call.argument(asked.cost);
                 call.argument(u8::from(asked.is_soft));
@@ -343,7 +357,7 @@ impl UnderWay {
             return;
         }
         let answers = apart(answer, together.len());
-        waiting.end(&answers);
+        waiting.end(failure_of(&answers).as_ref());
         for (waiting, answer) in together.into_iter().zip(answers) {
             // Whoever has given up does not hear it.
             let _ = waiting.answer.send(answer);

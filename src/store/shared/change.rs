@@ -8,7 +8,7 @@ use super::part::{Part, Seen};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::Amendment;
+use crate::store::{Amendment, DAMAGED};
 
 /// What is to be done with some items, in one step; see [`Items::update`](super::Items::update).
 ///
@@ -200,7 +200,9 @@ impl Changed {
         );
         Self {
             writes: Vec::new(),
-            answer: Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)),
+            answer: Err(StoreError::new(StoreErrorKind::Misconfigured)
+                .because(DAMAGED)
+                .caused_by(cause)),
             units: 0,
         }
     }

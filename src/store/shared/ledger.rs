@@ -65,10 +65,12 @@ impl<I: Items> SharedLedger<I> {
                 let cause = "a charge names a policy that was not opened";
                 StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)
             })?;
+            let limit = charge.limit.and_then(|limit| opened.algorithm.under(limit));
             parts.push(Part {
                 item: names.partition_point(|name| *name < item(charge)),
                 policy: charge.policy,
                 algorithm: opened.algorithm,
+                limit: limit.unwrap_or(opened.algorithm),
                 tags: opened.tags,
                 cost: charge.cost,
                 is_soft: charge.is_soft,

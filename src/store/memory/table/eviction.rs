@@ -1,5 +1,6 @@
 use std::sync::atomic::Ordering;
 
+use super::judging::Judges;
 use super::{Glance, Table};
 use crate::algorithm::Step;
 use crate::clock::Micros;
@@ -35,7 +36,12 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     ) -> Option<Place<'a, C>> {
         let latest = page.latest();
         let mut own = page.own(fingerprint);
-        if let Some(idle) = own.find(|place| self.distance(place, latest, now) == 0) {
+        let slowest = self.judges().slowest;
+        let is_new = |place: &Place<'_, C>| {
+            let kept = place.slot().cell.see(&self.rule, latest);
+            slowest.distance(&kept, now) == 0
+        };
+        if let Some(idle) = own.find(is_new) {
             self.replace(idle);
             return Some(idle);
         }
@@ -96,7 +102,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// would be but for a `victim` that stays.
     fn clear_out(&self, index: usize, now: Micros, can_wait: bool, victim: Victim) -> bool {
         let page = self.pages.page(index);
-        let (mut lock, _) = page.version.wait_and_lock();
+        let Some((mut lock, _)) = page.version.wait_and_lock() else {
+            return false;
+        };
         lock.changes();
         let found = self.tidy((page, index), now);
         if found.forgotten > 0 {
@@ -122,7 +130,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
     ) -> Found<'a, C> {
         let latest = page.latest();
-        // Somebody may have been here since the clock was read: a window that begins then would be
+        // Another thread may have charged since the clock was read: a window that begins then would be
         // none as of now.
         let now = now.max(latest);
         let mut found = Found {
@@ -131,10 +139,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         };
         let (is_idle_due, is_going_due) =
             (self.idle.is_due(index, now), self.going.is_due(index, now));
+        let Judges { slowest, strictest } = self.judges();
         let (mut least, mut idle, mut going) = (u64::MAX, None, None);
         for place in page.keys() {
             let kept = place.slot().cell.see(&self.rule, latest);
-            let distance = self.rule.distance(&kept, now);
+            let distance = slowest.distance(&kept, now);
             if distance == 0 {
                 drop(kept);
                 self.forget(place);
@@ -142,15 +151,17 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                 continue;
             }
             if is_idle_due {
-                sooner(&mut idle, now, self.rule.reset_after(&kept, now));
+                sooner(&mut idle, now, slowest.reset_after(&kept, now));
             }
-            if self.rule.allows(&kept, now, 1) {
+            if let Some(wait) = self.stays_overridden(place.fingerprint(), now) {
+                sooner(&mut going, now, wait);
+            } else if strictest.allows(&kept, now, 1) {
                 if found.nearest.is_none() || distance < least {
                     least = distance;
                     found.nearest = Some(place);
                 }
             } else if is_going_due {
-                sooner(&mut going, now, self.rule.retry_after(&kept, now, 1));
+                sooner(&mut going, now, strictest.retry_after(&kept, now, 1));
             }
         }
         if is_idle_due {
@@ -167,11 +178,6 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         self.budget.is_used_up()
             && self.idle.due(now, from).is_none()
             && self.going.due(now, from).is_none()
-    }
-
-    fn distance(&self, place: &Place<'_, C>, latest: Micros, now: Micros) -> u64 {
-        let kept = place.slot().cell.see(&self.rule, latest);
-        self.rule.distance(&kept, now)
     }
 
     pub(super) fn forget(&self, place: Place<'_, C>) {

@@ -50,6 +50,17 @@
 //! A verb that gives no place, such as a peek or a refund, finds out in the same way whether its key is counted
 //! by the shared entry, and evicts nothing for it (`has_room`).
 //!
+//! # Limits
+//!
+//! A state is read under any limit of its frame (name, period, slots), so the limit is an argument of each decision. A
+//! word holds the states of one limit only, and a table of three words those of all: `tiers.rs` moves pages from the
+//! first to the second when a request meets another limit, and leaves their versions odd for good. The fast path needs
+//! no check for that: it takes such a page for one that changes. Logs and slots need no second table.
+//!
+//! A table of several limits evicts a key only if that grants nothing under any limit that it has met
+//! (`judging.rs`): the key has to be new at the lowest rate with the largest capacity, or pass under the least limit.
+//! An override is a limit of one key (`overriding.rs`). It stands beside the tables, as a block does.
+//!
 //! # Fingerprints
 //!
 //! A fingerprint is 64 bits of `ahash` with 256 random bits of the process. Two of `n` keys share a fingerprint,
@@ -57,29 +68,32 @@
 
 mod amending;
 mod budget;
+mod counting;
 mod deciding;
 mod eviction;
-mod exception;
-mod exceptions;
 mod growth;
+mod judging;
+mod moving;
+mod overriding;
 mod restart;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use self::budget::Budget;
-pub(in crate::store::memory) use self::exception::{Allows, Foretell, Override, Tell};
-use self::exceptions::Exceptions;
-pub(super) use self::exceptions::Full;
+use self::judging::Met;
+pub(in crate::store::memory) use self::moving::Settled;
+pub(in crate::store::memory) use self::overriding::Override;
 use super::cell::Keeps;
 use super::counter::{Fill, Told};
+use super::glance::{Ask, Changed, Counted, Glance, Known, NoRoom, Own};
 use super::page::Page;
 use super::pages::{Pages, Sight};
-use super::seed::RESERVED;
 use super::soonest::Soonest;
+use super::timed::Timed;
 use super::version::Lock;
-use crate::algorithm::Step;
-use crate::clock::Micros;
+use crate::algorithm::{Algorithm, Step};
+use crate::clock::{Clock, Micros};
 
 /// The states of all keys under one policy, up to a bound.
 ///
@@ -94,9 +108,10 @@ pub(super) struct Table<S, C> {
     pages: Pages<C>,
     /// The entry that newcomers share when there is no room for them.
     overflow: Page<C>,
-    budget: Budget,
-    /// The keys that stand on no page.
-    exceptions: Exceptions,
+    budget: Arc<Budget>,
+    /// The limits of single keys.
+    overrides: Timed<Algorithm>,
+    met: Met<S>,
     /// When a key of a page is as good as new.
     idle: Soonest,
     /// When a key of a page refuses no more.
@@ -107,38 +122,6 @@ pub(super) struct Table<S, C> {
     overflowed: AtomicU64,
 }
 
-/// Where a key is counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Counted {
-    /// By itself.
-    #[default]
-    Apart,
-    /// Together with all others for whom there was no room.
-    Together,
-    /// By itself, and beside the pages.
-    Beside,
-}
-
-/// What a table is asked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
-    pub(super) fingerprint: u64,
-    pub(super) cost: u32,
-}
-
-/// A key's page as it was seen at one moment.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Glance {
-    index: usize,
-    seen: u64,
-    /// The time of the latest charge on the page.
-    pub(super) latest: Micros,
-    pub(super) counted: Counted,
-}
-
-/// Something has changed since it was looked at.
-pub(super) struct Changed;
-
 /// Why there is no decision yet.
 pub(super) enum Undecided {
     Changed,
@@ -146,22 +129,23 @@ pub(super) enum Undecided {
     NoRoom,
     /// The key has no place, and no room can be made for it.
     Crowded,
-    /// The key stands beside the pages.
-    Beside,
 }
-
-/// There is no place for a key unless room is made for it.
-pub(super) struct NoRoom;
 
 impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn new(rule: S, until: Micros, bound: usize) -> Self {
-        let pages = Pages::new(bound);
+        Self::sharing(rule, until, Arc::new(Budget::new(bound)))
+    }
+
+    /// A table that shares its bound with another.
+    pub(super) fn sharing(rule: S, until: Micros, budget: Arc<Budget>) -> Self {
+        let pages = Pages::new(budget.bound());
         Self {
             rule,
             until,
             overflow: Page::new(),
-            budget: Budget::new(bound),
-            exceptions: Exceptions::default(),
+            budget,
+            overrides: Timed::default(),
+            met: Met::new(rule),
             idle: Soonest::new(pages.most()),
             going: Soonest::new(pages.most()),
             next_to_tidy: Mutex::new(0),
@@ -171,14 +155,20 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
+    /// Looks at the page of a key; `None` if it is retired.
     #[inline]
-    pub(super) fn glance(&self, ask: Ask, counted: Counted) -> (&Page<C>, Glance) {
+    pub(super) fn glance(
+        &self,
+        ask: Ask,
+        counted: Counted,
+        own: Option<Own>,
+    ) -> Option<(&Page<C>, Glance)> {
         let Sight { page, index, seen } = match counted {
-            Counted::Apart | Counted::Beside => self.pages.sight(ask.fingerprint),
+            Counted::Apart => self.pages.sight(ask.fingerprint)?,
             Counted::Together => Sight {
                 page: &self.overflow,
                 index: 0,
-                seen: self.overflow.version.seen(),
+                seen: self.overflow.version.seen()?,
             },
         };
         let latest = page.latest();
@@ -187,20 +177,25 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             seen,
             latest,
             counted,
+            own,
         };
-        (page, glance)
+        Some((page, glance))
     }
 
+    /// Locks the page of a key and looks at it; `None` if it is retired.
     #[inline(never)]
-    pub(super) fn glance_and_lock(&self, ask: Ask, counted: Counted) -> (Glance, Lock<'_>) {
+    pub(super) fn glance_and_lock(
+        &self,
+        ask: Ask,
+        counted: Counted,
+        own: Option<Own>,
+    ) -> Option<(Glance, Lock<'_>)> {
         loop {
-            let (page, glance) = self.glance(ask, counted);
-            let (lock, seen) = page.version.wait_and_lock();
+            let (page, glance) = self.glance(ask, counted, own)?;
+            let (lock, seen) = page.version.wait_and_lock()?;
             // While it was waited for, the page may have been split.
             let is_still_its = match counted {
-                Counted::Apart | Counted::Beside => {
-                    self.pages.is_page_of(ask.fingerprint, glance.index)
-                }
+                Counted::Apart => self.pages.is_page_of(ask.fingerprint, glance.index),
                 Counted::Together => true,
             };
             if is_still_its {
@@ -210,7 +205,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                     latest,
                     ..glance
                 };
-                return (glance, lock);
+                return Some((glance, lock));
             }
         }
     }
@@ -218,82 +213,89 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn page(&self, glance: &Glance) -> &Page<C> {
         match glance.counted {
             Counted::Apart => self.pages.page(glance.index),
-            // Who stands beside the pages is asked first, and not looked for on any.
-            Counted::Together | Counted::Beside => &self.overflow,
+            Counted::Together => &self.overflow,
         }
     }
 
-    /// Reads something of a key's state, if nothing has changed since the glance.
+    /// The limit that holds for a key now, if it is not the limit of the table: its override, or else the limit of
+    /// the request.
+    #[inline]
+    pub(super) fn own(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        now: Micros,
+        clock: &dyn Clock,
+    ) -> Option<Own> {
+        if self.overrides.are_any()
+            && let Some((algorithm, _)) =
+                self.overrides
+                    .find(ask.fingerprint, now, clock, ask.cost == 0)
+        {
+            return Some(Own {
+                algorithm,
+                is_overridden: true,
+            });
+        }
+        let algorithm = *limit?;
+        self.meet(&algorithm);
+        Some(Own {
+            algorithm,
+            is_overridden: false,
+        })
+    }
+
+    /// The rule of a request.
+    #[inline]
+    pub(super) fn rule_under(&self, own: Option<Own>) -> S {
+        own.map_or(self.rule, |own| C::under(&self.rule, &own.algorithm))
+    }
+
+    /// Reads something of a key's state under the rule of the request, if nothing has changed since the glance.
     pub(super) fn look<R>(
         &self,
         glance: &Glance,
         ask: Ask,
         now: Micros,
-        read: impl FnOnce(&S::Kept) -> R,
+        read: impl FnOnce(&S, &S::Kept) -> R,
     ) -> Result<R, Changed> {
+        let rule = self.rule_under(glance.own);
         let page = self.page(glance);
         let slot = page.find(glance.fingerprint(ask));
-        let seen = slot.map(|slot| slot.cell.see(&self.rule, glance.latest));
-        if seen.is_none() && self.exceptions.find(ask.fingerprint).is_some() {
-            return Err(Changed);
-        }
+        let seen = slot.map(|slot| slot.cell.see(&rule, glance.latest));
         if !page.version.still_is(glance.seen) {
             return Err(Changed);
         }
         let Some(seen) = seen else {
-            return Ok(read(&S::Kept::default()));
+            return Ok(read(&rule, &S::Kept::default()));
         };
-        let moved = self.moved_back(&seen, glance, now);
-        Ok(read(moved.as_ref().unwrap_or(&seen)))
-    }
-
-    /// What was seen, as it is after the clock has stepped back; `None` if it has not.
-    #[inline]
-    fn moved_back(&self, seen: &S::Kept, glance: &Glance, now: Micros) -> Option<S::Kept> {
-        if now < glance.latest {
-            return self.rule.moved_back(seen, now);
-        }
-        None
+        let moved = moved_back(&rule, &seen, glance, now);
+        Ok(read(&rule, moved.as_ref().unwrap_or(&seen)))
     }
 
     /// Puts down what a request is told, if that is wanted.
     #[inline]
     pub(super) fn tell(
-        &self,
-        kept: &S::Kept,
+        (rule, kept): (&S, &S::Kept),
         ask: Ask,
         now: Micros,
         allowed: bool,
-        counted: Counted,
+        glance: &Glance,
         told: Option<&mut Told<'_>>,
     ) {
         if let Some(told) = told
             && told.wanted.includes(allowed)
         {
+            let how = (
+                glance.counted,
+                glance.own.is_some_and(|own| own.is_overridden),
+            );
             if C::IS_SHORT {
-                self.put_down(&kept.clone(), ask, now, allowed, counted, told);
+                put_down((rule, &kept.clone()), ask.cost, now, allowed, how, told);
             } else {
-                self.put_down(kept, ask, now, allowed, counted, told);
+                put_down((rule, kept), ask.cost, now, allowed, how, told);
             }
         }
-    }
-
-    /// Apart from the decision, so that those who want no numbers do not carry them along.
-    #[inline(never)]
-    fn put_down(
-        &self,
-        kept: &S::Kept,
-        ask: Ask,
-        now: Micros,
-        allowed: bool,
-        counted: Counted,
-        told: &mut Told<'_>,
-    ) {
-        let mut outcome = self.rule.outcome(kept, now, ask.cost, allowed);
-        if counted == Counted::Together {
-            outcome = outcome.counted_together();
-        }
-        told.put_down(outcome, now);
     }
 
     /// Moves all that the page keeps back to now. The page is locked.
@@ -335,8 +337,15 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         lock.changes();
         let fingerprint = glance.fingerprint(ask);
         let place = match glance.counted {
-            Counted::Apart => self.room((page, glance), fingerprint, now).ok_or(NoRoom)?,
-            Counted::Together | Counted::Beside => self.pages.room(page, fingerprint),
+            Counted::Apart => match self.room((page, glance), fingerprint, now) {
+                Some(place) => place,
+                None if glance.is_overridden() => {
+                    self.budget.exceed(1);
+                    self.pages.room(page, fingerprint)
+                }
+                None => return Err(NoRoom),
+            },
+            Counted::Together => self.pages.room(page, fingerprint),
         };
         place.take(fingerprint);
         let cell = &place.slot().cell;
@@ -345,12 +354,12 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Charges a key whose state was seen. The page is locked.
-    #[expect(clippy::inline_always, reason = "as for those who decide")]
+    #[expect(clippy::inline_always, reason = "as for the fast path")]
     #[inline(always)]
     pub(super) fn charge(
         &self,
         (page, glance): (&Page<C>, &Glance),
-        (cell, mut seen): (&C, C::Seen<'_>),
+        (rule, cell, mut seen): (&S, &C, C::Seen<'_>),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
@@ -361,11 +370,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if glance.counted == Counted::Together {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        let before = self.rule.size(&seen);
-        self.rule.charge(&mut seen, now, ask.cost);
+        let before = rule.size(&seen);
+        rule.charge(&mut seen, now, ask.cost);
         self.resize(&mut seen, before);
-        self.tell(&seen, ask, now, true, glance.counted, told);
-        cell.keep(&self.rule, seen);
+        Self::tell((rule, &seen), ask, now, true, glance, told);
+        cell.keep(rule, seen);
     }
 
     /// Charges a newcomer that was given a place. The page is locked.
@@ -378,8 +387,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
         told: Option<&mut Told<'_>>,
     ) {
-        let seen = cell.see(&self.rule, glance.latest);
-        self.charge((page, glance), (cell, seen), ask, lock, now, told);
+        let rule = self.rule_under(glance.own);
+        let seen = cell.see(&rule, glance.latest);
+        self.charge((page, glance), (&rule, cell, seen), ask, lock, now, told);
         if glance.counted == Counted::Apart {
             let kept = cell.see(&self.rule, page.latest());
             self.welcome(&kept, glance.index, now);
@@ -388,7 +398,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// Takes note of when a newcomer can go again.
     fn welcome(&self, kept: &S::Kept, index: usize, now: Micros) {
-        let reset = now.saturating_add(self.rule.reset_after(kept, now));
+        let reset = now.saturating_add(self.judges().slowest.reset_after(kept, now));
         self.idle.may_be(index, reset);
         self.going.may_be(index, now);
     }
@@ -418,15 +428,16 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool {
         glance.counted == Counted::Apart
             && self.budget.is_used_up()
+            && !glance.is_overridden()
             && self.page(glance).find(ask.fingerprint).is_none()
-    }
-
-    pub(super) fn rule(&self) -> &S {
-        &self.rule
     }
 
     pub(super) fn until(&self) -> Micros {
         self.until
+    }
+
+    pub(super) fn budget(&self) -> Arc<Budget> {
+        Arc::clone(&self.budget)
     }
 
     pub(super) fn fill(&self) -> Fill {
@@ -440,18 +451,34 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 }
 
-impl Glance {
-    pub(super) fn seen(&self) -> u64 {
-        self.seen
+/// What was seen, as it is after the clock has stepped back; `None` if it has not.
+#[inline]
+fn moved_back<S: Step>(rule: &S, seen: &S::Kept, glance: &Glance, now: Micros) -> Option<S::Kept> {
+    if now < glance.latest {
+        return rule.moved_back(seen, now);
     }
+    None
+}
 
-    #[inline]
-    pub(super) fn fingerprint(&self, ask: Ask) -> u64 {
-        match self.counted {
-            Counted::Apart | Counted::Beside => ask.fingerprint,
-            Counted::Together => RESERVED,
-        }
+/// Apart from the decision, so that a request that wants no numbers does not carry them along.
+#[inline(never)]
+fn put_down<S: Step>(
+    (rule, kept): (&S, &S::Kept),
+    cost: u32,
+    now: Micros,
+    allowed: bool,
+    (counted, is_overridden): (Counted, bool),
+    told: &mut Told<'_>,
+) {
+    let mut outcome = rule.outcome(kept, now, cost, allowed);
+    if counted == Counted::Together {
+        outcome = outcome.counted_together();
     }
+    if is_overridden {
+        let window = (rule.limit() > 0).then(|| rule.window().to_duration());
+        outcome = outcome.overridden(window);
+    }
+    told.put_down(outcome, now);
 }
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
@@ -460,7 +487,7 @@ mod tests {
     use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
     use crate::store::memory::cell::Word;
-    use crate::store::memory::counter::{Counter, decide};
+    use crate::store::memory::counter::{Counter, Tier, decide};
 
     type Minutes = Table<FixedWindow, Word>;
 
@@ -486,6 +513,7 @@ mod tests {
         table
             .pages
             .sight(fingerprint)
+            .unwrap()
             .page
             .find(fingerprint)
             .is_some()
@@ -567,13 +595,13 @@ mod tests {
             fingerprint: fingerprint(7),
             cost: 1,
         };
-        let glance = Counter::glance(&table, ask, Counted::Apart);
-        let mut lock = Counter::lock(&table, &glance).ok().unwrap();
+        let (_, glance) = Counter::glance(&table, ask, None, Counted::Apart, &clock);
+        let mut lock = Tier::lock(&table, &glance).ok().unwrap();
         assert!(matches!(
-            Counter::place(&table, &glance, ask, &mut lock, now),
+            Tier::place(&table, &glance, ask, &mut lock, now),
             Ok(true)
         ));
-        Counter::may_go(&table, &glance, now);
+        Tier::may_go(&table, &glance, now);
         drop(lock);
         assert_no_time_is_too_late(&table, now);
         // It is charged when it comes again, and is no newcomer then.
@@ -596,7 +624,9 @@ mod tests {
     fn of_the_keys_of_a_page_the_closest_to_new_goes_first_and_a_refused_one_never() {
         let (table, clock) = (table(10), ManualClock::new());
         let keys: Vec<u64> = of_one_page(0..10).collect();
-        let pages = keys.iter().map(|key| table.pages.sight(*key).index);
+        let pages = keys
+            .iter()
+            .map(|key| table.pages.sight(*key).unwrap().index);
         assert!(pages.clone().all(|index| index == 0));
         // Of each number of requests from 1 to 5 there are two.
         for (key, cost) in keys.iter().zip((1..=LIMIT).cycle()) {
