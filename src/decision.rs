@@ -717,6 +717,7 @@ impl Names {
     }
 
     /// The rule with this place.
+    #[cfg(feature = "config")]
     pub(crate) fn rule(&self, place: u32) -> LimitRule {
         self.rules.get(place)
     }

@@ -41,6 +41,16 @@ fn a_quota_is_an_anchored_window_unless_the_file_says_otherwise() {
     }
 }
 
+#[cfg(feature = "calendar")]
+#[test]
+fn a_calendar_window_is_written_as_text() {
+    let config = config(
+        "default_plan = \"pro\"\nplan_of = { header = \"x-plan\", from = \"10.0.0.0/8\" }\n[policies.a]\nkey = \"global\"\n\
+         algorithm = \"calendar-day 100 zone UTC\"\n[plans]\npro = { a = 200 }",
+    );
+    assert!(told(&config, get("/")).starts_with("\"a\";q=200;w="));
+}
+
 #[test]
 fn policies_are_told_in_the_order_of_the_file() {
     let text = "[policies.z]\nkey = \"global\"\nquota = \"1/day\"\n[policies.a]\nkey = \"global\"\nquota = \"2/day\"";
