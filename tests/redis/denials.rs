@@ -92,7 +92,7 @@ async fn f62_a_denial_says_nothing_of_other_limits() {
         charge.under(Limit::new(20, 20)),
     ];
     let allows = async |charge: Charge| {
-        let told = ledger.charge(&[charge]).wait().await.unwrap();
+        let told = ledger.decide(&[charge]).wait().await.unwrap();
         let (_, told) = told.iter().next().unwrap();
         (told.is_allowed(), told.limit(), told.is_overridden())
     };

@@ -112,7 +112,7 @@ async fn requests_of_different_limits_share_a_call() {
         let name = policy.name().to_owned();
         let ledger = store.open(&[policy]).unwrap();
         let charge = |key: u32| Charge::new(0, key.into_key(), 1);
-        let warm = ledger.charge(&[charge(0)]).wait().await.unwrap();
+        let warm = ledger.decide(&[charge(0)]).wait().await.unwrap();
         assert!(warm.is_allowed());
         let (before, _) = scripts_run(&server);
         let limits = [None, Some(2), Some(5), Some(9)];
@@ -121,7 +121,7 @@ async fn requests_of_different_limits_share_a_call() {
             limit.map_or(charge(7), |limit| charge(7).under(limit))
         });
         let asked: Vec<_> = charges
-            .map(|charge| tokio::spawn(ledger.charge(&[charge]).wait()))
+            .map(|charge| tokio::spawn(ledger.decide(&[charge]).wait()))
             .collect();
         let mut used = 0;
         for (number, asked) in asked.into_iter().enumerate() {
