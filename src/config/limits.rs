@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::fields::{LIMIT, QUOTA};
 use super::tree::{Value, quoted};
 use super::walk::{At, Table};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 use crate::quota::Quota;
 
 /// The algorithms, and the field of the number that each has beside its quota.
@@ -55,7 +55,8 @@ pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Optio
 
 /// Whether a text is an algorithm with its quota.
 fn is_whole(text: &str) -> bool {
-    text.trim() == "unlimited" || text.contains('/')
+    let text = text.trim();
+    text == "unlimited" || text.contains('/') || text.contains(char::is_whitespace)
 }
 
 fn known_name(at: &At<'_>, name: &str) -> Option<&'static str> {
@@ -146,6 +147,11 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algori
         Value::Text(text) => {
             let quota = at.made(text.parse::<Quota>())?;
             at.made(format!("{name} {quota}{}", slots(own)).parse())?
+        }
+        Value::Whole(_) if !ALGORITHMS.iter().any(|(known, _)| *known == name) => {
+            // A window of a calendar has no period.
+            let limit: u32 = at.whole()?;
+            own.under(Limit::new(limit, limit))?
         }
         Value::Whole(_) => {
             let limit: u32 = at.whole()?;

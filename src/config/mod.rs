@@ -35,6 +35,7 @@
 
 mod conditions;
 mod costs;
+mod explain;
 mod fields;
 mod functions;
 mod json;
@@ -51,18 +52,23 @@ mod store;
 mod toml;
 mod tree;
 mod walk;
+mod watching;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+pub use self::explain::{Explained, Row};
 pub use self::mistake::{FileError, Mistake};
 pub use self::reading::{ConfigBuilder, Format};
 pub use self::schema::schema;
+pub use self::watching::{Status, Watched};
 
+use self::mistake::Source;
 use self::settings::Settings;
 use self::store::ReadStore;
+use self::watching::Sha;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::middleware::RateLimitLayer;
@@ -77,6 +83,16 @@ use crate::store::{Ledger, Store};
 pub struct Config {
     settings: Arc<Settings>,
     warnings: Arc<[Mistake]>,
+    source: Source,
+    /// `None` if it is no file.
+    origin: Option<Arc<Origin>>,
+}
+
+/// Where a configuration was read, and how.
+struct Origin {
+    path: PathBuf,
+    builder: ConfigBuilder,
+    sha256: Sha,
 }
 
 impl Config {
@@ -156,6 +172,24 @@ impl Config {
     }
 }
 
+impl Config {
+    /// The same configuration with the store of another one, and with the state in it.
+    fn over_the_store_of(self, other: &Self) -> Self {
+        let settings = Settings::clone(&self.settings);
+        let settings = settings.over(other.settings.store.clone());
+        Self {
+            settings: Arc::new(settings),
+            ..self
+        }
+    }
+
+    /// The error of a file that could be read and not built.
+    fn refused(&self, error: &ConfigError) -> FileError {
+        let mistake = Mistake::new(&self.source, None, String::new(), error.to_string());
+        FileError::new(vec![mistake])
+    }
+}
+
 /// Reads a text in TOML.
 impl FromStr for Config {
     type Err = FileError;
@@ -169,7 +203,7 @@ impl FromStr for Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("policies", &self.settings.names)
+            .field("policies", &self.settings.policies)
             .finish_non_exhaustive()
     }
 }

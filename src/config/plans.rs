@@ -12,6 +12,7 @@ use super::keys::{Common, ReadKey};
 use super::limits::limit;
 use super::policies::ReadPolicy;
 use super::walk::{At, Table};
+use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
 use crate::plan::{Plan, Plans};
 
@@ -92,6 +93,7 @@ fn plan(name: &str, at: &At<'_>, policies: &[ReadPolicy]) -> Option<Plan> {
             continue;
         };
         if let Some(limit) = limit(&at, policy.text, own.unkeyed.algorithm()) {
+            at.gives(policy.text, LimitRule::Plan(name.into()));
             plan = plan.limit(policy.text, limit);
         }
     }

@@ -13,6 +13,7 @@ use super::limits::{algorithm, limit};
 use super::tree::{Value, quoted};
 use super::walk::{At, Name, Table};
 use crate::algorithm::Algorithm;
+use crate::decision::LimitRule;
 use crate::key::{Head, IntoKey, Key};
 use crate::plan::{KeyLimits, Operations};
 use crate::policy::{Http, NoKey, OnStoreFailure, Policy};
@@ -69,6 +70,9 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
         .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
         .and_then(|at| common.key(at));
     let mut policy = Policy::new(name.text, own.unwrap_or(Algorithm::Unlimited));
+    let fields = ["quota", "limit", "algorithm"];
+    let stands = fields.iter().find_map(|field| table.get(field));
+    stands.unwrap_or(at).gives(name.text, LimitRule::Policy);
     if let Some(own) = &own {
         policy = with_tables(policy, &table, own, key.as_ref());
     }
@@ -223,9 +227,11 @@ fn operations(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Operations> 
             continue;
         };
         operations = if name.text == "other" {
+            at.gives(policy, LimitRule::OtherOperation);
             operations.other(limit)
         } else {
             is_empty = false;
+            at.gives(policy, LimitRule::Operation(name.text.into()));
             operations.limit(name.text, limit)
         };
     }
@@ -263,10 +269,18 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
             let Some(limit) = limit(&at, policy, own) else {
                 continue;
             };
-            let (key, with_key) = match keys_are {
-                KeysAre::Text => (name.text.into_key(), limits.key(name.text, limit)),
+            let (key, with_key, shown) = match keys_are {
+                KeysAre::Text => (
+                    name.text.into_key(),
+                    limits.key(name.text, limit),
+                    name.text.to_owned(),
+                ),
                 KeysAre::Number => match name.text.parse::<u64>() {
-                    Ok(number) => (number.into_key(), limits.key(number, limit)),
+                    Ok(number) => (
+                        number.into_key(),
+                        limits.key(number, limit),
+                        number.to_string(),
+                    ),
                     Err(_) => {
                         at.refuse_name::<()>(
                             name,
@@ -276,7 +290,11 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
                     }
                 },
                 KeysAre::Address => match name.text.parse::<IpAddr>() {
-                    Ok(address) => (address.into_key(), limits.key(address, limit)),
+                    Ok(address) => (
+                        address.into_key(),
+                        limits.key(address, limit),
+                        address.to_string(),
+                    ),
                     Err(_) => {
                         at.refuse_name::<()>(
                             name,
@@ -287,6 +305,7 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
                 },
             };
             limits = with_key;
+            at.gives(policy, LimitRule::Key(shown.into()));
             if let Some(before) = seen.insert(key, at.place()) {
                 at.refuse_name::<()>(
                     name,
@@ -302,6 +321,7 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
             } else if !matches!(keys_are, KeysAre::Text) {
                 at.refuse_name::<()>(name, "only keys of text have prefixes");
             } else if let Some(limit) = limit(&at, policy, own) {
+                at.gives(policy, LimitRule::Prefix(name.text.into()));
                 limits = limits.prefix(name.text, limit);
             }
         }
@@ -309,6 +329,7 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
     if let Some(at) = table.get("other")
         && let Some(limit) = limit(at, policy, own)
     {
+        at.gives(policy, LimitRule::Other);
         limits = limits.other(limit);
     }
     Some(limits)

@@ -3,12 +3,13 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Config;
 use super::functions::Functions;
 use super::mistake::{FileError, Mistake, Source};
 use super::settings::{Settings, settings};
 use super::tree::Node;
 use super::walk::{At, Walk};
+use super::watching::{Sha, digest};
+use super::{Config, Origin};
 use super::{json, toml};
 use crate::key::{Extract, Head};
 
@@ -113,16 +114,30 @@ impl ConfigBuilder {
     ///
     /// When the file cannot be read, is too large, or has a mistake. The error has all mistakes.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Config, FileError> {
-        let path = path.as_ref();
+        self.read_with_digest(path.as_ref()).1
+    }
+
+    /// Reads a file, and returns the digest of its bytes too, if they could be read.
+    pub(super) fn read_with_digest(&self, path: &Path) -> (Option<Sha>, Result<Config, FileError>) {
         let name = path.display().to_string();
-        let text = self
-            .text_of(path)
-            .map_err(|message| whole(&name, message))?;
+        let text = match self.text_of(path) {
+            Ok(text) => text,
+            Err(message) => return (None, Err(whole(&name, message))),
+        };
         let is_json = path
             .extension()
             .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         let format = if is_json { Format::Json } else { Format::Toml };
-        self.parse_as(&name, &text, format)
+        let sha256 = digest(&text);
+        let config = self.parse_as(&name, &text, format).map(|config| Config {
+            origin: Some(Arc::new(Origin {
+                path: path.to_owned(),
+                builder: self.clone(),
+                sha256,
+            })),
+            ..config
+        });
+        (Some(sha256), config)
     }
 
     /// Reads a text.
@@ -137,7 +152,7 @@ impl ConfigBuilder {
         self.parse_as(TEXT, text, format)
     }
 
-    fn text_of(&self, path: &Path) -> Result<String, String> {
+    pub(super) fn text_of(&self, path: &Path) -> Result<String, String> {
         let refused = |error: io::Error| format!("the file cannot be read: {error}");
         let file = File::open(path).map_err(refused)?;
         let most = u64::try_from(self.max_bytes).unwrap_or(u64::MAX);
@@ -197,6 +212,8 @@ impl ConfigBuilder {
             Some(settings) if mistakes.is_empty() => Ok(Config {
                 settings: Arc::new(settings),
                 warnings: warnings.into(),
+                source,
+                origin: None,
             }),
             _ if mistakes.is_empty() => {
                 Err(whole(name, "the file cannot be understood".to_owned()))

@@ -1,6 +1,7 @@
 //! The whole file: what its tables make together.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use super::conditions;
 use super::fields::{LISTS, PROXIES, ROOT};
@@ -8,20 +9,52 @@ use super::keys::Common;
 use super::plans::plans;
 use super::policies::policies;
 use super::responses::responses;
-use super::store::{ReadStore, secret, store};
-use super::walk::{At, Table};
+use super::store::{ReadStore, resolved, secret, store};
+use super::walk::{At, Places, Table};
+use super::watching::{Sha, digest};
+use crate::algorithm::Algorithm;
 use crate::key::{Forwarding, Head, Proxies, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
 
 /// What a file says, ready to be built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// The names of the policies.
-    pub(super) names: Vec<String>,
+    /// The names of the policies, and their own limits.
+    pub(super) policies: Vec<(String, Algorithm)>,
     pub(super) layer: RateLimitLayerBuilder,
     pub(super) limiter: LimiterBuilder,
     pub(super) store: ReadStore,
+    /// Where the limits stand.
+    pub(super) places: Places,
+    fixed: [Fixed; FIXED.len()],
+}
+
+/// What cannot change while a layer is in use.
+const FIXED: [&str; 2] = ["store", "secret"];
+
+/// The value of a field that cannot change, as a digest, since it may be secret.
+#[derive(Clone, Debug)]
+struct Fixed {
+    value: Option<Sha>,
+    span: Option<Range<usize>>,
+}
+
+impl Settings {
+    /// The same settings with another store.
+    pub(super) fn over(self, store: ReadStore) -> Self {
+        Self { store, ..self }
+    }
+
+    /// The fields of the next settings that differ and cannot.
+    pub(super) fn differences<'s>(
+        &self,
+        next: &'s Self,
+    ) -> impl Iterator<Item = (&'static str, Option<&'s Range<usize>>)> {
+        let pairs = FIXED.into_iter().zip(self.fixed.clone()).zip(&next.fixed);
+        let differing = pairs.filter(|((_, now), next)| now.value != next.value);
+        differing.map(|((name, _), next)| (name, next.span.as_ref()))
+    }
 }
 
 /// Reads the root. Without a mistake there are settings.
@@ -74,13 +107,26 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         limiter = limiter.plans(read.plans, |_| None::<String>);
     }
     Some(Settings {
-        names: policies
+        policies: policies
             .iter()
-            .map(|policy| policy.unkeyed.name().to_owned())
+            .map(|policy| {
+                (
+                    policy.unkeyed.name().to_owned(),
+                    *policy.unkeyed.algorithm(),
+                )
+            })
             .collect(),
         layer: layer.policies(policies.iter().map(|policy| policy.keyed.clone())),
         limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
         store: store.unwrap_or_default().unwrap_or_default(),
+        places: at.walk.take_limits(),
+        fixed: FIXED.map(|field| {
+            let at = root.get(field);
+            Fixed {
+                value: at.map(|at| digest(&resolved(at.node))),
+                span: at.and_then(|at| at.node.span.clone()),
+            }
+        }),
     })
 }
 

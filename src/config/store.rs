@@ -5,6 +5,7 @@ use std::env;
 #[cfg(feature = "redis-sentinel")]
 use super::fields::SENTINEL;
 use super::fields::{ENV, STORE};
+use super::tree::{Node, Value};
 use super::walk::At;
 use crate::store::MemoryStore;
 #[cfg(feature = "redis")]
@@ -145,6 +146,30 @@ pub(super) fn secret(at: &At<'_>) -> Option<String> {
         _ => name.refuse(format!(
             "the environment variable {variable:?} is not set; set it, or name another"
         )),
+    }
+}
+
+/// A value as text, with the environment variables that it names.
+pub(super) fn resolved(node: &Node) -> String {
+    match &node.value {
+        Value::List(list) => {
+            let list: Vec<String> = list.iter().map(resolved).collect();
+            format!("{list:?}")
+        }
+        Value::Table(entries) => {
+            let mut fields: Vec<(&str, String)> = Vec::new();
+            for entry in entries {
+                let value = match (&*entry.name, &entry.node.value) {
+                    ("env", Value::Text(name)) => env::var(name).unwrap_or_default(),
+                    _ => resolved(&entry.node),
+                };
+                fields.push((&entry.name, value));
+            }
+            fields.sort_unstable();
+            format!("{fields:?}")
+        }
+        Value::Text(text) => text.clone(),
+        value => value.shown(),
     }
 }
 

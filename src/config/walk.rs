@@ -13,6 +13,7 @@ use super::fields::Fields;
 use super::functions::Functions;
 use super::mistake::{Mistake, Source};
 use super::tree::{Entry, Node, Value, quoted};
+use crate::decision::LimitRule;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -23,7 +24,11 @@ pub(super) struct Walk<'w> {
     functions: &'w Functions,
     mistakes: RefCell<Vec<Mistake>>,
     warnings: RefCell<Vec<Mistake>>,
+    limits: RefCell<Places>,
 }
+
+/// Where the limit of each policy stands that a rule gives.
+pub(super) type Places = HashMap<(String, LimitRule), String>;
 
 impl<'w> Walk<'w> {
     pub(super) fn new(source: &'w Source, functions: &'w Functions) -> Self {
@@ -32,6 +37,7 @@ impl<'w> Walk<'w> {
             functions,
             mistakes: RefCell::default(),
             warnings: RefCell::default(),
+            limits: RefCell::default(),
         }
     }
 
@@ -43,6 +49,11 @@ impl<'w> Walk<'w> {
     pub(super) fn note(&self, span: Option<&Range<usize>>, path: &str, message: String) {
         let mistake = Mistake::new(self.source, span, path.to_owned(), message);
         self.mistakes.borrow_mut().push(mistake);
+    }
+
+    /// Where the limits of the policies stand. It is empty afterwards.
+    pub(super) fn take_limits(&self) -> Places {
+        self.limits.take()
     }
 
     /// The mistakes, and the warnings.
@@ -98,6 +109,12 @@ impl<'w> At<'w> {
         }
     }
 
+    /// Notes that a rule gives a policy the limit that stands here.
+    pub(super) fn gives(&self, policy: &str, rule: LimitRule) {
+        let mut limits = self.walk.limits.borrow_mut();
+        limits.insert((policy.to_owned(), rule), self.place());
+    }
+
     /// Where the value is, as another message names it.
     pub(super) fn place(&self) -> String {
         match &self.node.span {
@@ -132,13 +149,15 @@ impl<'w> At<'w> {
     pub(super) fn whole<T: TryFrom<i64> + Bounded>(&self) -> Option<T> {
         let number = match &self.node.value {
             Value::Whole(number) => *number,
-            Value::Text(text) => match number_meant(text) {
-                Some(meant) => {
-                    let text = quoted(text);
-                    return self.refuse(format!("{text} is not a whole number; write {meant}"));
+            Value::Text(text) => {
+                match number_meant(text, if self.node.span.is_some() { "_" } else { "" }) {
+                    Some(meant) => {
+                        let text = quoted(text);
+                        return self.refuse(format!("{text} is not a whole number; write {meant}"));
+                    }
+                    None => return self.expected("a whole number"),
                 }
-                None => return self.expected("a whole number"),
-            },
+            }
             _ => return self.expected("a whole number"),
         };
         T::try_from(number).ok().or_else(|| {
@@ -384,8 +403,8 @@ pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The number that a text such as `"10k"`, `"1.5M"` or `"100"` means, as TOML and JSON write it.
-fn number_meant(text: &str) -> Option<String> {
+/// The number that a text such as `"10k"` or `"100"` means, with a separator between groups of digits: JSON has none.
+fn number_meant(text: &str, separator: &str) -> Option<String> {
     let text = text.trim();
     let (digits, factor) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 1_000),
@@ -402,5 +421,5 @@ fn number_meant(text: &str) -> Option<String> {
     let groups: Vec<&str> = groups
         .filter_map(|group| str::from_utf8(group).ok())
         .collect();
-    Some(groups.join("_"))
+    Some(groups.join(separator))
 }

@@ -5,6 +5,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::Limiter;
+#[cfg(feature = "config")]
+use crate::algorithm::Algorithm;
+#[cfg(feature = "config")]
+use crate::decision::LimitRule;
 use crate::decision::{Outcomes, RuleNames};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
@@ -179,6 +183,25 @@ impl<L: ?Sized> Limiter<L> {
     /// The plan and the operation of the requests, as far as they are said.
     pub(crate) fn asker(&self) -> Asker {
         self.asker.as_deref().copied().unwrap_or_default()
+    }
+
+    /// The name of a policy.
+    #[cfg(feature = "config")]
+    pub(crate) fn name_of(&self, policy: usize) -> &str {
+        self.policies.names.name(policy).unwrap_or_default()
+    }
+
+    /// The algorithm of a policy, with its own limit.
+    #[cfg(feature = "config")]
+    pub(crate) fn algorithm_of(&self, policy: usize) -> Algorithm {
+        let algorithm = self.policies.algorithms.get(policy);
+        algorithm.copied().unwrap_or(Algorithm::Unlimited)
+    }
+
+    /// The rule that a charge refers to.
+    #[cfg(feature = "config")]
+    pub(crate) fn rule_named(&self, rule: u32) -> LimitRule {
+        self.policies.names.rule(rule)
     }
 
     /// The plan of this name, or the default plan; `None` if there are no plans.

@@ -332,7 +332,10 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Treats every request as a call.
     pub(super) fn all_calls(mut self) -> Self {
         self.answers.grpc.take_all();
-        self.sources.resolver = self.sources.resolver.map(ResolverOf::without_waiting);
+        self.sources.resolver = self
+            .sources
+            .resolver
+            .map(super::plan_of::ResolverOf::without_waiting);
         self
     }
 }

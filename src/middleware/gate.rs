@@ -253,9 +253,28 @@ impl Gate {
         self.put(&charges, request)
     }
 
+    #[cfg(feature = "config")]
+    pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
+        let listed = self.lists.as_ref().map(|lists| lists.look_up(head));
+        listed.unwrap_or(Listed::Nowhere)
+    }
+
+    /// Says that the gate is one of those that a layer has one after the other: if it sees a single request, the
+    /// layer was still not built for that request.
+    #[cfg(feature = "config")]
+    pub(super) fn is_one_of_many(&self) {
+        self.life.request();
+        self.life.request();
+    }
+
+    #[cfg(feature = "config")]
+    pub(super) fn readers(&self) -> &[(usize, Http)] {
+        &self.readers
+    }
+
     /// The plan of a request, which it has under all policies.
     #[inline]
-    fn plan(&self, head: &Head<'_>, finding: Option<&Finding>) -> Option<ChosenPlan> {
+    pub(super) fn plan(&self, head: &Head<'_>, finding: Option<&Finding>) -> Option<ChosenPlan> {
         let mut plan = self.limiter.plan_found(finding);
         if plan.is_some() {
             return plan;

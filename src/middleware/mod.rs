@@ -252,9 +252,12 @@ mod body;
 mod builder;
 mod crowd;
 mod deadline;
+#[cfg(feature = "config")]
+mod explanation;
 mod foresight;
 mod future;
 mod gate;
+mod gates;
 mod grpc_timeout;
 #[cfg(feature = "tonic")]
 mod interceptor;
@@ -272,10 +275,14 @@ mod waiting;
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
 pub use self::deadline::Deadline;
+#[cfg(feature = "config")]
+pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
 #[cfg(feature = "tonic")]
 pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
+#[cfg(feature = "config")]
+pub(crate) use self::layer::Swap;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;
 #[cfg(feature = "adapt")]
