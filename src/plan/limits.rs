@@ -6,7 +6,7 @@ use super::key_limits::{KeyLimits, LimitsByKey};
 use super::operations::{LimitsByOperation, Operations};
 use super::plans::{ChosenPlan, LimitsByPlan, Plans};
 #[cfg(feature = "resolver")]
-use super::resolver::ResolvedPolicies;
+use super::resolver::{OwnLimits, ResolvedPolicies};
 use crate::algorithm::Algorithm;
 use crate::decision::RuleNames;
 use crate::error::ConfigError;
@@ -79,14 +79,14 @@ impl Limits {
         }
         let has_any = |its: &OfPolicy| its.by_operation.is_some() || its.by_key.is_some();
         let are_any = by_plan.is_some() || each.iter().any(has_any) || is_resolved;
-        let names = rules.into_names();
+        let all = rules.into_names();
         let limits = Self {
             by_plan,
             each: each.into(),
             #[cfg(feature = "resolver")]
-            resolved: is_resolved.then(|| ResolvedPolicies::new(&named, nodes, names.resolved())),
+            resolved: is_resolved.then(|| ResolvedPolicies::new(&named, nodes, all.resolved())),
         };
-        Ok((are_any.then_some(limits), names))
+        Ok((are_any.then_some(limits), all))
     }
 
     /// The plan of this name, or the default plan; `None` if there are no plans.
@@ -99,13 +99,11 @@ impl Limits {
     #[cfg(feature = "resolver")]
     pub(crate) fn resolved(&self, policy: usize, finding: &Finding) -> Option<Choice> {
         let limits = finding.limits()?;
-        match &self.resolved {
-            Some(policies) => limits.choice(policies, policy),
-            None => {
-                limits.have_no_policies();
-                None
-            }
-        }
+        let Some(policies) = &self.resolved else {
+            OwnLimits::are_not_taken();
+            return None;
+        };
+        limits.choice(policies, policy)
     }
 
     #[cfg(not(feature = "resolver"))]

@@ -126,14 +126,11 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
 impl<Q, T, E> Rules<Q, T, E> {
     /// What a resolver has for this request.
     pub(super) fn look(&self, request: &Q) -> Option<Look> {
-        match (&self.resolver, &self.plan) {
-            (Some(look_up), _) => look_up(request),
-            (None, Some(_)) => None,
-            (None, None) if self.limiter.has_a_resolver() => {
-                self.limiter.look(&(self.key)(request))
-            }
-            (None, None) => None,
+        if let Some(look_up) = &self.resolver {
+            return look_up(request);
         }
+        let is_by_key = self.plan.is_none() && self.limiter.has_a_resolver();
+        is_by_key.then(|| self.limiter.look(&(self.key)(request)))?
     }
 
     /// What the policies charge this request, for which a resolver has this.

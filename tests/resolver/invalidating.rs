@@ -99,7 +99,7 @@ async fn a_lookup_that_was_outdated_in_flight_is_kept_for_failure_alone() {
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
     let gate = source.hold();
-    limiter.check_now("ann", 1);
+    let _ = limiter.check_now("ann", 1);
     settle().await;
     resolver.invalidate(&"ann".to_owned());
     gate.add_permits(1);

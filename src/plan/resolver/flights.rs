@@ -284,26 +284,23 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
             return;
         };
         let is_outdated = flight.get().is_outdated || self.epoch != shared.epoch();
-        let finding = match answer {
-            Ok(answer) => {
-                let finding = Finding::of(&answer);
-                let known = Known::new(answer.clone(), self.epoch, shared.until(&answer));
-                let known = if is_outdated { known.outdated() } else { known };
-                let (into, from) = match answer {
-                    Answer::Found(_) => (&shared.found, &shared.absent),
-                    Answer::NotFound => (&shared.absent, &shared.found),
-                };
-                into.insert(self.key.clone(), known);
-                from.remove(&self.key);
-                finding
+        let finding = if let Ok(answer) = answer {
+            let finding = Finding::of(&answer);
+            let known = Known::new(answer.clone(), self.epoch, shared.until(&answer));
+            let known = if is_outdated { known.outdated() } else { known };
+            let (into, from) = match answer {
+                Answer::Found(_) => (&shared.found, &shared.absent),
+                Answer::NotFound => (&shared.absent, &shared.found),
+            };
+            into.insert(self.key.clone(), known);
+            from.remove(&self.key);
+            finding
+        } else {
+            if !is_outdated {
+                self.note_failure();
             }
-            Err(_) => {
-                if !is_outdated {
-                    self.note_failure();
-                }
-                let known = shared.known(&self.key);
-                shared.without_answer(known.as_deref(), Unresolved::Failed)
-            }
+            let known = shared.known(&self.key);
+            shared.without_answer(known.as_deref(), Unresolved::Failed)
         };
         // A request that waits asks anew.
         if is_outdated && flight.get().landed.receiver_count() > 0 {

@@ -24,7 +24,7 @@ pub use self::resolved::Resolved;
 pub use self::usage::ResolverUsage;
 
 pub(crate) use self::look::{Coming, Finding, Look};
-pub(super) use self::own_limits::ResolvedPolicies;
+pub(super) use self::own_limits::{OwnLimits, ResolvedPolicies};
 
 use self::flights::{BoxError, Shared};
 
