@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::blocks::Blocks;
 use super::counter::{ATTEMPTS, Counter, OutcomeSink, Tier, Wanted};
-use super::ledger::Opened;
+use super::opened::Opened;
 use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
 use crate::algorithm::Algorithm;

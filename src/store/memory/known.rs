@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::counter::{OutcomeSink, Wanted};
-use super::ledger::Opened;
+use super::opened::Opened;
 use super::page_snapshot::{Ask, Known};
 use super::seqlock::Lock;
 use crate::clock::Micros;

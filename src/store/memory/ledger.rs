@@ -1,19 +1,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::blocks::Blocks;
-use super::counter::{Counter, OutcomeSink};
+use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
 use super::known;
+use super::opened::Opened;
 use super::page_snapshot::Ask;
 use super::seed::Seed;
-use super::timed::Full;
-use crate::algorithm::Algorithm;
 use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::Outcomes;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::key::Key;
-use crate::store::charged::{cannot_have, mark};
+use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
@@ -24,52 +22,6 @@ pub struct MemoryLedger {
     /// The policies in the order in which their tables are locked. It is the same for all ledgers
     /// of a store, or two decisions that wait for locks could wait for each other.
     order_of_locking: Box<[usize]>,
-}
-
-/// A policy's table, with its number among all tables of the store, and who is blocked.
-pub(super) struct Opened {
-    pub(super) number: usize,
-    /// The algorithm of the policy, under the limit with which this ledger was opened.
-    pub(super) algorithm: Algorithm,
-    /// The same, if it is not that of the counter.
-    pub(super) limit: Option<Algorithm>,
-    pub(super) counter: Arc<dyn Counter>,
-    pub(super) blocks: Arc<Blocks>,
-}
-
-impl Opened {
-    /// The limit that a charge brings, if it is not that of the counter.
-    fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
-        let own = charge.limit.and_then(|limit| self.algorithm.under(limit));
-        own.or(self.limit)
-    }
-
-    fn amend(
-        &self,
-        ask: Ask,
-        limit: Option<&Algorithm>,
-        amendment: Amendment,
-        clock: &dyn Clock,
-    ) -> Result<(), StoreError> {
-        let (key, counter) = (ask.fingerprint, &*self.counter);
-        match amendment {
-            Amendment::Settle => counter.settle(ask, limit, clock),
-            Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
-            Amendment::Unblock => self.blocks.unblock(key),
-            Amendment::Override(limit, length) => {
-                let limit = self.algorithm.under(limit).ok_or_else(cannot_have)?;
-                let full = |Full| StoreError::new(StoreErrorKind::Full);
-                let given = counter.override_limit(key, limit, length, clock);
-                given.map_err(full)?;
-            }
-            Amendment::EndOverride => counter.end_override(key, clock),
-            Amendment::Refund
-            | Amendment::TakeBack(_)
-            | Amendment::GiveBack(_)
-            | Amendment::Reset => counter.amend(ask, limit, clock, amendment),
-        }
-        Ok(())
-    }
 }
 
 impl MemoryLedger {

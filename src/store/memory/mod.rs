@@ -8,6 +8,7 @@ mod driver;
 mod expiry;
 mod known;
 mod ledger;
+mod opened;
 mod opening;
 mod page;
 mod page_snapshot;
@@ -32,7 +33,7 @@ pub use self::usage::Usage;
 
 use self::blocks::{Blocked, Blocks};
 use self::counter::Counter;
-use self::ledger::Opened;
+use self::opened::Opened;
 use self::seed::Seed;
 use self::snapshot::{Snapshot, revived};
 use super::Store;

@@ -1,0 +1,57 @@
+use std::sync::Arc;
+
+use super::blocks::Blocks;
+use super::counter::Counter;
+use super::page_snapshot::Ask;
+use super::timed::Full;
+use crate::algorithm::Algorithm;
+use crate::clock::Clock;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::charged::cannot_have;
+use crate::store::{Amendment, Charge};
+
+/// A policy's table, with its number among all tables of the store, and the blocked keys.
+pub(super) struct Opened {
+    pub(super) number: usize,
+    /// The algorithm of the policy, under the limit with which this ledger was opened.
+    pub(super) algorithm: Algorithm,
+    /// The same, if it is not that of the counter.
+    pub(super) limit: Option<Algorithm>,
+    pub(super) counter: Arc<dyn Counter>,
+    pub(super) blocks: Arc<Blocks>,
+}
+
+impl Opened {
+    /// The limit that a charge brings, if it is not that of the counter.
+    pub(super) fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
+        let own = charge.limit.and_then(|limit| self.algorithm.under(limit));
+        own.or(self.limit)
+    }
+
+    pub(super) fn amend(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        amendment: Amendment,
+        clock: &dyn Clock,
+    ) -> Result<(), StoreError> {
+        let (key, counter) = (ask.fingerprint, &*self.counter);
+        match amendment {
+            Amendment::Settle => counter.settle(ask, limit, clock),
+            Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
+            Amendment::Unblock => self.blocks.unblock(key),
+            Amendment::Override(limit, length) => {
+                let limit = self.algorithm.under(limit).ok_or_else(cannot_have)?;
+                let full = |Full| StoreError::new(StoreErrorKind::Full);
+                let given = counter.override_limit(key, limit, length, clock);
+                given.map_err(full)?;
+            }
+            Amendment::EndOverride => counter.end_override(key, clock),
+            Amendment::Refund
+            | Amendment::TakeBack(_)
+            | Amendment::GiveBack(_)
+            | Amendment::Reset => counter.amend(ask, limit, clock, amendment),
+        }
+        Ok(())
+    }
+}
