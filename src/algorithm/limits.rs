@@ -37,8 +37,10 @@ impl Limit {
         self.size
     }
 
-    fn map(self, change: impl Fn(u32) -> u32) -> Self {
-        Self::new(change(self.quota), change(self.size))
+    /// The share of each of so many nodes: divided among them, rounded up.
+    pub(crate) fn shared_by(self, nodes: NonZeroU32) -> Self {
+        let share = |number: u32| number.div_ceil(nodes.get());
+        Self::new(share(self.quota), share(self.size))
     }
 }
 
@@ -75,8 +77,7 @@ impl Algorithm {
 
     /// The share of each of so many nodes: the limits divided among them, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
-        let share = |limit: Limit| limit.map(|number| number.div_ceil(nodes.get()));
-        let limit = self.limits().map(share);
+        let limit = self.limits().map(|limit| limit.shared_by(nodes));
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 

@@ -15,6 +15,7 @@ pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
     /// Whether their limits are less than those that all nodes have together.
     are_shares: Box<[bool]>,
+    nodes: NonZeroU32,
     clock: Option<Arc<dyn Clock>>,
     /// Made when it is first needed: as a rule it never is.
     ledger: OnceLock<MemoryLedger>,
@@ -38,6 +39,7 @@ impl Standby {
         Self {
             policies: policies.into(),
             are_shares: are_shares.into(),
+            nodes,
             clock,
             ledger: OnceLock::new(),
         }
@@ -122,7 +124,10 @@ impl Standby {
         let mut here = Charges::new();
         for charge in charges {
             here.push(match self.when_store_fails(charge) {
-                OnStoreFailure::Local => *charge,
+                OnStoreFailure::Local => Charge {
+                    limit: charge.limit.map(|limit| limit.shared_by(self.nodes)),
+                    ..*charge
+                },
                 // Nothing but a block denies what costs nothing.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
                 OnStoreFailure::Refuse => return Err(error()),
@@ -137,7 +142,7 @@ impl Standby {
             let Some(kept) = self.policies.get(policy) else {
                 return true;
             };
-            if self.are_shares.get(policy) == Some(&true) {
+            if self.are_shares.get(policy) == Some(&true) && !outcome.is_overridden() {
                 *outcome = outcome.overridden(kept.algorithm().period());
             }
             let lets_go_on = kept.when_store_fails() == OnStoreFailure::Allow;
