@@ -28,10 +28,12 @@ pub enum Amendment {
     Unblock,
     /// Gives the key this limit for this long from now on, in place of any override that it has.
     ///
-    /// What was used stays used, at the beginning and at the end. Meanwhile the outcomes of the key have
+    /// What was used stays used: the state does not change, but for the debt of a bucket, which drains
+    /// under the limit before until this moment. Meanwhile the outcomes of the key have
     /// [`Outcome::overridden`](crate::Outcome::overridden).
     Override(Limit, Micros),
-    /// Ends the override of the key, if there is one.
+    /// Ends the override of the key, if there is one. The debt of a bucket drains under the override until
+    /// this moment.
     EndOverride,
     /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which
     /// the first begins at this moment, rounded up to a microsecond or to the next. The requests have
