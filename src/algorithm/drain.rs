@@ -34,9 +34,10 @@ impl Drain {
     /// How many steps it takes until no more than this is left, which is at most the capacity.
     #[inline]
     pub(super) fn steps(self, owed: u128, left: u128) -> u128 {
-        let (whole, rest) = match owed <= self.capacity {
-            true => (0, owed),
-            false => self.excess(owed),
+        let (whole, rest) = if owed <= self.capacity {
+            (0, owed)
+        } else {
+            self.excess(owed)
         };
         whole + div_ceil(rest.saturating_sub(left), self.slow)
     }

@@ -351,21 +351,23 @@ fn among_three(cases: impl Strategy<Value = Case>) -> impl Strategy<Value = (Cas
         let first = case.numbers;
         // A limit in the vicinity is met by debts that it could nearly have left itself.
         let near_the_first = |number: u32, part: u32| number / part + number % part;
-        let second = match near[0] {
-            true => Numbers {
+        let second = if near[0] {
+            Numbers {
                 limit: near_the_first(first.limit, 3),
                 size: near_the_first(first.size, 2),
                 ..second
-            },
-            false => second,
+            }
+        } else {
+            second
         };
-        let third = match near[1] {
-            true => Numbers {
+        let third = if near[1] {
+            Numbers {
                 limit: first.limit.saturating_mul(2),
                 size: near_the_first(first.size, 3),
                 ..third
-            },
-            false => third,
+            }
+        } else {
+            third
         };
         let all = [first, second, third].map(|numbers| numbers.in_the_frame_of(&case));
         (case, all)

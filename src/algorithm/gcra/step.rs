@@ -137,13 +137,14 @@ impl Step for Bucket {
     fn settle(&self, debt: &mut Debt, now: Micros, units: u32) {
         let before = self.owed(debt, now);
         let owed = (before + self.in_parts(units)).min(2 * self.capacity);
-        *debt = match owed > before {
-            true => self.charged(debt, now, before, owed),
-            false => Debt {
+        *debt = if owed > before {
+            self.charged(debt, now, before, owed)
+        } else {
+            Debt {
                 at: now.get(),
                 owed: before,
                 rate: debt.rate,
-            },
+            }
         };
     }
 
