@@ -134,6 +134,8 @@ impl Price {
         let beyond = charge
             .limit
             .map_or(0, |limit| limit.size().saturating_sub(self.size));
+        // Without the store, a node may have a share of the limit.
+        let whole = outcome.limit().saturating_sub(beyond);
         let free = outcome.remaining().saturating_sub(beyond);
         let remaining = self.units(free, factor);
         if remaining == 0 {
@@ -142,17 +144,20 @@ impl Price {
         let effective_window = match outcome.effective_micros() {
             Some(blocked) if outcome.is_blocked() => blocked,
             Some(window) if remaining > 0 => self
-                .time_of(u64::from(remaining).saturating_mul(self.parts(1, factor)))
+                .time_of(
+                    u64::from(remaining).saturating_mul(self.parts(1, factor)),
+                    whole,
+                )
                 .unwrap_or(window),
             Some(_) => outcome.retry_micros().unwrap_or_else(|| {
                 let missing = (UNIT + u64::from(beyond)).saturating_sub(outcome.remaining().into());
                 // When a window or a log has room for the next unit, it does not tell; it has at its reset.
-                self.time_of(missing).unwrap_or(outcome.reset_micros())
+                self.time_of(missing, whole)
+                    .unwrap_or(outcome.reset_micros())
             }),
             None => Micros::ZERO,
         };
-        // That of this node, while the store is away.
-        let limit = self.units(outcome.limit().saturating_sub(beyond), factor);
+        let limit = self.units(whole, factor);
         outcome.in_units(&Units {
             limit,
             remaining,
@@ -163,13 +168,18 @@ impl Price {
         })
     }
 
-    /// The time in which a bucket drains by so many parts, rounded up; `None` of a window.
-    fn time_of(&self, parts: u64) -> Option<Micros> {
+    /// The time in which a bucket of this size drains by so many parts, rounded up; `None` of a window.
+    fn time_of(&self, parts: u64, size: u32) -> Option<Micros> {
         let (quota, period) = self.parts.rate()?;
-        let micros = u128::from(parts) * u128::from(Micros::from(period).get());
-        let rate = u128::from(quota);
+        // A share has the same share of the rate.
+        let parts = u128::from(parts) * u128::from(self.size);
+        let rate = u128::from(quota) * u128::from(size);
+        let micros = parts.checked_mul(Micros::from(period).get().into())?;
         Some(Micros::wait(
-            micros.checked_add(rate - 1)?.checked_div(rate)?,
+            micros
+                .checked_add(rate)?
+                .checked_sub(1)?
+                .checked_div(rate)?,
         ))
     }
 }

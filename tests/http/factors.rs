@@ -5,7 +5,9 @@ use std::time::Duration;
 use http::Request;
 use tower_ratelimit::factor::{Class, Factor, FactorCell};
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::{Decision, FixedWindow, TokenBucket};
+use tower_ratelimit::{
+    Algorithm, Decision, FixedWindow, Quota, SlidingSlots, SlidingWindow, TokenBucket,
+};
 
 use crate::exchange::{Answer, Hello, ask, everybody, get, limited_hello};
 
@@ -136,4 +138,30 @@ fn at_least_one_request_is_told_and_passes() {
         answer.field("ratelimit-policy"),
         Some(r#""api";q=1;w=3600"#)
     );
+}
+
+/// The response that leaves nothing tells when the next request passes, whatever the factor does until then.
+#[test]
+fn the_time_to_the_next_request_is_true_when_nothing_is_left() {
+    let minute = Quota::per_minute(60);
+    let algorithms: [Algorithm; 5] = [
+        FixedWindow::of(minute).into(),
+        SlidingWindow::of(minute).into(),
+        SlidingSlots::cut(minute, 10).unwrap().into(),
+        TokenBucket::of(minute).into(),
+        TokenBucket::of(minute).by_interval().into(),
+    ];
+    for algorithm in algorithms {
+        let factor = reduced(300);
+        let (clock, service) = limited_hello([everybody("api", algorithm).factor(&factor)]);
+        let last = (0..18).map(|_| ask(&service, get())).last().unwrap();
+        assert_eq!(last.status, 200, "{algorithm}");
+        let told = last.field("ratelimit").unwrap();
+        let wait = told
+            .strip_prefix(r#""api";r=0;t="#)
+            .unwrap_or_else(|| panic!("{algorithm}: {told}"));
+        factor.set(Factor::thousandths(100), "worse");
+        clock.advance(Duration::from_secs(wait.parse().unwrap()));
+        assert_eq!(ask(&service, get()).status, 200, "{algorithm}: {told}");
+    }
 }
