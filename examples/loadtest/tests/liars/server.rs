@@ -162,7 +162,12 @@ impl Server {
             _ => wait,
         };
         let window = Micros::from(algorithm.period().unwrap()).ceil_secs();
-        let name = algorithm.name();
+        let is_global = self.global == Some(*algorithm);
+        let name = if is_global {
+            "global"
+        } else {
+            algorithm.name()
+        };
         let mut fields = Vec::new();
         if let Some(wait) = wait
             && self.dialect != Dialect::Nothing
