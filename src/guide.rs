@@ -5,9 +5,28 @@
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+#[cfg(feature = "calendar")]
+#[doc = include_str!("../docs/calendars.md")]
+pub mod calendars {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
+
+#[cfg(all(feature = "adapt", feature = "axum"))]
+#[doc = include_str!("../docs/adaptive.md")]
+pub mod adaptive {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/plans.md")]
+pub mod plans {}
+
+#[cfg(all(feature = "axum", feature = "resolver"))]
+#[doc = include_str!("../docs/resolver.md")]
+pub mod resolver {}
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/config.md")]
+pub mod config {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]

@@ -2,9 +2,9 @@
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
+use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy, StoreError,
+    ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy,
 };
 
 fn policy(name: &str) -> Policy {
@@ -49,15 +49,15 @@ impl Store for Forgetful {
 }
 
 impl Ledger for Forgetful {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+    fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
         let ledger = MemoryStore::new().open(&[policy("a")]).unwrap();
         assert_eq!(charges.len(), 2);
         let first = ledger.charge_now(&charges[..1]);
-        let mut outcomes = first.clone();
+        let mut told = first.clone();
         for (policy, outcome) in first.iter().cycle().take(self.answers - 1) {
-            outcomes.push(policy, *outcome);
+            told.push(policy, *outcome);
         }
-        Reply::Now(Ok(outcomes))
+        Charged::now(charges, Ok(told), outcomes)
     }
 }
 

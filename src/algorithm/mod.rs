@@ -7,6 +7,7 @@
 //! | algorithm | what it admits |
 //! | --- | --- |
 //! | [`FixedWindow`] | a number of requests in each minute of the wall clock |
+//! | `CalendarWindow` (feature `calendar`) | a number of requests in each day or month of a time zone |
 //! | [`AnchoredWindow`] | a number in the minute after a key's first request |
 //! | [`SlidingWindow`] | a number in the last minute, estimated from two counters |
 //! | [`SlidingSlots`] | a number in the last minute, counted in parts of a minute |
@@ -24,7 +25,10 @@
 // `use` here, and a line of the list in `kind.rs`.
 
 mod anchored_window;
+#[cfg(feature = "calendar")]
+mod calendar_window;
 mod constructors;
+mod drain;
 mod fixed_window;
 mod gcra;
 mod kind;
@@ -49,6 +53,8 @@ mod window;
 use std::time::Duration;
 
 pub use self::anchored_window::AnchoredWindow;
+#[cfg(feature = "calendar")]
+pub use self::calendar_window::CalendarWindow;
 pub use self::fixed_window::FixedWindow;
 pub use self::gcra::Gcra;
 pub use self::leaky_bucket::LeakyBucket;
@@ -64,7 +70,7 @@ pub use self::unparsed::{Parsed, Unparsed};
 
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
-pub(crate) use self::step::{Fixed, Step, WithRule, read};
+pub(crate) use self::step::{Fixed, Long, Pack, Step, WithRule, read};
 
 use self::constructors::{paved_constructors, quota_constructors};
 use self::kind::{Kind, each_kind, match_kind};
@@ -197,6 +203,16 @@ impl Algorithm {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.longest_wait()))
     }
 
+    /// Whether an outcome tells the length of the present window.
+    #[cfg(feature = "redis")]
+    pub(crate) fn has_windows_of_several_lengths(&self) -> bool {
+        #[cfg(feature = "calendar")]
+        if matches!(self, Self::CalendarWindow(_)) {
+            return true;
+        }
+        false
+    }
+
     fn if_limited(&self, time: Micros) -> Option<Duration> {
         self.limit()
             .is_some_and(|limit| limit > 0)
@@ -206,9 +222,12 @@ impl Algorithm {
     /// Decides on one request: a pure function, which reads no clock and keeps nothing.
     ///
     /// Returns the outcome and the state to keep. A denied request leaves the state unchanged, unless no
-    /// request by `now` could have left this state: then the nearest possible state replaces it. A state is
-    /// impossible if it is from the future, or if it owes more than the capacity although
-    /// [`settle`](Self::settle) has not charged it.
+    /// request by `now` could have left this state, which is then from the future: the nearest possible state
+    /// replaces it.
+    ///
+    /// Any limit may have left the state. What was used stays used: a window compares its counts with the limit
+    /// of now. What a bucket owes above its capacity drains at the rate at which it was charged (the highest, if
+    /// there were several, or the rate of now if that is higher), and the rest at the rate of now.
     ///
     /// A cost of 0 asks without charging; a store does not write the state that it returns.
     ///
@@ -281,7 +300,7 @@ impl Algorithm {
     /// Charges units after the fact, even if that exceeds the limit, and returns the state to keep: for a
     /// request that was admitted at an estimate and took more.
     ///
-    /// Windows, slots and logs count all units, up to 2^32 − 1 in total. A bucket owes up to twice its
+    /// Windows, slots and logs count all units, up to 2^32 − 1 in total. A bucket is charged up to twice its
     /// capacity, so that a client may have to wait up to twice the [longest wait](Self::longest_wait). Later
     /// requests are denied until there is room for them again. 0 units change nothing; nor does any number
     /// if the limit is 0 or if there is none.

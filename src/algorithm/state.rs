@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 /// The state of one key under one policy: words that the algorithm reads and writes.
 ///
-/// A new key has no words. Up to three words are stored in place; a sliding log, sliding slots and a bucket that
-/// owes more than its capacity need more. Every word that an algorithm writes before the year 2255 is below
+/// A new key has no words. Up to three words are stored in place; a bucket needs four, and a sliding log and sliding
+/// slots more. Every word that an algorithm writes before the year 2255 is below
 /// 2^53, so that languages whose numbers are doubles hold it exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State(SmallVec<[u64; 3]>);

@@ -2,11 +2,13 @@
 //!
 //! A rule reads a [`State`] into a form of its own, asks and changes that, and writes it back. A store that
 //! knows the type of the rule keeps this form, and so reads and writes no states: in one word if it
-//! [packs](Fixed::pack), in three words, or as a list of any length.
+//! [packs](Pack::pack), in three words, or as a list of any length.
 
-use super::State;
+use super::kind::Kind;
+use super::{Limit, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
+use crate::quota::Quota;
 
 /// The rule of one algorithm, as pure functions on integers.
 ///
@@ -15,13 +17,12 @@ use crate::decision::Outcome;
 ///
 /// The functions see costs from 1 to the limit, and no state that [`moved_back`](Self::moved_back) would
 /// change.
-pub(crate) trait Step: Send + Sync + 'static {
+pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// What is kept of one key. The default is that of a new key.
     type Kept: Clone + Default;
 
-    /// Reads a state. A debt above the capacity is cut to the capacity as of `now`, unless a charge after
-    /// the fact under this very rule has left it.
-    fn read(&self, state: State, now: Micros) -> Self::Kept;
+    /// Reads a state, which any limit may have left. A debt of more than [`MOST_OWED`] is cut to that.
+    fn read(&self, state: State) -> Self::Kept;
 
     /// Writes a state.
     fn write(&self, kept: Self::Kept) -> State;
@@ -37,8 +38,7 @@ pub(crate) trait Step: Send + Sync + 'static {
     fn longest_wait(&self) -> Micros;
 
     /// If no request at or before `now` could have left this, the nearest that is possible: times are no
-    /// later than `now`, and a debt is no more than twice the capacity, which a charge after the fact can
-    /// leave.
+    /// later than `now`.
     fn moved_back(&self, kept: &Self::Kept, now: Micros) -> Option<Self::Kept>;
 
     /// Whether a request of this cost is allowed.
@@ -48,7 +48,7 @@ pub(crate) trait Step: Send + Sync + 'static {
     fn charge(&self, kept: &mut Self::Kept, now: Micros, cost: u32);
 
     /// Charges units even if that exceeds the limit: to a window up to [`MOST_COUNTED`], to a bucket up to
-    /// twice its capacity.
+    /// twice its capacity. What exceeds that already stays.
     fn settle(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
     /// Gives back units of the latest charges, as far as these still count.
@@ -72,6 +72,12 @@ pub(crate) trait Step: Send + Sync + 'static {
 
     /// How long a client has to make do with what remains in order not to be refused.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
+
+    /// How long the present window is, if windows differ in their lengths.
+    #[inline]
+    fn present_window(&self, _: &Self::Kept, _: Micros) -> Option<Micros> {
+        None
+    }
 
     /// How long a request of this cost, which is charged already, is held before it goes on.
     #[inline]
@@ -115,6 +121,10 @@ pub(crate) trait Step: Send + Sync + 'static {
             )
             .lasting(self.effective_window(kept, now)),
         };
+        let outcome = match self.present_window(kept, now) {
+            Some(window) if limit > 0 => outcome.in_window(window),
+            _ => outcome,
+        };
         if allowed {
             return match self.delay(kept, now, cost) {
                 Micros::ZERO => outcome,
@@ -126,12 +136,15 @@ pub(crate) trait Step: Send + Sync + 'static {
     }
 }
 
-/// A rule that keeps a fixed number of words.
+/// A rule that keeps a fixed number of words, under whatever limit.
 pub(crate) trait Fixed: Step<Kept: Copy> {
     fn words(&self, kept: Self::Kept) -> [u64; 3];
 
     fn of_words(&self, words: [u64; 3]) -> Self::Kept;
+}
 
+/// A rule that keeps one word, as long as it is the only limit that a key meets.
+pub(crate) trait Pack: Step<Kept: Copy + PartialEq> + Copy {
     /// The last moment at which one word holds all that this rule keeps.
     fn packs_until(&self) -> Micros;
 
@@ -142,14 +155,28 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
     /// the same as of each of these moments.
     fn unpack(&self, word: u64, latest: Micros) -> Self::Kept;
 
-    /// As much of this as one word holds: of a count, at least twice the limit.
-    fn fitted(&self, kept: Self::Kept) -> Self::Kept {
-        kept
+    /// Whether one word holds this as of now.
+    fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
+        self.unpack(self.pack(kept), now) == kept
     }
 
-    /// Whether one word holds this, which may come from another limit, as of now.
-    fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
-        self.words(self.unpack(self.pack(kept), now)) == self.words(kept)
+    /// Whether one word holds all that this state says, which another limit may have left.
+    fn fits(&self, state: &State, now: Micros) -> bool {
+        self.packs(self.read(state.clone()), now)
+    }
+}
+
+/// A rule that keeps any number of words.
+pub(crate) trait Long: Step<Kept = State> {
+    /// The same rule under this limit, if it can have it.
+    fn limited(&self, limit: Limit) -> Self;
+}
+
+impl<K: Kind + Step<Kept = State>> Long for K {
+    fn limited(&self, limit: Limit) -> Self {
+        let quota = Quota::new(limit.quota(), Kind::quota(self).period());
+        let limited = quota.and_then(|quota| self.resized(quota, limit.size()));
+        limited.unwrap_or(*self)
     }
 }
 
@@ -160,21 +187,32 @@ pub(crate) trait WithRule {
     /// For a rule that keeps a fixed number of words.
     fn fixed(self, rule: impl Fixed) -> Self::Result;
 
-    /// For a rule that exists in numbers of two widths: `wide` holds every state, and `narrow`, if the limit
-    /// permits it, every state that the rule leaves itself.
-    fn of_two_widths(self, wide: impl Fixed, narrow: Option<impl Fixed>) -> Self::Result
+    /// For a rule that keeps a fixed number of words, or one word.
+    fn packed(self, rule: impl Fixed + Pack) -> Self::Result
     where
         Self: Sized,
     {
-        let _ = narrow;
-        self.fixed(wide)
+        self.fixed(rule)
+    }
+
+    /// For a rule that has another form in one word, unless its numbers are too large.
+    fn in_two_forms<P: Pack>(
+        self,
+        rule: impl Fixed,
+        packed: impl FnOnce() -> Option<P>,
+    ) -> Self::Result
+    where
+        Self: Sized,
+    {
+        let _ = packed;
+        self.fixed(rule)
     }
 
     /// For a rule that keeps any number of words.
-    fn long(self, rule: impl Step<Kept = State>) -> Self::Result;
+    fn long(self, rule: impl Long) -> Self::Result;
 
     /// For a rule that keeps nothing of its own.
-    fn stateless(self, rule: impl Step<Kept = State>) -> Self::Result
+    fn stateless(self, rule: impl Long) -> Self::Result
     where
         Self: Sized,
     {
@@ -211,6 +249,9 @@ pub(super) use with_rule;
 
 /// The most that a window, all slots or a log count, charges after the fact included.
 pub(super) const MOST_COUNTED: u64 = u32::MAX as u64;
+
+/// The most requests that a bucket can owe under any limit: twice the largest capacity.
+pub(super) const MOST_OWED: u64 = 2 * MOST_COUNTED;
 
 /// How many of these units a window counts that has `counted` some already.
 pub(super) fn countable(units: u32, counted: u64) -> u64 {
@@ -260,7 +301,7 @@ pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
 
 /// Reads a state, or the nearest possible state.
 pub(crate) fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Kept {
-    let kept = rule.read(state, now);
+    let kept = rule.read(state);
     rule.moved_back(&kept, now).unwrap_or(kept)
 }
 

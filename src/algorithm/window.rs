@@ -1,12 +1,12 @@
 //! Rules that count in one window at a time: the fixed window and the anchored window.
 
 use super::State;
-use super::step::{Fixed, Step, bits_of_count, countable};
+use super::step::{Fixed, Pack, Step, bits_of_count, countable};
 use crate::clock::Micros;
 use crate::quota::Quota;
 
 /// A window, and how much it has admitted.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) struct Window {
     /// Which window: the moment at which it began, or its number since the epoch.
     pub(super) begun: u64,
@@ -32,7 +32,7 @@ pub(super) trait InWindows: Copy + Send + Sync + 'static {
 impl<W: InWindows> Step for W {
     type Kept = Window;
 
-    fn read(&self, state: State, _: Micros) -> Window {
+    fn read(&self, state: State) -> Window {
         let [begun, used] = state.first();
         Window { begun, used }
     }
@@ -111,7 +111,9 @@ impl<W: InWindows> Fixed for W {
     fn of_words(&self, [begun, used, _]: [u64; 3]) -> Window {
         Window { begun, used }
     }
+}
 
+impl<W: InWindows> Pack for W {
     fn packs_until(&self) -> Micros {
         InWindows::packs_until(*self)
     }
@@ -127,14 +129,6 @@ impl<W: InWindows> Fixed for W {
         Window {
             begun,
             used: word ^ (begun << bits),
-        }
-    }
-
-    fn fitted(&self, kept: Window) -> Window {
-        let most = (1 << bits_of_count(self.limit())) - 1;
-        Window {
-            used: kept.used.min(most),
-            ..kept
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Limiter;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::Ledger;
+use crate::store::{Amendment, Ledger};
 
 impl Limiter {
     /// Gives back so much under these policies, each about a key of its own; as
@@ -35,8 +35,8 @@ impl Limiter {
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<(), ConfigError> {
-        let charges = self.asked_by_name(amounts)?;
-        self.ledger.refund_now(&charges);
+        let charges = self.asked_by_name_at_least(amounts)?;
+        self.amend_now(&charges, Amendment::Refund);
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Limiter {
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<(), ConfigError> {
         let charges = self.asked_by_name(amounts)?;
-        self.ledger.settle_now(&charges);
+        self.amend_now(&charges, Amendment::Settle);
         Ok(())
     }
 }
@@ -96,9 +96,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let charges = self.asked_by_name(amounts)?;
-        let reply = self.ledger.refund(&charges);
-        Ok(reply.wait())
+        let charges = self.asked_by_name_at_least(amounts)?;
+        Ok(self.amend(&charges, Amendment::Refund))
     }
 
     /// Charges so much more under these policies, each about a key of its own, after the fact; as
@@ -116,7 +115,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
         let charges = self.asked_by_name(amounts)?;
-        let reply = self.ledger.settle(&charges);
-        Ok(reply.wait())
+        Ok(self.amend(&charges, Amendment::Settle))
     }
 }

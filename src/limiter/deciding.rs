@@ -7,41 +7,60 @@ use super::Policies;
 use crate::clock::Micros;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::{Charge, Reply, look_through};
+use crate::store::{Charge, Charged, Ledger, Wanted, check};
 
 /// The future of a decision.
 ///
 /// A decision that is ready has room for several policies, and a move costs as much as the decision
-/// itself. So it is checked in place, and moved as rarely as possible.
+/// itself. So it is made and checked in place, and moved as rarely as possible.
 pub(super) struct Deciding {
     /// Until it has been told.
     names: Option<Arc<Names>>,
-    reply: Reply<Result<Outcomes, StoreError>>,
+    charged: Charged,
+    /// If they are there.
+    outcomes: Outcomes,
     /// What was asked, if that is to be looked at later.
     asked: Option<(Arc<Policies>, Box<[Charge]>)>,
 }
 
 impl Deciding {
     #[inline]
-    pub(super) fn new(
+    pub(super) fn new<L: Ledger + ?Sized>(
         policies: &Arc<Policies>,
-        mut reply: Reply<Result<Outcomes, StoreError>>,
+        ledger: &L,
         charges: &[Charge],
     ) -> Self {
-        let asked = match &mut reply {
-            Reply::Now(answer) => {
-                look_through(charges, answer);
-                if let Ok(outcomes) = answer {
-                    policies.look_at_costs(charges, outcomes);
-                }
-                None
-            }
-            Reply::Later(_) => Some((Arc::clone(policies), charges.into())),
+        let mut this = Self {
+            names: Some(Arc::clone(&policies.names)),
+            charged: Charged::Now(Ok(false)),
+            outcomes: Outcomes::new(Micros::ZERO),
+            asked: None,
         };
+        this.charged = ledger.charge(charges, Wanted::Everything, &mut this.outcomes);
+        match this.charged {
+            Charged::Now(Ok(_)) => match check(charges, &mut this.outcomes) {
+                Ok(()) => {
+                    policies.look_at_costs(charges, &this.outcomes);
+                    policies.prices.tell(charges, &mut this.outcomes);
+                }
+                Err(error) => this.charged = Charged::Now(Err(error)),
+            },
+            Charged::Now(Err(_)) => {}
+            Charged::Later(_) => this.asked = Some((Arc::clone(policies), charges.into())),
+        }
+        this
+    }
+
+    /// Decides by this future, which looks at what it asks itself.
+    pub(super) fn later(
+        policies: &Policies,
+        decided: impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static,
+    ) -> Self {
         Self {
             names: Some(Arc::clone(&policies.names)),
-            reply,
-            asked,
+            charged: Charged::Later(Box::pin(decided)),
+            outcomes: Outcomes::new(Micros::ZERO),
+            asked: None,
         }
     }
 }
@@ -52,22 +71,23 @@ impl Future for Deciding {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self {
             names,
-            reply,
+            charged,
+            outcomes,
             asked,
         } = &mut *self;
-        let answer = match reply {
-            Reply::Now(Ok(outcomes)) => {
+        let answer = match charged {
+            Charged::Now(Ok(_)) => {
                 let Some(names) = names.take() else {
                     return Poll::Pending;
                 };
                 let outcomes = mem::replace(outcomes, Outcomes::new(Micros::ZERO));
                 return Poll::Ready(Ok(Decision::new(names, outcomes)));
             }
-            Reply::Now(answer) => {
+            Charged::Now(answer) => {
                 let none = Err(StoreError::new(StoreErrorKind::Unavailable));
-                mem::replace(answer, none)
+                mem::replace(answer, none).map(|_| Outcomes::new(Micros::ZERO))
             }
-            Reply::Later(answer) => {
+            Charged::Later(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));
                 match asked {
                     Some((policies, charges)) => policies.answered(charges, answer),

@@ -1,7 +1,7 @@
 //! Overrides: another limit for one key, for a time.
 //!
-//! An override changes a number and not the state, so what a key has used stays used when it begins
-//! and when it ends.
+//! An override is another limit in the question about a key. It changes no state, so what a key has used
+//! stays used when it begins and when it ends.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::{Charge, Ledger};
+use crate::store::{Amendment, Charge, Ledger};
 
 impl Limiter {
     /// Gives this key another limit under this policy for this long from now on.
@@ -23,9 +23,12 @@ impl Limiter {
     ///   bucket may have any rate for that period and any capacity, and a queue any number of
     ///   places.
     /// - **What was used stays used**, at the beginning and at the end. A window compares its count
-    ///   with the current limit. A bucket keeps the requests that it owes (to within one), cut to
-    ///   the new capacity. So nothing is refilled, and no request waits longer than the longest
-    ///   wait of the new limit.
+    ///   with the current limit. A bucket keeps its debt: what exceeds the capacity of the current
+    ///   limit drains at the rate at which it was charged (the highest, if there were several), and
+    ///   the rest at the current rate. So a limit that is lowered and raised again grants nothing,
+    ///   and 10,000 a day lowered to 100 a day locks out for about a day after a full burst.
+    /// - **The wait** that a request is told is exact under the current limit. If a lower limit begins
+    ///   or a higher one ends meanwhile, the request may have to wait longer.
     /// - **A second override** of the key replaces the first, whichever ends later. Neither
     ///   [`reset_now`](Self::reset_now) nor a block ends an override.
     /// - **It ends** after this length by the clock of the store, at most 285 years.
@@ -39,12 +42,10 @@ impl Limiter {
     /// When
     ///
     /// - the limiter has no policy of this name, or the policy has no limit,
+    /// - the policy has a [factor](crate::Policy::factor),
     /// - the new limit is of another kind or period,
     /// - the length is zero, or
     /// - there is no room for another override.
-    ///
-    /// When the limiter has no policy of this name, or that has no limit; when the limit is of another
-    /// kind or period; when the length is zero; when there is no room for another.
     ///
     /// ```
     /// use std::time::Duration;
@@ -83,9 +84,8 @@ impl Limiter {
         limit: impl Into<Algorithm>,
         length: Duration,
     ) -> Result<(), ConfigError> {
-        let limit = limit.into();
-        let (charge, length) = self.overriding(policy, key, &limit, length)?;
-        let done = self.ledger.override_limit_now(&charge, &limit, length);
+        let (charge, amendment) = self.overriding(policy, key, &limit.into(), length)?;
+        let done = self.ledger.inner().amend_now(&[charge], amendment);
         done.map_err(|_| {
             let remedy = "end some with `end_override`, or let them end sooner";
             ConfigError::new("overrides", "more than 10,000 of one policy", remedy)
@@ -99,7 +99,7 @@ impl Limiter {
     /// When the limiter has no policy of this name.
     pub fn end_override_now(&self, policy: &str, key: impl IntoKey) -> Result<(), ConfigError> {
         let charges = self.charges_by_name([(policy, key, 0)])?;
-        self.ledger.end_override_now(&charges);
+        self.amend_now(&charges, Amendment::EndOverride);
         Ok(())
     }
 }
@@ -113,6 +113,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// At once, when
     ///
     /// - the limiter has no policy of this name, or the policy has no limit,
+    /// - the policy has a [factor](crate::Policy::factor),
     /// - the new limit is of another kind or period, or
     /// - the length is zero.
     ///
@@ -125,10 +126,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         limit: impl Into<Algorithm>,
         length: Duration,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let limit = limit.into();
-        let (charge, length) = self.overriding(policy, key, &limit, length)?;
-        let reply = self.ledger.override_limit(&charge, &limit, length);
-        Ok(reply.wait())
+        let (charge, amendment) = self.overriding(policy, key, &limit.into(), length)?;
+        Ok(self.amend(&[charge], amendment))
     }
 
     /// Ends the override of this key under this policy, in any store; see
@@ -144,31 +143,35 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
         let charges = self.charges_by_name([(policy, key, 0)])?;
-        let reply = self.ledger.end_override(&charges);
-        Ok(reply.wait())
+        Ok(self.amend(&charges, Amendment::EndOverride))
     }
 
-    /// Checks an override and returns its charge and its length.
+    /// Checks an override and returns its charge and the amendment.
     fn overriding(
         &self,
         policy: &str,
         key: impl IntoKey,
         limit: &Algorithm,
         length: Duration,
-    ) -> Result<(Charge, Micros), ConfigError> {
+    ) -> Result<(Charge, Amendment), ConfigError> {
         let charges = self.charges_by_name([(policy, key, 0)])?;
         let Some(charge) = charges.first() else {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));
         };
+        if self.policies.prices.has(charge.policy) {
+            let remedy = "name a policy without a factor: a key with a limit of its own would not keep to the factor";
+            return Err(ConfigError::quoting("policy", policy, remedy));
+        }
         let its = &self.policies.algorithms[charge.policy];
-        if !limit.differs_in_its_limit_alone(its) {
+        let fits = limit.differs_in_its_limit_alone(its);
+        let Some(numbers) = limit.limits().filter(|_| fits) else {
             let remedy = format!(
                 "give one that differs from that of {policy:?}, {its}, in its numbers alone, not in its \
                  kind or its period",
             );
             return Err(ConfigError::new("limit", limit, remedy));
-        }
+        };
         match Micros::from(length) {
             Micros::ZERO => {
                 let remedy = "give a microsecond or more; `end_override` ends one";
@@ -178,7 +181,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                     remedy,
                 ))
             }
-            length => Ok((*charge, length)),
+            length => Ok((*charge, Amendment::Override(numbers, length))),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::line::{Free, Lines, NoTimer, Place, Turn};
 use crate::policy::Policy;
 #[cfg(feature = "http")]
 use crate::store::Taken;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Amendment, Charge, Ledger, Reply};
 
 /// What the queue of a limiter has charged a request that it allows.
 #[derive(Clone, Copy)]
@@ -75,7 +75,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let (limiter, charge) = (self.clone(), queued.charge);
         let give_back = move |free| limiter.give_back(&charge, free);
         let delay = queued.delay.to_duration();
-        lines.join(charge.key, queued.place, delay, Box::new(give_back))
+        let place = (queued.place, delay);
+        Turn::join(lines, charge.key, place, Box::new(give_back))
     }
 
     /// Gives turns back that no request takes, and keeps for the next requests what the store cannot take
@@ -90,7 +91,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 cost: free.count(),
                 ..*of
             };
-            match self.ledger.give_back(&charge, free.begins()) {
+            let amendment = Amendment::GiveBack(free.begins());
+            match self.ledger.amend(&[charge], amendment) {
                 Reply::Now(Ok(false)) => left = lines.keep(&of.key, free),
                 Reply::Now(_) => {}
                 Reply::Later(answer) => {
@@ -124,15 +126,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 && charge.cost > 0
                 && let Some(algorithm) = self.policies.algorithms.get(charge.policy)
             {
-                let taken = Taken::of(charge, algorithm, outcomes);
-                if let Reply::Later(settled) = self.ledger.take_back(&taken) {
+                let amendment = Amendment::TakeBack(Taken::of(charge, algorithm, outcomes));
+                if let Reply::Later(settled) = self.ledger.amend(&[*charge], amendment) {
                     settle(async move { drop(settled.await) });
                 }
             }
         }
         let mut free = Charges::from_slice(charges);
         free.iter_mut().for_each(|charge| charge.cost = 0);
-        self.ledger.charge(&free)
+        self.ask(&free)
     }
 }
 

@@ -11,35 +11,37 @@ use super::OverLimit;
 use super::deadline::deadline;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
+use super::plan_of::Sources;
 use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter};
+use crate::limiter::{Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
 use crate::observe::StoreHealth;
+use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
-use crate::store::{Charge, Ledger, Reply, Verdict, answered};
+use crate::store::{Charge, Charged, Guarded, Ledger, Wanted, answered, check};
 
 /// Asks a limiter about requests, and turns its answers into responses.
 #[derive(Debug)]
 pub(super) struct Gate {
     limiter: Limiter<dyn Ledger>,
-    /// The same, if its state is in this process.
-    local: Option<Limiter>,
     /// How each policy reads a request, with the policy's place in the limiter's list.
     readers: Vec<(usize, Http)>,
     answers: Answers,
     store: StoreHealth,
     /// `None` if nobody is on them.
     lists: Option<Lists>,
+    /// How the plan of a request is found.
+    sources: Sources,
     /// Whether a policy lets requests over its limit go on.
     is_soft: bool,
-    /// Whether anybody is told the numbers of a request that goes on.
-    wants_numbers: bool,
+    /// The requests whose numbers are told.
+    wanted: Wanted,
     waits: Option<Arc<Waits>>,
     exposes_decision: bool,
     life: Life,
@@ -73,8 +75,9 @@ struct Asked<'a> {
 }
 
 enum Coming {
+    /// What a resolver has for the request, which is charged nothing yet.
+    Plan(plan::Coming),
     Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
-    Verdict(Pin<Box<dyn Future<Output = Result<Verdict, StoreError>> + Send>>),
     /// It was denied, and waits for its turn.
     Turn(Box<Waiter>),
     /// It was not to leave its queue in time.
@@ -141,22 +144,28 @@ impl Gate {
     pub(super) fn new(
         policies: &[Policy],
         readers: Vec<Http>,
-        ledger: impl Ledger,
+        ledger: Guarded<impl Ledger>,
         answers: Answers,
+        limits: PreparedLimits,
     ) -> Self {
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
-        let limiter = Limiter::of(policies, ledger);
+        let limiter = Limiter::of(policies, ledger, limits);
         let timers = limiter.timers().clone();
+        let tells_all = answers.tell_numbers() || is_soft || has_queue;
         Self {
-            local: limiter.local(),
             limiter: limiter.erased(),
             readers: readers.filter(|(_, reader)| reader.has_a_say()).collect(),
-            wants_numbers: answers.tell_numbers() || is_soft || has_queue,
+            wanted: if tells_all {
+                Wanted::Everything
+            } else {
+                Wanted::Refusals
+            },
             answers,
             store: StoreHealth::default(),
             lists: None,
+            sources: Sources::default(),
             is_soft,
             waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
@@ -166,6 +175,10 @@ impl Gate {
 
     pub(super) fn limiter(&self) -> &Limiter<dyn Ledger> {
         &self.limiter
+    }
+
+    pub(super) fn read_plans(&mut self, sources: Sources) {
+        self.sources = sources;
     }
 
     pub(super) fn look_up_in(&mut self, lists: Lists) {
@@ -181,7 +194,7 @@ impl Gate {
 
     pub(super) fn expose_decision(&mut self) {
         self.exposes_decision = true;
-        self.wants_numbers = true;
+        self.wanted = Wanted::Everything;
     }
 
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
@@ -195,10 +208,31 @@ impl Gate {
             Some(Listed::Allowed) => return Ruling::Pass(None),
             Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
         }
+        let look = self.sources.resolver.as_ref();
+        match look.and_then(|resolver| resolver.look(&head)) {
+            None => self.ask_as(None, request),
+            Some(Look::Known(finding)) => self.ask_as(Some(&finding), request),
+            Some(Look::Coming(coming)) => {
+                let nothing_yet = Asked {
+                    charges: &[],
+                    caller: None,
+                };
+                nothing_yet.waiting_for(Coming::Plan(coming))
+            }
+        }
+    }
+
+    /// Asks about a request for which a resolver has this.
+    fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
+        if let Some(kind) = finding.and_then(Finding::refusal) {
+            return Ruling::Refuse(self.answers.store_failed(kind, request));
+        }
+        let head = Head::of(request);
+        let plan = self.plan(&head, finding);
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
-            return match read(reader, &mut charge, &head) {
+            return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
                 Ok(false) => Ruling::Pass(None),
                 Err(no_charge) => self.refuse_for(no_charge, request),
@@ -207,7 +241,7 @@ impl Gate {
         let mut charges = Charges::new();
         for (policy, reader) in &self.readers {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
-            match read(reader, &mut charge, &head) {
+            match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => charges.push(charge),
                 Ok(false) => {}
                 Err(no_charge) => return self.refuse_for(no_charge, request),
@@ -217,6 +251,61 @@ impl Gate {
             return Ruling::Pass(None);
         }
         self.put(&charges, request)
+    }
+
+    #[cfg(feature = "config")]
+    pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
+        let listed = self.lists.as_ref().map(|lists| lists.look_up(head));
+        listed.unwrap_or(Listed::Nowhere)
+    }
+
+    /// Says that the gate is one of those that a layer has one after the other: if it sees a single request, the
+    /// layer was still not built for that request.
+    #[cfg(feature = "config")]
+    pub(super) fn is_one_of_many(&self) {
+        self.life.request();
+        self.life.request();
+    }
+
+    #[cfg(feature = "config")]
+    pub(super) fn readers(&self) -> &[(usize, Http)] {
+        &self.readers
+    }
+
+    /// The plan of a request, which it has under all policies.
+    #[inline]
+    pub(super) fn plan(&self, head: &Head<'_>, finding: Option<&Finding>) -> Option<ChosenPlan> {
+        let mut plan = self.limiter.plan_found(finding);
+        if plan.is_some() {
+            return plan;
+        }
+        let (plan_of, limits) = (self.sources.plan_of.as_ref()?, self.limiter.limits()?);
+        plan_of.read(head, |name| plan = limits.limits().plan(name));
+        plan
+    }
+
+    /// Puts into the charge what a policy charges this request; returns whether it does.
+    #[inline]
+    fn read(
+        &self,
+        reader: &Http,
+        charge: &mut Charge,
+        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
+        head: &Head<'_>,
+    ) -> Result<bool, NoCharge> {
+        if !read(reader, charge, head)? {
+            return Ok(false);
+        }
+        if let Some(limits) = self.limiter.limits() {
+            let operations = limits.limits().operations(charge.policy);
+            let operation = operations.and_then(|operations| reader.operation(head, operations));
+            let asker = Asker { plan, operation };
+            if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
+                return Ok(false);
+            }
+        }
+        self.limiter.price(charge, || reader.class(head));
+        Ok(true)
     }
 
     /// The same for all clones of a layer, and for no other layer.
@@ -247,32 +336,17 @@ impl Gate {
         {
             return asked.waiting_for(Coming::Turn(waiter));
         }
-        if self.wants_numbers {
-            if let (Some(local), [charge]) = (&self.local, charges)
-                && !self.is_soft
-            {
-                return self.heed(asked, &local.charge_one(charge), request);
-            }
-            match self.limiter.charge(charges) {
-                Reply::Now(Ok(ref outcomes))
-                    if !self.is_soft && outcomes.are_of(policies(charges)) =>
-                {
-                    self.heed(asked, outcomes, request)
-                }
-                Reply::Now(answer) => self.rule(asked, answer, request),
-                Reply::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
-            }
-        } else {
-            match self.limiter.admit(charges) {
-                Reply::Now(Ok(Verdict::Allowed)) => self.let_pass(),
-                Reply::Now(Ok(Verdict::Denied(ref outcomes)))
-                    if outcomes.are_of(policies(charges)) =>
-                {
-                    self.deny(asked, outcomes, request)
-                }
-                Reply::Now(verdict) => self.rule_by(asked, verdict, request),
-                Reply::Later(verdict) => asked.waiting_for(Coming::Verdict(verdict)),
-            }
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        match self.limiter.charge(charges, self.wanted, &mut outcomes) {
+            Charged::Now(Ok(true)) if !self.wanted.includes(true) => self.let_pass(),
+            Charged::Now(Ok(_)) => match check(charges, &mut outcomes) {
+                Ok(()) if self.wanted.includes(true) => self.heed(asked, &outcomes, request),
+                // A denial is one, whatever its numbers.
+                Ok(()) => self.deny(asked, &outcomes, request),
+                Err(error) => self.fail(&error, request),
+            },
+            Charged::Now(Err(error)) => self.fail(&error, request),
+            Charged::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
         }
     }
 
@@ -293,13 +367,13 @@ impl Gate {
             caller: *caller,
         };
         Poll::Ready(match answer {
+            Coming::Plan(coming) => {
+                let finding = ready!(Pin::new(coming).poll(cx));
+                self.ask_as(Some(&finding), request)
+            }
             Coming::Outcomes(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));
                 self.rule(asked, answer, request)
-            }
-            Coming::Verdict(verdict) => {
-                let verdict = ready!(verdict.as_mut().poll(cx));
-                self.rule_by(asked, verdict, request)
             }
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
                 Ok(Ended::Charged(outcomes)) => self.heed(asked, &outcomes, request),
@@ -334,42 +408,25 @@ impl Gate {
         }
     }
 
-    /// Rules on the store's verdict about these charges.
-    fn rule_by<B>(
-        &self,
-        asked: Asked<'_>,
-        verdict: Result<Verdict, StoreError>,
-        request: &mut Request<B>,
-    ) -> Ruling {
-        let denied = match verdict {
-            Ok(Verdict::Allowed) => return self.let_pass(),
-            Ok(Verdict::Denied(outcomes)) => answered(asked.charges, Ok(outcomes)),
-            Err(error) => Err(error),
-        };
-        match denied {
-            Ok(outcomes) => self.deny(asked, &outcomes, request),
-            Err(error) => self.fail(&error, request),
-        }
-    }
-
     fn heed<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
         if !outcomes.is_allowed() {
             return self.deny(asked, outcomes, request);
         }
         self.store.answered();
+        let told = self.limiter.told(asked.charges, outcomes);
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
-            request
-                .extensions_mut()
-                .insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
+            request.extensions_mut().insert(OverLimit::new(
+                self.limiter.decision(told.clone().into_owned()),
+            ));
         }
         if self.exposes_decision {
             request
                 .extensions_mut()
-                .insert(self.limiter.decision(outcomes.clone()));
+                .insert(self.limiter.decision(told.clone().into_owned()));
         }
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
-        let fields = self.answers.allowed(charges, outcomes);
+        let fields = self.answers.allowed(charges, &told);
         match self.turn(asked, outcomes) {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
@@ -436,9 +493,10 @@ impl Gate {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
-        let decision = self.limiter.decision(outcomes.clone());
+        let told = self.limiter.told(asked.charges, outcomes);
+        let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
-        Ruling::Refuse(self.answers.denied(&charges, outcomes, decision, request))
+        Ruling::Refuse(self.answers.denied(&charges, &told, decision, request))
     }
 
     fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {
@@ -447,10 +505,6 @@ impl Gate {
         }
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }
-}
-
-fn policies(charges: &[Charge]) -> impl ExactSizeIterator<Item = usize> {
-    charges.iter().map(|charge| charge.policy)
 }
 
 /// How a request is refused that has no key.

@@ -232,7 +232,7 @@ impl Waits {
             due: now + wait.max(SHORTEST),
             give_up: give_up.into_iter().flatten().min()?,
         };
-        let charge = charges.iter().find(|charge| charge.policy == *policy)?;
+        let charge = charges.iter().find(|charge| charge.policy == policy)?;
         Some(((charge.policy, charge.key), step))
     }
 
@@ -403,7 +403,7 @@ impl Waiter {
 
     fn ask(&mut self) {
         let charges = self.charges.clone();
-        let reply = self.limiter.charge(&charges);
+        let reply = self.limiter.ask(&charges);
         self.step = Step::Asks(Box::pin(
             async move { answered(&charges, reply.wait().await) },
         ));

@@ -36,8 +36,9 @@ impl<R> Policy<R> {
     /// Sets what happens to requests while the store cannot decide; the default is
     /// [`OnStoreFailure::Local`].
     ///
-    /// The Redis store obeys it. A [`MemoryStore`](crate::MemoryStore) never fails. With a store of
-    /// your own, every failure is a refusal.
+    /// It holds for each shared store: [`RedisStore`](crate::store), [`SharedStore`](crate::SharedStore) and a
+    /// store of your own that says that it [is shared](crate::store::Store::is_shared). A
+    /// [`MemoryStore`](crate::MemoryStore) is never away.
     pub fn on_store_failure(mut self, what: OnStoreFailure) -> Self {
         self.on_store_failure = what;
         self

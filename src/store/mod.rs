@@ -8,32 +8,37 @@
 //! in any place that several processes share and that implements [`Items`]: one atomic
 //! read-modify-write.
 
+mod amendment;
+mod charged;
 mod memory;
+mod outage;
 #[cfg(feature = "redis")]
 mod redis;
 mod reply;
 mod shared;
-#[cfg(feature = "redis")]
-mod standby;
-mod verdict;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+pub use self::amendment::{Amendment, Taken};
+pub use self::charged::{Charged, Wanted};
+pub(crate) use self::charged::{answered, check};
 pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
+pub use self::outage::Availability;
+pub(crate) use self::outage::Guarded;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
 #[cfg(feature = "testing")]
 pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
-pub use self::verdict::Verdict;
-pub(crate) use self::verdict::{answered, look_through};
 
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::factor::Factor;
 use crate::key::Key;
 use crate::policy::Policy;
 
@@ -55,7 +60,27 @@ pub trait Store {
     fn is_shared(&self) -> bool {
         false
     }
+
+    /// Returns what a node needs to go on while this store is away. `None` if it is never away, or decides
+    /// by itself then.
+    ///
+    /// A limiter or a layer over the store then obeys
+    /// [`Policy::on_store_failure`](crate::Policy::on_store_failure). A call has failed when it ends with an
+    /// error, except for [`Unsupported`](StoreErrorKind::Unsupported) and [`Full`](StoreErrorKind::Full), or
+    /// when it takes longer than its [deadline](Availability::deadline). Such a request is decided without the
+    /// store. After five failures in a row the store is not asked until it answers a probe, which blocks a key
+    /// of its own for a second, or is charged one unit if it cannot block.
+    ///
+    /// By default, a store that is [shared](Self::is_shared) has the
+    /// [defaults of `Availability`](Availability#defaults), for each limiter by itself, and any other has
+    /// none.
+    fn availability(&self) -> Option<Availability> {
+        self.is_shared().then(Availability::new)
+    }
 }
+
+/// The reason of an error that concerns one key, and nothing of the store.
+const DAMAGED: &str = "damaged state";
 
 /// The state of all keys under one list of policies.
 pub trait Ledger: fmt::Debug + Send + Sync + 'static {
@@ -63,32 +88,29 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     ///
     /// - If every policy allows the request, each is charged. If one denies it, none is.
     /// - A [soft](Charge::is_soft) charge that does not fit is left out, and denies nothing.
-    /// - The answer has an outcome for every charge, made by
-    ///   [`Algorithm::step`](crate::Algorithm::step).
+    /// - There is an outcome for every charge, made by [`Algorithm::step`](crate::Algorithm::step). A
+    ///   store that answers now [pushes](Outcomes::push) them to `outcomes`, which are empty, and may
+    ///   leave out those that are not wanted.
     /// - A cost of 0 is answered and never written.
+    /// - If a charge has a [limit](Charge::limit), that limit decides in place of the policy's, unless the key
+    ///   has an [override](Amendment::Override). The state of a key is the same under all limits.
     ///
     /// A store that answers later may begin only when its reply is first polled.
     ///
     /// # Errors
     ///
     /// When the store cannot decide.
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>>;
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged;
 
-    /// Decides as [`charge`](Self::charge) does, without the numbers of an allowed request.
-    ///
-    /// Implement it if the store saves work without them.
+    /// Decides as [`charge`](Self::charge) does, and returns all outcomes by value.
     ///
     /// # Errors
     ///
     /// When the store cannot decide.
-    fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
-        match self.charge(charges) {
-            Reply::Now(answer) => Reply::Now(Verdict::of(charges, answer)),
-            Reply::Later(answer) => {
-                let charges = charges.to_vec();
-                Reply::later(async move { Verdict::of(&charges, answer.await) })
-            }
-        }
+    fn decide(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let charged = self.charge(charges, Wanted::Everything, &mut outcomes);
+        charged.with(outcomes)
     }
 
     /// Takes as much as there is, in one step at one moment: the largest number of units, up to the largest
@@ -116,162 +138,27 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Gives back these units to each key under its policy, the latest first, and at most the units
-    /// in use: see [`Algorithm::refund`](crate::Algorithm::refund).
+    /// Changes the state of each key under its policy, without deciding.
+    ///
+    /// Returns `false` if turns of a queue were to be [given back](Amendment::GiveBack) and were not, and
+    /// otherwise `true`.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether they were given back. By default it is not supported.
-    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
+    /// When the store cannot tell whether all of it was done, and when it has no room for another
+    /// override. By default no amendment is supported, and no turn is given back.
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let _ = charges;
-        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
-    }
-
-    /// Gives back what a request has [taken](Taken) that is refused after all, unless the store's clock
-    /// has reached the end of it: what counts then was charged by others.
-    ///
-    /// Unless a store says otherwise, it is [refunded](Self::refund) at any time.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether it was given back.
-    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
-        self.refund(&[taken.charge])
-    }
-
-    /// Charges each key this much under its policy, whether there is room for it or not: see
-    /// [`Algorithm::settle`](crate::Algorithm::settle). It denies nothing, and a soft charge is made
-    /// like any other.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether they were charged. By default it is not supported.
-    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        let _ = charges;
-        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
-    }
-
-    /// Makes each key as good as new under its policy, whatever the cost.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether the keys were reset. By default it is not supported.
-    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        let _ = charges;
-        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
-    }
-
-    /// Blocks each key under its policy for this long from now on, whatever the cost.
-    ///
-    /// Until then every charge of the key is denied, a soft charge and a charge of cost 0 too, and
-    /// its outcome has [`Outcome::blocked_for`](crate::Outcome::blocked_for). A key that is blocked
-    /// for longer stays blocked for longer.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether the keys are blocked. By default it is not supported.
-    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
-        let _ = (charges, length);
-        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
-    }
-
-    /// Ends the block of each key under its policy, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether the blocks have ended. By default it is not supported.
-    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        let _ = charges;
-        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
-    }
-
-    /// Gives the key of this charge another limit for a time, in place of any override that it has.
-    ///
-    /// The limit has the kind and the period of the policy. What was used stays used, at the
-    /// beginning and at the end. Meanwhile the outcomes of the key have
-    /// [`Outcome::overridden`](crate::Outcome::overridden).
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether the key has the override, and when it has no room for it.
-    /// By default it is not supported.
-    fn override_limit(
-        &self,
-        charge: &Charge,
-        limit: &Algorithm,
-        length: Micros,
-    ) -> Reply<Result<(), StoreError>> {
-        let _ = (charge, limit, length);
-        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
-    }
-
-    /// Ends the override of each key under its policy, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether the overrides have ended. By default it is not supported.
-    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        let _ = charges;
-        Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
-    }
-
-    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which the first
-    /// begins at `departure`, rounded up to a microsecond or to the next. Requests have gone away, and those
-    /// behind them have moved up, so that nothing takes these turns.
-    ///
-    /// Only the last turns can be given back. The answer is `false` if a request of another process has come
-    /// behind them: then they are kept, and the next request of this process takes them. Unless a store says
-    /// otherwise, it takes nothing back.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell; then they pass unused.
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
-        let _ = (charge, departure);
-        Reply::Now(Ok(false))
+        Reply::Now(match amendment {
+            Amendment::GiveBack(_) => Ok(false),
+            _ => Err(StoreError::new(StoreErrorKind::Unsupported)),
+        })
     }
 
     /// The clock by which requests wait for their turn, if a test moves it: see
     /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
     fn clock(&self) -> Option<Arc<dyn Clock>> {
         None
-    }
-}
-
-/// What one policy has charged one request, and until when that can be given back.
-#[derive(Clone, Copy, Debug)]
-pub struct Taken {
-    charge: Charge,
-    until: Micros,
-    is_degraded: bool,
-}
-
-impl Taken {
-    /// This charge, which was made under this algorithm and answered with these outcomes.
-    pub fn of(charge: &Charge, algorithm: &Algorithm, outcomes: &Outcomes) -> Self {
-        let outcome = outcomes.iter().find(|(policy, _)| *policy == charge.policy);
-        let reset = outcome.map_or(Micros::ZERO, |(_, outcome)| outcome.reset_micros());
-        Self {
-            charge: *charge,
-            until: algorithm.refundable_until(outcomes.at(), reset),
-            is_degraded: outcomes.is_degraded(),
-        }
-    }
-
-    /// What was charged.
-    pub fn charge(&self) -> &Charge {
-        &self.charge
-    }
-
-    /// The end of the window in which it was charged, or the moment at which a bucket has drained, by the
-    /// clock of the store that has charged it.
-    pub fn until(&self) -> Micros {
-        self.until
-    }
-
-    /// Whether it was charged in this process, because the store was away.
-    pub fn is_degraded(&self) -> bool {
-        self.is_degraded
     }
 }
 
@@ -285,6 +172,12 @@ pub struct Charge {
     pub(crate) cost: u32,
     pub(crate) is_soft: bool,
     pub(crate) limit: Option<Limit>,
+    /// The rule that gave the limit, by its place among those of the limiter.
+    pub(crate) rule: u32,
+    /// The time to which the limit applies, if it is not that of the policy and not 0.
+    pub(crate) window: Option<Duration>,
+    /// By which it was priced.
+    pub(crate) factor: Factor,
 }
 
 impl Charge {
@@ -296,6 +189,9 @@ impl Charge {
             cost,
             is_soft: false,
             limit: None,
+            rule: 0,
+            window: None,
+            factor: Factor::ONE,
         }
     }
 
@@ -329,6 +225,18 @@ impl Charge {
     /// Returns the cost in units.
     pub fn cost(&self) -> u32 {
         self.cost
+    }
+
+    /// Whether a rule has given it a limit.
+    #[inline]
+    pub(crate) fn is_ruled(&self) -> bool {
+        self.rule > 0 || self.limit.is_some()
+    }
+
+    /// Whether its outcome says more than the store knows.
+    #[inline]
+    pub(crate) fn marks_its_outcome(&self) -> bool {
+        self.is_soft || self.is_ruled()
     }
 
     /// Returns the limit that holds for it; `None` if it is the limit of the policy.

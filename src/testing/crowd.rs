@@ -66,7 +66,7 @@ async fn crowd<L: Ledger>(
             for _ in 0..EACH {
                 let charges = (0..policies).map(|policy| Charge::new(policy, key, 1));
                 let charges: Vec<_> = charges.collect();
-                let told = answered(&charges, ledger.charge(&charges).wait().await)?;
+                let told = answered(&charges, ledger.decide(&charges).wait().await)?;
                 allowed += u32::from(told.is_allowed());
             }
             Ok(allowed)

@@ -71,7 +71,7 @@ async fn overlap(items: &AnyItems, keys: &[Key], right: Vec<u32>) -> Result<(), 
         meanwhile: Arc::new(meanwhile),
     });
     let ledger = open(OVERLAP, &watched, all.len())?;
-    let _ = ledger.charge(&all).wait().await.map_err(failed)?;
+    let _ = ledger.decide(&all).wait().await.map_err(failed)?;
     let task = rivals.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(task) = task else {
         return Err(Broken::new(OVERLAP, "the change was not applied"));
@@ -102,7 +102,7 @@ fn come_between(
     let (done, is_done) = mpsc::channel();
     let its_runtime = runtime.clone();
     let task = runtime.spawn_blocking(move || {
-        let answer = its_runtime.block_on(rival.charge(&charge).wait());
+        let answer = its_runtime.block_on(rival.decide(&charge).wait());
         // The receiver is gone if it has stopped waiting.
         let _ = done.send(());
         answer.map(drop)
@@ -139,7 +139,7 @@ pub(super) async fn the_expired_is_forgotten<S: Store>(
     let ledger = ledger.map_err(|error| Broken::refused(EXPIRY, &error))?;
     for key in stage.keys("expiry", 1) {
         let _ = ledger
-            .charge(&[Charge::new(0, key, 1)])
+            .decide(&[Charge::new(0, key, 1)])
             .wait()
             .await
             .map_err(failed)?;

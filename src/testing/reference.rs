@@ -161,7 +161,9 @@ impl Reference {
     ) {
         self.goes_on_to(at);
         let place = (charge.policy, charge.key);
-        let before = *self.limit(charge);
+        // Until this moment a debt drains under the limit before.
+        let state = self.limit(charge).refund(self.state(charge), at, 0);
+        self.states.insert(place, state);
         match own {
             Some((limit, length)) => {
                 let until = at.saturating_add(length);
@@ -169,27 +171,11 @@ impl Reference {
             }
             None => drop(self.owns.remove(&place)),
         }
-        self.stays_used(place, &before, at);
     }
 
     /// Ends the overrides that end by this moment.
     fn goes_on_to(&mut self, at: Micros) {
-        let ended = self.owns.iter().filter(|(_, own)| own.until <= at);
-        let ended: Vec<_> = ended.map(|(place, own)| (*place, *own)).collect();
-        for (place, own) in ended {
-            self.owns.remove(&place);
-            self.stays_used(place, &own.limit, own.until);
-        }
-    }
-
-    /// Reads the state under the limit before and then under the limit after, so that what was used stays
-    /// used.
-    fn stays_used(&mut self, place: (usize, Key), before: &Algorithm, at: Micros) {
-        let own = self.owns.get(&place).map(|own| own.limit);
-        let limit = own.unwrap_or(self.algorithms[place.0]);
-        if let Some(state) = self.states.get_mut(&place) {
-            *state = limit.refund(before.refund(state.clone(), at, 0), at, 0);
-        }
+        self.owns.retain(|_, own| own.until > at);
     }
 
     pub(super) fn reset(&mut self, charges: &[Charge]) {

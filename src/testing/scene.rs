@@ -14,7 +14,7 @@ use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::store::{Charge, Ledger, Store, answered};
+use crate::store::{Amendment, Charge, Ledger, Store, answered};
 
 /// A ledger and the reference, which get the same questions and have to give the same answers.
 pub(super) struct Scene<L> {
@@ -60,7 +60,7 @@ impl<L: Ledger> Scene<L> {
     }
 
     pub(super) async fn charge(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
-        let answer = self.ledger.charge(charges).wait().await;
+        let answer = self.ledger.decide(charges).wait().await;
         let told = self.told("charge", charges, answer)?;
         let expected = self.reference.charge(charges, told.at());
         self.compare(&expected, &told)?;
@@ -88,7 +88,7 @@ impl<L: Ledger> Scene<L> {
 
     /// Charges without the reference.
     pub(super) async fn attempt(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
-        let answer = self.ledger.charge(charges).wait().await;
+        let answer = self.ledger.decide(charges).wait().await;
         self.told("charge", charges, answer)
     }
 
@@ -102,8 +102,7 @@ impl<L: Ledger> Scene<L> {
 
     pub(super) async fn refund(&mut self, charges: &[Charge]) -> Result<(), Broken> {
         let before = self.peek(charges).await?.at();
-        let answer = self.ledger.refund(charges).wait().await;
-        self.done("refund", charges, answer)?;
+        self.amend("refund", charges, Amendment::Refund).await?;
         self.amended(charges, before, |reference, at| {
             reference.refund(charges, at);
         })
@@ -112,8 +111,7 @@ impl<L: Ledger> Scene<L> {
 
     pub(super) async fn settle(&mut self, charges: &[Charge]) -> Result<(), Broken> {
         let before = self.peek(charges).await?.at();
-        let answer = self.ledger.settle(charges).wait().await;
-        self.done("settle", charges, answer)?;
+        self.amend("settle", charges, Amendment::Settle).await?;
         self.amended(charges, before, |reference, at| {
             reference.settle(charges, at);
         })
@@ -127,9 +125,11 @@ impl<L: Ledger> Scene<L> {
         length: Micros,
     ) -> Result<(), Broken> {
         let before = self.peek(&[charge]).await?.at();
-        let answer = self.ledger.override_limit(&charge, &limit, length);
         let verb = format!("override by `{limit}` for {:?}", length.to_duration());
-        self.done(&verb, &[charge], answer.wait().await)?;
+        if let Some(limit) = limit.limits() {
+            let amendment = Amendment::Override(limit, length);
+            self.amend(&verb, &[charge], amendment).await?;
+        }
         self.amended(&[charge], before, |reference, at| {
             reference.change_limit(&charge, Some((limit, length)), at);
         })
@@ -138,8 +138,8 @@ impl<L: Ledger> Scene<L> {
 
     pub(super) async fn end_override(&mut self, charge: Charge) -> Result<(), Broken> {
         let before = self.peek(&[charge]).await?.at();
-        let answer = self.ledger.end_override(&[charge]).wait().await;
-        self.done("end override", &[charge], answer)?;
+        self.amend("end override", &[charge], Amendment::EndOverride)
+            .await?;
         self.amended(&[charge], before, |reference, at| {
             reference.change_limit(&charge, None, at);
         })
@@ -172,20 +172,15 @@ impl<L: Ledger> Scene<L> {
     }
 
     pub(super) async fn reset(&mut self, charges: &[Charge]) -> Result<(), Broken> {
-        let answer = self.ledger.reset(charges).wait().await;
-        self.done("reset", charges, answer)?;
+        self.amend("reset", charges, Amendment::Reset).await?;
         self.reference.reset(charges);
         self.peek(charges).await.map(drop)
     }
 
     pub(super) async fn block(&mut self, charges: &[Charge], length: Micros) -> Result<(), Broken> {
         let before = self.peek(charges).await?.at();
-        let answer = self.ledger.block(charges, length).wait().await;
-        self.done(
-            &format!("block for {:?}", length.to_duration()),
-            charges,
-            answer,
-        )?;
+        let verb = format!("block for {:?}", length.to_duration());
+        self.amend(&verb, charges, Amendment::Block(length)).await?;
         let answer = self.ledger.peek(charges).wait().await;
         let told = self.told("peek", charges, answer)?;
         self.reference.block(charges, (before, told.at()), length);
@@ -194,8 +189,7 @@ impl<L: Ledger> Scene<L> {
     }
 
     pub(super) async fn unblock(&mut self, charges: &[Charge]) -> Result<(), Broken> {
-        let answer = self.ledger.unblock(charges).wait().await;
-        self.done("unblock", charges, answer)?;
+        self.amend("unblock", charges, Amendment::Unblock).await?;
         self.reference.unblock(charges);
         self.peek(charges).await.map(drop)
     }
@@ -203,7 +197,7 @@ impl<L: Ledger> Scene<L> {
     /// Whether the store decides on requests whose policies count different keys.
     pub(super) async fn counts_several_keys(&mut self, keys: [Key; 2]) -> bool {
         let charges = [Charge::new(0, keys[0], 0), Charge::new(1, keys[1], 0)];
-        let answer = self.ledger.charge(&charges).wait().await;
+        let answer = self.ledger.decide(&charges).wait().await;
         !matches!(answer, Err(error) if error.kind() == StoreErrorKind::Unsupported)
     }
 
@@ -256,14 +250,19 @@ impl<L: Ledger> Scene<L> {
         answered(charges, answer).map_err(|error| Broken::failed(self.law, &error))
     }
 
-    fn done(
+    async fn amend(
         &mut self,
         verb: &str,
         charges: &[Charge],
-        answer: Result<(), StoreError>,
+        amendment: Amendment,
     ) -> Result<(), Broken> {
+        let answer = self.ledger.amend(charges, amendment).wait().await;
         self.note(verb, charges);
-        answer.map_err(|error| Broken::failed(self.law, &error))
+        let done = answer.map_err(|error| Broken::failed(self.law, &error))?;
+        if !done {
+            return Err(self.broken("it told that it did not do it"));
+        }
+        Ok(())
     }
 
     fn note(&mut self, verb: &str, charges: &[Charge]) {

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::store::{
-    Change, Changed, Charge, Items, Ledger, MemoryLedger, Reply, SharedStore, Store,
+    Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Reply, SharedStore,
+    Store, Wanted,
 };
 use tower_ratelimit::testing::Conformance;
-use tower_ratelimit::{
-    Algorithm, ConfigError, ManualClock, MemoryStore, Micros, Policy, StoreError,
-};
+use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Micros, Policy, StoreError};
 
 use crate::scratch::Scratch;
 use crate::support::items::Map;
@@ -181,6 +180,7 @@ enum What {
     DeniesWithSoft,
     RefundsNothing,
     RefundsAll,
+    SaysItIsNotDone,
     ResetsBlocks,
     BlocksForever,
     PeekCharges,
@@ -226,23 +226,22 @@ fn all_of_the_first(charges: &[Charge]) -> Vec<Charge> {
 }
 
 impl Ledger for OtherwiseLedger {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         let hard: Vec<_> = charges
             .iter()
             .map(|charge| Charge::new(charge.policy(), charge.key(), charge.cost()))
             .collect();
-        let outcomes = match self.what {
+        match self.what {
             What::ChargesOneAfterAnother => {
                 let told = self.ledger.peek_now(charges);
                 for charge in charges {
                     let _ = self.ledger.charge_now(&[*charge]);
                 }
-                told
+                Charged::now(charges, Ok(told), outcomes)
             }
-            What::DeniesWithSoft => self.ledger.charge_now(&hard),
-            _ => self.ledger.charge_now(charges),
-        };
-        Reply::Now(Ok(outcomes))
+            What::DeniesWithSoft => self.ledger.charge(&hard, wanted, outcomes),
+            _ => self.ledger.charge(charges, wanted, outcomes),
+        }
     }
 
     fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
@@ -267,71 +266,41 @@ impl Ledger for OtherwiseLedger {
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         if self.what == What::PeekCharges {
-            return self.charge(charges);
+            return self.decide(charges);
         }
         self.ledger.peek(charges)
     }
 
-    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        match self.what {
-            What::RefundsNothing => Reply::Now(Ok(())),
-            What::RefundsAll => self.ledger.reset(charges),
-            What::RefundsAllOfTheFirst => self.ledger.refund(&all_of_the_first(charges)),
-            _ => self.ledger.refund(charges),
-        }
-    }
-
-    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        match self.what {
-            What::SettlesNothing => Reply::Now(Ok(())),
-            What::SettlesAllOfTheFirst => self.ledger.settle(&all_of_the_first(charges)),
-            _ => self.ledger.settle(charges),
-        }
-    }
-
-    fn override_limit(
-        &self,
-        charge: &Charge,
-        limit: &Algorithm,
-        length: Micros,
-    ) -> Reply<Result<(), StoreError>> {
-        let length = match self.what {
-            What::OverridesNothing => return Reply::Now(Ok(())),
-            What::OverridesForever => Micros::LONGEST,
-            _ => length,
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        let all = all_of_the_first(charges);
+        let instead = match (self.what, amendment) {
+            (What::RefundsNothing, Amendment::Refund)
+            | (What::SettlesNothing, Amendment::Settle)
+            | (What::OverridesNothing, Amendment::Override(..))
+            | (What::EndsNoOverride, Amendment::EndOverride)
+            | (What::UnblocksNothing, Amendment::Unblock) => return Reply::Now(Ok(true)),
+            (What::SaysItIsNotDone, Amendment::Refund) => return Reply::Now(Ok(false)),
+            (What::RefundsAll, Amendment::Refund) => Amendment::Reset,
+            (What::RefundsAllOfTheFirst, Amendment::Refund)
+            | (What::SettlesAllOfTheFirst, Amendment::Settle) => {
+                return self.ledger.amend(&all, amendment);
+            }
+            (What::OverridesForever, Amendment::Override(limit, _)) => {
+                Amendment::Override(limit, Micros::LONGEST)
+            }
+            (What::BlocksForever, Amendment::Block(_)) => Amendment::Block(Micros::LONGEST),
+            (What::ResetsBlocks, Amendment::Reset) => {
+                self.ledger.amend_now(charges, Amendment::Unblock).unwrap();
+                amendment
+            }
+            (What::ResetsOverrides, Amendment::Reset) => {
+                let ended = self.ledger.amend_now(charges, Amendment::EndOverride);
+                ended.unwrap();
+                amendment
+            }
+            _ => amendment,
         };
-        self.ledger.override_limit(charge, limit, length)
-    }
-
-    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        if self.what == What::EndsNoOverride {
-            return Reply::Now(Ok(()));
-        }
-        self.ledger.end_override(charges)
-    }
-
-    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        match self.what {
-            What::ResetsBlocks => self.ledger.unblock_now(charges),
-            What::ResetsOverrides => self.ledger.end_override_now(charges),
-            _ => {}
-        }
-        self.ledger.reset(charges)
-    }
-
-    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
-        let length = match self.what {
-            What::BlocksForever => Micros::LONGEST,
-            _ => length,
-        };
-        self.ledger.block(charges, length)
-    }
-
-    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        if self.what == What::UnblocksNothing {
-            return Reply::Now(Ok(()));
-        }
-        self.ledger.unblock(charges)
+        self.ledger.amend(charges, instead)
     }
 }
 
@@ -343,6 +312,7 @@ async fn each_mistake_of_a_ledger_is_found() {
         (What::DeniesWithSoft, "all policies"),
         (What::RefundsNothing, "refunded"),
         (What::RefundsAll, "refunded"),
+        (What::SaysItIsNotDone, "refunded"),
         (What::ResetsBlocks, "reset"),
         (What::BlocksForever, "blocked"),
         (What::PeekCharges, "decides as its step does"),

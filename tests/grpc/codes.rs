@@ -7,7 +7,7 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::NoKey;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
+use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, Policy, RateLimitLayer, StoreError, key,
 };
@@ -27,9 +27,9 @@ impl Store for Broken {
 }
 
 impl Ledger for Broken {
-    fn charge(&self, _: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+    fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let failed = StoreError::new(StoreErrorKind::Unavailable);
-        Reply::later(async { Err(failed.caused_by("redis://10.0.0.1: no route")) })
+        Charged::later(async { Err(failed.caused_by("redis://10.0.0.1: no route")) })
     }
 }
 

@@ -9,9 +9,11 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
+use tower_ratelimit::store::{
+    Amendment, Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted,
+};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, LeakyQueue, MemoryStore, Micros, Policy, RateLimitLayer, StoreError,
+    ConfigError, FixedWindow, LeakyQueue, MemoryStore, Policy, RateLimitLayer, StoreError,
     TokenBucket,
 };
 
@@ -164,15 +166,15 @@ impl Store for Mute {
 }
 
 impl Ledger for MuteLedger {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         if charges.iter().all(|charge| charge.cost() == 0) {
-            return Reply::Now(Err(StoreError::new(StoreErrorKind::Unavailable)));
+            return Charged::Now(Err(StoreError::new(StoreErrorKind::Unavailable)));
         }
-        self.0.charge(charges)
+        self.0.charge(charges, wanted, outcomes)
     }
 
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
-        self.0.give_back(charge, departure)
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        self.0.amend(charges, amendment)
     }
 }
 

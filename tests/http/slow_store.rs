@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store, Verdict};
+use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
 use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Policy, StoreError};
 
 /// Decides at once, in memory and at one moment, and keeps each answer back until it is released.
@@ -48,10 +48,10 @@ impl Store for SlowStore {
 }
 
 impl Ledger for SlowLedger {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+    fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let outcomes = self.memory.charge_now(charges);
         let released = Arc::clone(&self.released);
-        Reply::later(async move {
+        Charged::later(async move {
             released.acquire().await.unwrap().forget();
             Ok(outcomes)
         })
@@ -95,29 +95,20 @@ impl Store for BrokenStore {
 }
 
 impl Ledger for BrokenStore {
-    fn charge(&self, _: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+    fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let failed = Err(StoreError::new(self.kind).caused_by("redis://10.0.0.1: no route"));
         match self.when {
-            When::Now => Reply::Now(failed),
-            When::Later => Reply::later(async { failed }),
+            When::Now => Charged::Now(failed.map(|_: Outcomes| false)),
+            When::Later => Charged::later(async { failed }),
         }
     }
 }
 
-/// Answers with these outcomes each time; its verdict is always that they deny.
+/// Answers with these outcomes each time. If it answers at once, its verdict is always that they deny.
 #[derive(Clone, Debug)]
 pub(crate) struct Reciting {
     pub(crate) when: When,
     pub(crate) outcomes: Outcomes,
-}
-
-impl Reciting {
-    fn recite<T: Send + 'static>(&self, answer: T) -> Reply<Result<T, StoreError>> {
-        match self.when {
-            When::Now => Reply::Now(Ok(answer)),
-            When::Later => Reply::later(async { Ok(answer) }),
-        }
-    }
 }
 
 impl Store for Reciting {
@@ -129,11 +120,14 @@ impl Store for Reciting {
 }
 
 impl Ledger for Reciting {
-    fn charge(&self, _: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.recite(self.outcomes.clone())
-    }
-
-    fn admit(&self, _: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
-        self.recite(Verdict::Denied(self.outcomes.clone()))
+    fn charge(&self, _: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
+        let told = self.outcomes.clone();
+        match self.when {
+            When::Now => {
+                *outcomes = told;
+                Charged::Now(Ok(false))
+            }
+            When::Later => Charged::later(async { Ok(told) }),
+        }
     }
 }

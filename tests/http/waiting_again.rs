@@ -12,7 +12,7 @@ use tower::limit::ConcurrencyLimit;
 use tower::{Layer, ServiceExt};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::Key;
-use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store};
+use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
     StoreError, TokenBucket,
@@ -89,9 +89,9 @@ impl Store for Counting {
 }
 
 impl Ledger for CountingLedger {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         self.1.fetch_add(1, Ordering::Relaxed);
-        Reply::Now(Ok(self.0.charge_now(charges)))
+        self.0.charge(charges, wanted, outcomes)
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {

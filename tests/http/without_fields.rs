@@ -8,10 +8,9 @@ use tower::{Layer, service_fn};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Charge, Ledger, MemoryLedger, Reply, Store, Verdict};
+use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, Decision, FixedWindow, ManualClock, MemoryStore, Micros, Policy, RateLimitLayer,
-    StoreError,
 };
 
 use crate::exchange::{Behind, Hello, answer, ask, everybody, get, limit, now, poll};
@@ -71,8 +70,8 @@ fn fields_of_a_layer_inside_stay() {
 #[derive(Clone, Debug)]
 struct Counting {
     memory: Arc<MemoryLedger>,
-    charges: Arc<AtomicU32>,
-    admissions: Arc<AtomicU32>,
+    with_numbers: Arc<AtomicU32>,
+    without: Arc<AtomicU32>,
 }
 
 impl Counting {
@@ -81,13 +80,13 @@ impl Counting {
         let policy = Policy::new("a", FixedWindow::per_minute(2));
         Self {
             memory: Arc::new(store.open(&[policy]).unwrap()),
-            charges: Arc::default(),
-            admissions: Arc::default(),
+            with_numbers: Arc::default(),
+            without: Arc::default(),
         }
     }
 
     fn asked(&self) -> [u32; 2] {
-        [&self.charges, &self.admissions].map(|count| count.load(Ordering::Relaxed))
+        [&self.with_numbers, &self.without].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -100,14 +99,14 @@ impl Store for Counting {
 }
 
 impl Ledger for Counting {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.charges.fetch_add(1, Ordering::Relaxed);
-        self.memory.charge(charges)
-    }
-
-    fn admit(&self, charges: &[Charge]) -> Reply<Result<Verdict, StoreError>> {
-        self.admissions.fetch_add(1, Ordering::Relaxed);
-        self.memory.admit(charges)
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
+        let count = if wanted.includes(true) {
+            &self.with_numbers
+        } else {
+            &self.without
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.memory.charge(charges, wanted, outcomes)
     }
 }
 
@@ -176,11 +175,14 @@ fn a_denial_is_one_whatever_its_numbers_and_has_to_have_them_all() {
     let charge = Charge::new(0, tower_ratelimit::key::Key::NOBODY, 1);
     let allowing = memory.unwrap().charge_now(&[charge]);
     assert!(allowing.is_allowed());
-    for when in [When::Now, When::Later] {
-        for (outcomes, status) in [(allowing.clone(), 429), (Outcomes::new(Micros::ZERO), 503)] {
-            let store = Reciting { when, outcomes };
-            let answer = ask(&Hello::behind(&two_a_minute(store)), get());
-            assert_eq!(answer.status, status, "{when:?}");
-        }
+    let none = Outcomes::new(Micros::ZERO);
+    for (when, outcomes, status) in [
+        (When::Now, allowing, 429),
+        (When::Now, none.clone(), 503),
+        (When::Later, none, 503),
+    ] {
+        let store = Reciting { when, outcomes };
+        let answer = ask(&Hello::behind(&two_a_minute(store)), get());
+        assert_eq!(answer.status, status, "{when:?}");
     }
 }

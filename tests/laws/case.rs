@@ -23,6 +23,16 @@ impl Numbers {
     pub(crate) fn quota(&self) -> Quota {
         Quota::new(self.limit, Duration::from_micros(self.period)).expect("a period in range")
     }
+
+    /// The same limit and size, with the period and the slots of this case.
+    fn in_the_frame_of(self, case: &Case) -> Self {
+        let Self { period, slots, .. } = case.numbers;
+        Self {
+            period,
+            slots,
+            ..self
+        }
+    }
 }
 
 /// Numbers, and requests that come one after another.
@@ -309,24 +319,55 @@ impl Walk<'_> {
     }
 }
 
-/// Cases in which limit and size become others on the way.
-pub(crate) fn changing() -> impl Strategy<Value = (Case, Numbers)> {
-    with_another(stepping_back())
-}
-
 /// Cases in which time goes on, with another limit and size.
 pub(crate) fn steadily_with_another() -> impl Strategy<Value = (Case, Numbers)> {
     with_another(steadily())
 }
 
+/// Cases with another limit and size.
+pub(crate) fn changing() -> impl Strategy<Value = (Case, Numbers)> {
+    with_another(stepping_back())
+}
+
 fn with_another(cases: impl Strategy<Value = Case>) -> impl Strategy<Value = (Case, Numbers)> {
     (cases, numbers()).prop_map(|(case, numbers)| {
-        let Numbers { period, slots, .. } = case.numbers;
-        let changed = Numbers {
-            period,
-            slots,
-            ..numbers
-        };
+        let changed = numbers.in_the_frame_of(&case);
         (case, changed)
+    })
+}
+
+/// Cases in which each request has one of three limits, which begin with that of the case.
+pub(crate) fn limited() -> impl Strategy<Value = (Case, [Numbers; 3])> {
+    among_three(stepping_back())
+}
+
+/// The same, in which time goes on.
+pub(crate) fn steadily_limited() -> impl Strategy<Value = (Case, [Numbers; 3])> {
+    among_three(steadily())
+}
+
+fn among_three(cases: impl Strategy<Value = Case>) -> impl Strategy<Value = (Case, [Numbers; 3])> {
+    (cases, numbers(), numbers(), any::<[bool; 2]>()).prop_map(|(case, second, third, near)| {
+        let first = case.numbers;
+        // A limit in the vicinity is met by debts that it could nearly have left itself.
+        let near_the_first = |number: u32, part: u32| number / part + number % part;
+        let second = match near[0] {
+            true => Numbers {
+                limit: near_the_first(first.limit, 3),
+                size: near_the_first(first.size, 2),
+                ..second
+            },
+            false => second,
+        };
+        let third = match near[1] {
+            true => Numbers {
+                limit: first.limit.saturating_mul(2),
+                size: near_the_first(first.size, 3),
+                ..third
+            },
+            false => third,
+        };
+        let all = [first, second, third].map(|numbers| numbers.in_the_frame_of(&case));
+        (case, all)
     })
 }

@@ -1,10 +1,12 @@
 /// Mounts every law for each algorithm, as a module of its name with one module per driver.
 macro_rules! mount {
-    ($($algorithm:ident: $subject:expr;)+) => {
+    ($($(#[$cfg:meta])? $algorithm:ident: $subject:expr;)+) => {
         /// Every algorithm, for the laws about several policies.
-        const MOUNTED: &[fn(&case::Numbers) -> Subject] = &[$($algorithm::subject),+];
+        const MOUNTED: &[fn(&case::Numbers) -> Subject] =
+            &[$($(#[$cfg])? $algorithm::subject),+];
 
         $(
+        $(#[$cfg])?
         mod $algorithm {
             use crate::case::Numbers;
             use crate::subject::Subject;
@@ -21,6 +23,7 @@ macro_rules! mount {
             mod step {
                 crate::mount::laws!(crate::support::driver::Step);
                 crate::mount::laws_of_state!();
+                crate::mount::laws_of_limits!(crate::support::driver::Step);
             }
 
             mod memory {
@@ -31,6 +34,12 @@ macro_rules! mount {
                     blocks::law_8_no_wait_is_longer_than_the_block
                 }
                 crate::mount::laws_of_another_limit!(crate::support::driver::Memory);
+                crate::mount::laws_of_limits!(crate::support::driver::Memory);
+            }
+
+            /// A layer that is built again with another limit.
+            mod rebuilt {
+                crate::mount::laws_of_limits!(crate::support::driver::Rebuilt);
             }
 
             #[cfg(all(feature = "redis", feature = "testing"))]
@@ -38,6 +47,7 @@ macro_rules! mount {
                 crate::mount::laws!(crate::redis::Redis);
                 crate::mount::laws_of_a_store!(crate::redis::Redis);
                 crate::mount::laws_of_another_limit!(crate::redis::Redis);
+                crate::mount::laws_of_limits!(crate::redis::Redis);
                 crate::mount::tests! { stepping_back, crate::redis::Redis:
                     blocks::law_8_no_wait_is_longer_than_the_block
                 }
@@ -52,6 +62,7 @@ macro_rules! mount {
                 crate::mount::steady_laws!(crate::support::driver::Shared);
                 crate::mount::laws_of_a_store!(crate::support::driver::Shared);
                 crate::mount::laws_of_another_limit!(crate::support::driver::Shared);
+                crate::mount::steady_laws_of_limits!(crate::support::driver::Shared);
             }
         }
         )+
@@ -106,14 +117,6 @@ macro_rules! laws_of_state {
         crate::mount::tests! { stepping_back:
             state::f14_every_number_is_exact_as_a_double
         }
-
-        #[test]
-        fn law_8_the_state_of_another_limit_is_survived() {
-            crate::property::check(super::SEEDS, crate::case::changing(), &|(case, changed)| {
-                let subjects = [&case.numbers, changed].map(super::subject);
-                crate::state::law_8_the_state_of_another_limit_is_survived(&subjects, case)
-            });
-        }
     };
 }
 pub(crate) use laws_of_state;
@@ -142,6 +145,52 @@ macro_rules! laws_of_another_limit {
     };
 }
 pub(crate) use laws_of_another_limit;
+
+/// Mounts law 11, for requests that have limits of their own.
+macro_rules! laws_of_limits {
+    ($driver:ty) => {
+        crate::mount::steady_laws_of_limits!($driver);
+        crate::mount::tests_of_limits! { limited, $driver:
+            law_8_every_limit_moves_back_as_the_model_does
+            law_8_laws_2_to_4_hold_under_the_limit_of_now
+        }
+    };
+}
+pub(crate) use laws_of_limits;
+
+/// Those of them in which time goes on.
+macro_rules! steady_laws_of_limits {
+    ($driver:ty) => {
+        crate::mount::tests_of_limits! { steadily_limited, $driver:
+            law_11_every_limit_reads_what_is_kept_as_the_model_does
+            law_11_laws_2_to_4_hold_under_the_limit_of_now
+            law_11_no_change_of_limit_admits_more_than_the_highest_limit
+            law_11_down_and_up_again_grants_nothing
+        }
+    };
+}
+pub(crate) use steady_laws_of_limits;
+
+/// Mounts laws about three limits of one key.
+macro_rules! tests_of_limits {
+    ($cases:ident, $driver:ty: $($law:ident)+) => {$(
+        #[test]
+        fn $law() {
+            use crate::changing::Limits;
+            use crate::support::driver::Driver;
+
+            let (price, cases) = (<$driver>::PRICE, crate::case::$cases());
+            crate::property::check_at(super::SEEDS, price, cases, &|(case, numbers)| {
+                let limits = Limits::new(numbers, super::subject);
+                if !limits.all().all(<$driver>::takes) {
+                    return Ok(());
+                }
+                crate::changing::$law::<$driver>(&limits, case)
+            });
+        }
+    )+};
+}
+pub(crate) use tests_of_limits;
 
 /// Mounts laws about two subjects that differ in their limit.
 macro_rules! tests_of_another_limit {

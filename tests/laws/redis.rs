@@ -1,20 +1,24 @@
 //! The laws over Redis: a real server, which is told the time.
 
 use std::cell::{Cell, LazyCell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
-use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::algorithm::Limit;
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
 use tower_ratelimit::{
     Algorithm, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RedisStore, StoreError,
 };
 
 use crate::case::Case;
+use crate::factors::Scaled;
 use crate::laws::Holds;
 use crate::subject::Subject;
-use crate::support::driver::{Blocking, Driver, Overriding, Seen};
+use crate::support::driver::{Blocking, Driver, Limited, Overriding, Seen, seen};
 use crate::support::redis::Server;
 
 thread_local! {
@@ -53,10 +57,29 @@ impl Scene {
 pub(crate) struct Redis {
     policy: Policy,
     limiter: Limiter<RedisLedger>,
+    ledger: Rc<RedisLedger>,
+    limit: Option<Limit>,
     key: u64,
 }
 
 impl Redis {
+    fn under(policy: Policy) -> Self {
+        let policy = policy.on_store_failure(OnStoreFailure::Refuse);
+        let (limiter, ledger) = SCENE.with(|scene| {
+            let limiter = Limiter::builder().policy(policy.clone());
+            let ledger = scene.store.open(std::slice::from_ref(&policy));
+            (limiter.store(scene.store.clone()).build(), ledger)
+        });
+        KEYS.set(KEYS.get() + 1);
+        Self {
+            policy,
+            limiter: limiter.expect("the policy is good"),
+            ledger: Rc::new(ledger.expect("the policy is good")),
+            limit: None,
+            key: KEYS.get(),
+        }
+    }
+
     fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter<RedisLedger>) -> F) -> T
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -66,6 +89,22 @@ impl Redis {
             let answer = scene.runtime.block_on(ask(&self.limiter));
             answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
         })
+    }
+
+    /// The same of a request that has a limit of its own.
+    fn ask_under<T>(
+        &self,
+        at: u64,
+        cost: u32,
+        ask: impl FnOnce(&RedisLedger, &[Charge]) -> Reply<Result<T, StoreError>>,
+    ) -> Option<T> {
+        let charge = Charge::new(0, self.key.into_key(), cost).under(self.limit?);
+        Some(SCENE.with(|scene| {
+            scene.clock.set_micros(Micros::new(at));
+            let reply = ask(&self.ledger, &[charge]);
+            let answer = scene.runtime.block_on(reply.wait());
+            answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+        }))
     }
 
     fn name(&self) -> String {
@@ -111,35 +150,41 @@ impl Driver for Redis {
     }
 
     fn new(algorithm: Algorithm) -> Self {
-        let policy = Policy::new("0", algorithm).on_store_failure(OnStoreFailure::Refuse);
-        let limiter = SCENE.with(|scene| {
-            let limiter = Limiter::builder().policy(policy.clone());
-            limiter.store(scene.store.clone()).build()
-        });
-        KEYS.set(KEYS.get() + 1);
-        Self {
-            policy,
-            limiter: limiter.expect("the policy is good"),
-            key: KEYS.get(),
-        }
+        Self::under(Policy::new("0", algorithm))
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
+            return seen(&told);
+        }
         let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
     fn peek(&mut self, at: u64, cost: u32) -> Seen {
+        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.peek(charges)) {
+            return seen(&told);
+        }
         let decision = self.ask(at, |limiter| limiter.peek(self.key, cost));
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
     fn refund(&mut self, at: u64, units: u32) {
-        self.ask(at, |limiter| limiter.refund(self.key, units));
+        let refunded = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Refund)
+        });
+        if refunded.is_none() {
+            self.ask(at, |limiter| limiter.refund(self.key, units));
+        }
     }
 
     fn settle(&mut self, at: u64, units: u32) {
-        self.ask(at, |limiter| limiter.settle(self.key, units));
+        let settled = self.ask_under(at, units, |ledger, charges| {
+            ledger.amend(charges, Amendment::Settle)
+        });
+        if settled.is_none() {
+            self.ask(at, |limiter| limiter.settle(self.key, units));
+        }
     }
 
     fn reset(&mut self, at: u64) {
@@ -151,10 +196,18 @@ impl Driver for Redis {
         let fork = Self {
             policy: self.policy.clone(),
             limiter: self.limiter.clone(),
+            ledger: Rc::clone(&self.ledger),
+            limit: self.limit,
             key: KEYS.get(),
         };
         let (): () = Self::command("COPY", &[&self.name(), &fork.name()]);
         fork
+    }
+}
+
+impl Limited for Redis {
+    fn under(&mut self, _: Algorithm, limit: Limit) {
+        self.limit = Some(limit);
     }
 }
 
@@ -185,6 +238,23 @@ impl Blocking for Redis {
 
     fn unblock(&mut self, at: u64) {
         self.ask(at, |limiter| limiter.unblock(self.key));
+    }
+}
+
+impl Scaled for Redis {
+    const PRICE: u32 = 50;
+
+    fn over(policy: Policy) -> Self {
+        Self::under(policy)
+    }
+
+    fn decide(&self, at: u64, cost: u32) -> Seen {
+        let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
+    fn give_back(&self, at: u64, units: u32) {
+        self.ask(at, |limiter| limiter.refund(self.key, units));
     }
 }
 

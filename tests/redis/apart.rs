@@ -3,7 +3,7 @@
 
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, RedisLedger, Store};
+use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Store};
 use tower_ratelimit::{Decision, Limiter, ManualClock, Micros, Policy, RedisStore};
 
 use crate::scene::{
@@ -159,10 +159,14 @@ async fn f30_each_node_is_given_back_to_whatever_the_others_say() {
         .enumerate()
         .map(|(policy, key)| Charge::new(policy, key.into_key(), 1))
         .collect();
-    assert!(ledger.charge(&charges).wait().await.unwrap().is_allowed());
+    assert!(ledger.decide(&charges).wait().await.unwrap().is_allowed());
     let damaged = scene.store.store_key(&policies[0], scene.keys[0]);
     scene.cluster.nodes[0].ask(&["SET", &damaged, "nonsense"]);
-    let error = ledger.refund(&charges).wait().await.unwrap_err();
+    let error = ledger
+        .amend(&charges, Amendment::Refund)
+        .wait()
+        .await
+        .unwrap_err();
     assert_eq!(
         error.kind(),
         StoreErrorKind::Misconfigured,
@@ -227,7 +231,7 @@ async fn f35_a_peek_tells_of_all_what_a_decision_would_and_changes_none() {
     for cost in [1, 2] {
         let peeked = ledger.peek(&charges(cost)).wait().await.unwrap();
         assert_eq!([0, 1, 2].map(|node| scene.keys_on(node).len()), [0; 3]);
-        let told = ledger.charge(&charges(cost)).wait().await.unwrap();
+        let told = ledger.decide(&charges(cost)).wait().await.unwrap();
         assert_eq!(peeked.is_allowed(), told.is_allowed());
         let numbers = |outcomes: &tower_ratelimit::decision::Outcomes| -> Vec<_> {
             outcomes
@@ -236,6 +240,7 @@ async fn f35_a_peek_tells_of_all_what_a_decision_would_and_changes_none() {
                 .collect()
         };
         assert_eq!(numbers(&peeked), numbers(&told), "at cost {cost}");
-        ledger.reset(&charges(0)).wait().await.unwrap();
+        let reset = ledger.amend(&charges(0), Amendment::Reset);
+        reset.wait().await.unwrap();
     }
 }

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tower_ratelimit::store::RedisLedger;
-use tower_ratelimit::{Limiter, Policy, RedisStore};
+use tower_ratelimit::algorithm::Limit;
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Charge, Ledger, RedisLedger, Store};
+use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
 
 use crate::scene::{MINUTE, ask, daily, every, keys, limiter, store, until};
 use crate::support::redis::Server;
@@ -208,4 +210,44 @@ async fn a_state_that_lasts_has_the_ttl_of_its_reset() {
     let _ = scene.limiter.check("ann", 1).await.unwrap();
     scene.dies_when_new("a charge").await;
     assert!(scene.ttl() > 86_000_000);
+}
+
+/// Law 11: what a lower limit tells stays true, though the state would have died sooner under the limit before.
+#[tokio::test]
+async fn under_a_lower_limit_a_state_lives_longer_from_the_first_denial_on() {
+    const DAY: i64 = 86_400_000;
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let buckets = |limit| {
+        let continuous = TokenBucket::per_day(limit);
+        [continuous, continuous.by_interval()].map(|bucket| Policy::new("a", bucket))
+    };
+    for (many, few) in buckets(1_000).into_iter().zip(buckets(10)) {
+        let key = store.store_key(&many, "ann");
+        let ttl = || ask::<i64>(&server, &["PTTL", &key]);
+        let state = || ask::<String>(&server, &["GET", &key]);
+        let before = limiter(&store, [many.clone()]);
+        assert!(before.check("ann", 1_000).await.unwrap().is_allowed());
+        assert!((DAY - 10_000..=DAY).contains(&ttl()), "{}", ttl());
+        let kept = state();
+        // 990 at 1,000 a day, or in a refill, and ten at ten a day.
+        let after = limiter(&store, [few.clone()]);
+        let denied = after.check("ann", 1).await.unwrap();
+        let reset = denied.binding().unwrap().1.reset_after().as_millis();
+        let reset = i64::try_from(reset).unwrap();
+        assert!(reset > DAY + DAY / 2, "{reset}");
+        assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());
+        assert_eq!(state(), kept);
+        // So it does through each way to ask, and with a limit of the request's own.
+        server.ask(&["PEXPIRE", &key, "1000000"]);
+        assert_eq!(after.take_up_to("ann", 1).await.unwrap().0, 0);
+        assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());
+        server.ask(&["PEXPIRE", &key, "1000000"]);
+        let ledger = store.open(&[many]).unwrap();
+        let charge = Charge::new(0, "ann".into_key(), 1).under(Limit::new(10, 10));
+        let denied = ledger.decide(&[charge]).wait().await.unwrap();
+        assert!(!denied.is_allowed());
+        assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());
+        assert_eq!(state(), kept);
+    }
 }

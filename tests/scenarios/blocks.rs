@@ -3,9 +3,10 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, Reply, Store, Verdict};
+use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
 use tower_ratelimit::{
     Algorithm, ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy,
     StoreError, TokenBucket,
@@ -95,11 +96,11 @@ fn every_way_to_ask_denies_a_blocked_key() {
     assert!(!now(limiter.check("ann", 1)).unwrap().is_allowed());
     let policies = [Policy::new("a", FixedWindow::per_minute(10))];
     let ledger = store.open(&policies).unwrap();
-    let Reply::Now(Ok(Verdict::Denied(outcomes))) =
-        ledger.admit(&[Charge::new(0, "ann".into_key(), 1)])
-    else {
-        panic!("a blocked key is admitted");
-    };
+    let charge = Charge::new(0, "ann".into_key(), 1);
+    let mut outcomes = Outcomes::new(Micros::ZERO);
+    let charged = ledger.charge(&[charge], Wanted::Refusals, &mut outcomes);
+    assert!(matches!(charged, Charged::Now(Ok(false))), "{charged:?}");
+    assert_eq!(outcomes.iter().len(), 1);
     assert!(outcomes.iter().all(|(_, outcome)| outcome.is_blocked()));
 }
 
@@ -236,11 +237,8 @@ impl Store for Plain {
 }
 
 impl Ledger for Plain {
-    fn charge(
-        &self,
-        _: &[Charge],
-    ) -> Reply<Result<tower_ratelimit::decision::Outcomes, StoreError>> {
-        Reply::Now(Err(StoreError::new(StoreErrorKind::Unavailable)))
+    fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
+        Charged::Now(Err(StoreError::new(StoreErrorKind::Unavailable)))
     }
 }
 

@@ -11,10 +11,11 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{IntoKey, Key, Secret};
 use tower_ratelimit::store::{
-    Change, Changed, Charge, Items, Ledger, Reply, SharedLedger, SharedStore, Store,
+    Amendment, Change, Changed, Charge, Items, Ledger, Reply, SharedLedger, SharedStore, Store,
 };
 use tower_ratelimit::{
-    FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, Policy, StoreError, TokenBucket,
+    FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, OnStoreFailure, Policy, StoreError,
+    TokenBucket,
 };
 
 use support::items::Map;
@@ -120,7 +121,7 @@ async fn law_8_a_clock_that_steps_back_far_locks_nobody_out() {
 #[tokio::test]
 async fn f47_a_damaged_item_is_an_error_of_that_key_until_it_is_reset() {
     let map = map();
-    let limiter = limiter(&map, [daily(5)]);
+    let limiter = limiter(&map, [daily(5).on_store_failure(OnStoreFailure::Refuse)]);
     assert!(limiter.check("ann", 5).await.unwrap().is_allowed());
     for value in map.items().values_mut() {
         value.pop();
@@ -249,20 +250,21 @@ async fn a_store_of_one_item_at_a_time_charges_no_key_alone_and_amends_one_after
             Charge::new(1, second.into_key(), 5),
         ]
     };
-    let same = ledger.charge(&charges("ann", "ann")).wait().await.unwrap();
+    let same = ledger.decide(&charges("ann", "ann")).wait().await.unwrap();
     assert!(same.is_allowed());
-    let same = ledger.charge(&charges("bob", "bob")).wait().await.unwrap();
+    let same = ledger.decide(&charges("bob", "bob")).wait().await.unwrap();
     assert!(same.is_allowed());
     let before = map.items().clone();
     for reply in [
-        ledger.charge(&charges("ann", "bob")),
+        ledger.decide(&charges("ann", "bob")),
         ledger.peek(&charges("ann", "bob")),
     ] {
         let error = reply.wait().await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unsupported);
     }
     assert_eq!(*map.items(), before);
-    ledger.refund(&charges("ann", "bob")).wait().await.unwrap();
+    let refunded = ledger.amend(&charges("ann", "bob"), Amendment::Refund);
+    assert!(refunded.wait().await.unwrap());
     let used = async |key: &str| -> Vec<u32> {
         let told = ledger.peek(&charges(key, key)).wait().await.unwrap();
         told.iter().map(|(_, told)| told.used()).collect()
@@ -321,18 +323,21 @@ async fn a_turn_in_a_queue_is_given_back() {
     let ledger = SharedStore::new(map.clone()).open(&[queue]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     let delay = async || {
-        let told = ledger.charge(&[charge]).wait().await.unwrap();
+        let told = ledger.decide(&[charge]).wait().await.unwrap();
         told.iter().next().unwrap().1.delay()
     };
     let second = Duration::from_secs(1);
     assert_eq!([delay().await, delay().await], [Duration::ZERO, second]);
     let departure = Micros::new(map.clock.now().get() + 1_000_000);
-    let give_back = async || ledger.give_back(&charge, departure).wait().await.unwrap();
+    let give_back = async || {
+        let reply = ledger.amend(&[charge], Amendment::GiveBack(departure));
+        reply.wait().await.unwrap()
+    };
     assert!(give_back().await);
     assert_eq!([delay().await, delay().await], [second, 2 * second]);
     // Another request is behind it.
     assert!(!give_back().await);
-    assert!(!ledger.charge(&[charge]).wait().await.unwrap().is_allowed());
+    assert!(!ledger.decide(&[charge]).wait().await.unwrap().is_allowed());
 }
 
 #[tokio::test]
@@ -341,7 +346,7 @@ async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_noth
     let ledger = SharedStore::new(map.clone()).open(&[daily(5)]).unwrap();
     let key = "ann".into_key();
     let charges = [Charge::new(0, key, 1), Charge::new(7, key, 1)];
-    let error = ledger.charge(&charges).wait().await.unwrap_err();
+    let error = ledger.decide(&charges).wait().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
     assert!(map.items().is_empty());
     let error = SharedStore::new(map)

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Change, Changed, Charge, Items, Ledger, Reply, SharedStore, Store};
+use tower_ratelimit::store::{
+    Amendment, Change, Changed, Charge, Items, Ledger, Reply, SharedStore, Store,
+};
 use tower_ratelimit::{Algorithm, FixedWindow, Limiter, Micros, Policy, StoreError, TokenBucket};
 
 use crate::support::items::Map;
@@ -58,10 +61,12 @@ async fn the_time_to_live_covers_the_end_of_an_override_and_what_is_left_then() 
     let fast = TokenBucket::per_hour(3_600).burst(10);
     overridden(fast, 2).await;
     assert_eq!(told(8).await, (2, Duration::from_secs(8), true));
+    // The limit of now counts from the charge on.
+    let left = hours(8).saturating_sub(Duration::from_secs(2));
     map.clock.advance(Duration::from_secs(2));
-    assert_eq!(told(0).await, (4, hours(6), false));
+    assert_eq!(told(0).await, (2, left, false));
     map.clock
-        .advance(hours(6).saturating_sub(Duration::from_micros(1)));
+        .advance(left.saturating_sub(Duration::from_micros(1)));
     assert_eq!(told(0).await, (9, Duration::from_micros(1), false));
 
     // Nothing is used, and the limit is there to its end.
@@ -97,6 +102,9 @@ async fn a_node_without_the_policy_leaves_an_override_of_the_key_alone() {
     map.clock.advance(length);
     // What has ended is forgotten with a write.
     assert!(elsewhere.check("ann", 1).await.unwrap().is_allowed());
+    // Two above the capacity have drained at the rate of the override.
+    assert_eq!(told(1).await, (false, 10, 0));
+    map.clock.advance(Duration::from_secs(3_600));
     assert_eq!(told(2).await, (false, 10, 1));
     assert_eq!(told(1).await, (true, 10, 0));
 }
@@ -122,18 +130,14 @@ async fn law_8_an_override_moves_back_with_the_clock_as_a_whole() {
 }
 
 #[tokio::test]
-async fn an_override_of_another_kind_or_period_is_refused() {
+async fn a_policy_without_a_limit_has_no_override() {
     let map = map();
-    let ledger = SharedStore::new(map.clone()).open(&[daily(5)]).unwrap();
+    let unlimited = Policy::new("unlimited", Algorithm::Unlimited);
+    let ledger = SharedStore::new(map.clone()).open(&[unlimited]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 0);
-    for limit in [
-        FixedWindow::per_hour(9).into(),
-        TokenBucket::per_day(9).into(),
-        Algorithm::Unlimited,
-    ] {
-        let reply = ledger.override_limit(&charge, &limit, Micros::new(1));
-        let error = reply.wait().await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
-    }
+    let limit = Limit::new(1, 1);
+    let reply = ledger.amend(&[charge], Amendment::Override(limit, Micros::new(1)));
+    let error = reply.wait().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
     assert!(map.items().is_empty());
 }

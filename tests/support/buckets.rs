@@ -1,5 +1,6 @@
 //! The bucket family, as statements about what was admitted.
 
+use super::debt::Pace;
 use super::model::{Admitted, Rule, shift};
 
 /// GCRA, the token bucket and the leaky bucket as a meter, by the promise that all three keep:
@@ -56,14 +57,14 @@ impl Rule for Bucket {
         shift(admitted, last - at);
     }
 
-    fn cut(&self, admitted: &mut Vec<Admitted>, at: i128) {
-        self.step_back(admitted, at);
-        let last = admitted.last().map_or(at, |last| last.at);
-        if !self.fits(admitted, last, self.limit()) {
-            self.cut_to(self.limit(), admitted, at);
-            // Nothing, now: what has drained until here has drained.
-            admitted.push(Admitted { at, cost: 0 });
-        }
+    /// A part for each microsecond of the period.
+    fn pace(&self) -> Option<Pace> {
+        Some(Pace {
+            capacity: self.limit(),
+            rate: self.limit.into(),
+            parts: self.period.into(),
+            step: 1,
+        })
     }
 
     fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
@@ -133,6 +134,15 @@ impl Rule for IntervalBucket {
         let refills = self.refills(first, last.at);
         let last_refill = first.at + refills * i128::from(self.period);
         shift(admitted, last_refill - at);
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        Some(Pace {
+            capacity: self.limit(),
+            rate: self.limit.into(),
+            parts: 1,
+            step: self.period.into(),
+        })
     }
 
     fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {

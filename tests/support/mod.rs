@@ -9,6 +9,7 @@
 pub(crate) mod buckets;
 #[cfg(feature = "redis")]
 pub(crate) mod cluster;
+pub(crate) mod debt;
 pub(crate) mod driver;
 pub(crate) mod items;
 #[cfg(feature = "tracing")]

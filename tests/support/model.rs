@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tower_ratelimit::Micros;
 
+use super::debt::Pace;
 use super::driver::Seen;
 
 /// A request that was admitted: when, in microseconds since the epoch, and how much it took.
@@ -36,11 +37,18 @@ pub(crate) trait Rule: Debug + Send + Sync {
     /// Law 8: what lies later than now is moved back to now.
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128);
 
-    /// What another rule has left, and this one cannot have, is cut to what it can; as of now.
-    fn cut(&self, _: &mut Vec<Admitted>, _: i128) {}
+    /// For a bucket, whose debt of several limits is more than what was admitted: how the debt drains.
+    fn pace(&self) -> Option<Pace> {
+        None
+    }
 
     /// What a charge now makes the algorithm forget for good, even if the clock steps back later.
     fn forget(&self, admitted: &mut Vec<Admitted>, at: i128);
+
+    /// Whether no single wait is as long as the longest wait that the algorithm tells: months differ.
+    fn longest_wait_is_a_bound(&self) -> bool {
+        false
+    }
 
     /// Law 1: the most that is admitted in any closed span of this length.
     fn most_within(&self, span: i128) -> i128;
@@ -51,8 +59,6 @@ pub(crate) trait Rule: Debug + Send + Sync {
 pub(crate) struct Model {
     rule: Arc<dyn Rule>,
     admitted: Vec<Admitted>,
-    /// Whether another rule has left it.
-    is_anothers: bool,
 }
 
 impl Model {
@@ -60,24 +66,16 @@ impl Model {
         Self {
             rule,
             admitted: Vec::new(),
-            is_anothers: false,
         }
     }
 
-    /// The same past under another rule.
+    /// The same past under another rule, which counts what was admitted in the same way.
     pub(crate) fn under(self, rule: Arc<dyn Rule>) -> Self {
-        Self {
-            rule,
-            is_anothers: true,
-            ..self
-        }
+        Self { rule, ..self }
     }
 
     /// Moves to now.
     fn step_back(&mut self, at: i128) {
-        if std::mem::take(&mut self.is_anothers) {
-            self.rule.cut(&mut self.admitted, at);
-        }
         self.rule.step_back(&mut self.admitted, at);
     }
 
@@ -160,12 +158,12 @@ fn decided(models: &mut [Model], at: i128, cost: i128) -> Vec<Seen> {
 
 /// The first wait at which something holds that holds ever after; at most the longest wait that
 /// is ever told.
-fn shortest_wait(holds: impl Fn(i128) -> bool) -> u64 {
+pub(super) fn shortest_wait(holds: impl Fn(i128) -> bool) -> u64 {
     let longest = i128::from(Micros::LONGEST.get());
     first(longest, holds).try_into().unwrap()
 }
 
-fn most_admitted(limit: i128, allows: impl Fn(i128) -> bool) -> u32 {
+pub(super) fn most_admitted(limit: i128, allows: impl Fn(i128) -> bool) -> u32 {
     let denied = first(limit + 1, |count| count > 0 && !allows(count));
     u32::try_from(denied - 1).unwrap()
 }

@@ -25,21 +25,24 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Server {
     pub(crate) fn memcached() -> Self {
-        Self::start("memcached", |command, port| {
-            let port = port.to_string();
-            command.args([
-                "-l",
-                "127.0.0.1",
-                "-U",
-                "0",
-                "-m",
-                "64",
-                "-u",
-                "nobody",
-                "-p",
-                &port,
-            ]);
-        })
+        Self::start("memcached", tell_memcached)
+    }
+
+    /// Starts a memcached at the address of one that was killed.
+    #[allow(dead_code, reason = "not every test kills its server")]
+    pub(crate) fn memcached_at(address: SocketAddr) -> Self {
+        match Self::attempt("memcached", &tell_memcached, address) {
+            Ok(server) => server,
+            Err(log) => panic!("memcached does not start again: {log}"),
+        }
+    }
+
+    /// Kills it. Its address is free then.
+    #[allow(dead_code, reason = "not every test kills its server")]
+    pub(crate) fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Starts this program, once it has been told its port, and waits until it accepts connections. It
@@ -47,7 +50,7 @@ impl Server {
     pub(crate) fn start(program: &str, tell: impl Fn(&mut Command, u16)) -> Self {
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
-            match Self::attempt(program, &tell) {
+            match Self::attempt(program, &tell, free_address()) {
                 Ok(server) => return server,
                 Err(said) => log = said,
             }
@@ -64,8 +67,11 @@ impl Server {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    fn attempt(program: &str, tell: impl Fn(&mut Command, u16)) -> Result<Self, String> {
-        let address = free_address();
+    fn attempt(
+        program: &str,
+        tell: impl Fn(&mut Command, u16),
+        address: SocketAddr,
+    ) -> Result<Self, String> {
         let folder = new_folder(program);
         let log = File::create(folder.join("log")).expect("the folder is there");
         let mut command = Command::new(program);
@@ -106,11 +112,26 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+fn tell_memcached(command: &mut Command, port: u16) {
+    let port = port.to_string();
+    command.args([
+        "-l",
+        "127.0.0.1",
+        "-U",
+        "0",
+        "-m",
+        "64",
+        "-u",
+        "nobody",
+        "-p",
+        &port,
+    ]);
 }
 
 fn free_address() -> SocketAddr {

@@ -68,7 +68,7 @@ impl Kind for AnchoredWindow {
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
-        act.fixed(*self)
+        act.packed(*self)
     }
 
     #[cfg(feature = "redis")]

@@ -70,7 +70,7 @@ impl Kind for FixedWindow {
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
-        act.fixed(*self)
+        act.packed(*self)
     }
 
     #[cfg(feature = "redis")]

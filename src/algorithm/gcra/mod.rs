@@ -3,10 +3,13 @@
 //! The token bucket, the leaky bucket and the leaky queue are the same mechanism in other words: they wrap a
 //! [`Gcra`] and use its rule.
 
+mod packed;
 mod step;
 
 use std::time::Duration;
 
+use self::packed::Packed;
+use self::step::Bucket;
 use super::kind::Kind;
 use super::{WithRule, quota_constructors, table};
 use crate::error::ConfigError;
@@ -52,11 +55,6 @@ use crate::quota::Quota;
 pub struct Gcra {
     quota: Quota,
     burst: u32,
-    /// The numerator of the rate in lowest terms: the requests that drain in `parts` microseconds.
-    drain: u64,
-    /// The denominator of the rate, in microseconds, and the number of parts of a request. So `drain` parts
-    /// drain in each microsecond, without a remainder.
-    parts: u64,
 }
 
 impl Gcra {
@@ -64,14 +62,9 @@ impl Gcra {
 
     /// This quota as a rate, with its limit as the burst.
     pub const fn of(quota: Quota) -> Self {
-        let limit = quota.limit() as u64;
-        let period = quota.period_micros().get();
-        let common = greatest_common_divisor(limit, period);
         Self {
             quota,
             burst: quota.limit(),
-            drain: limit / common,
-            parts: period / common,
         }
     }
 
@@ -93,7 +86,7 @@ impl Gcra {
     }
 
     fn limit(self) -> u32 {
-        match self.drain {
+        match self.quota.limit() {
             0 => 0,
             _ => self.burst,
         }
@@ -101,7 +94,13 @@ impl Gcra {
 
     /// The rule under which requests wait for their turn.
     pub(super) fn with_queue<W: WithRule>(self, act: W) -> W::Result {
-        act.of_two_widths(self.rule(true), self.narrow_rule(true))
+        self.with_rule_of(true, act)
+    }
+
+    fn with_rule_of<W: WithRule>(self, holds: bool, act: W) -> W::Result {
+        let (quota, limit) = (self.quota, self.limit());
+        let packed = || Packed::of(quota, limit, holds);
+        act.in_two_forms(Bucket::of(quota, limit, holds), packed)
     }
 
     /// The time between two requests at the steady rate, rounded up to whole microseconds;
@@ -109,7 +108,9 @@ impl Gcra {
     ///
     /// Decisions do not use this rounded number: they are exact at any rate.
     pub fn emission_interval(&self) -> Option<Duration> {
-        (self.drain > 0).then(|| Duration::from_micros(self.parts.div_ceil(self.drain)))
+        let period = self.quota.period_micros().get();
+        let limit = u64::from(self.quota.limit());
+        (limit > 0).then(|| Duration::from_micros(period.div_ceil(limit)))
     }
 }
 
@@ -138,29 +139,22 @@ impl Kind for Gcra {
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
-        act.of_two_widths(self.rule(false), self.narrow_rule(false))
+        self.with_rule_of(false, act)
     }
 
     #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
-        super::Lua {
-            name: "gcra",
-            text: include_str!("step.lua"),
-            numbers: [
+        super::Lua::of_numbers(
+            "gcra",
+            include_str!("step.lua"),
+            [
                 self.limit().into(),
-                self.drain.max(1),
-                self.parts,
+                self.quota.period_micros().get(),
+                0,
                 self.quota.limit().into(),
             ],
-        }
+        )
     }
 }
 
 table!(Gcra { burst });
-
-const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}

@@ -1,28 +1,61 @@
--- The rule of `step.rs`, function by function. `parts` parts are a request, and `drain` of them drain in
--- each microsecond. Kept is the debt at one moment: {at, requests, parts}; if it is above the capacity, a mark of
--- the rule that has left it follows: {…, capacity, limit}.
+-- The rule of `step.rs`, function by function. A request is `period` parts, and `rate` of them drain in each microsecond.
+-- Kept is the debt at one moment, and the highest rate at which any of it was charged: {at, requests, parts, rate}.
 local gcra = {}
 
--- What is owed now: whole requests, and parts of one.
-function gcra.owed(kept, now, drain, parts)
-  local requests, rest = kept[2], kept[3]
-  if rest >= parts then
-    rest = parts - 1
+-- The time in which this debt drains at a rate: whole microseconds, and the parts that are left then.
+function gcra.time(requests, rest, rate, period)
+  local owed = requests * period + rest
+  if owed < 4503599627370496 then
+    local left = owed % rate
+    return (owed - left) / rate, left
   end
-  if now <= kept[1] then
+  local time, left = divided(requests, period, rate)
+  rest = left + rest
+  left = rest % rate
+  return time + (rest - left) / rate, left
+end
+
+-- Of a debt above the capacity: in how many microseconds the excess drains, and what goes on to drain then. What is left
+-- of the excess takes a microsecond, in which no more drains than at either rate.
+function gcra.excess(kept, requests, rest, capacity, period, rate)
+  local time, left = gcra.time(requests - capacity, rest, math.max(kept[4] or 0, rate, 1), period)
+  left = math.min(left, math.max(rate, 1))
+  rest = left % period
+  return time, capacity + (left - rest) / period, rest
+end
+
+-- What is owed now: whole requests, and parts of one.
+function gcra.owed(kept, now, capacity, period, rate)
+  local requests, rest, elapsed = kept[2], kept[3], now - kept[1]
+  if requests >= 8589934590 then
+    requests, rest = 8589934590, 0
+  end
+  if rest >= period then
+    rest = period - 1
+  end
+  if elapsed <= 0 then
     return requests, rest
   end
-  local owed = requests * parts + rest
+  if requests > capacity or requests == capacity and rest > 0 then
+    local time, left, left_rest = gcra.excess(kept, requests, rest, capacity, period, rate)
+    rate = math.max(rate, 1)
+    if elapsed <= time then
+      rate = math.max(kept[4] or 0, rate)
+    else
+      requests, rest, elapsed = left, left_rest, elapsed - time
+    end
+  end
+  local owed = requests * period + rest
   if owed < 4503599627370496 then
     -- A product that is too large to be exact is more than the debt.
-    owed = math.max(owed - (now - kept[1]) * drain, 0)
-    rest = owed % parts
-    return (owed - rest) / parts, rest
+    owed = math.max(owed - elapsed * rate, 0)
+    rest = owed % period
+    return (owed - rest) / period, rest
   end
-  local drained, drained_rest = divided(now - kept[1], drain, parts)
+  local drained, drained_rest = divided(elapsed, rate, period)
   requests, rest = requests - drained, rest - drained_rest
   if rest < 0 then
-    requests, rest = requests - 1, rest + parts
+    requests, rest = requests - 1, rest + period
   end
   if requests < 0 then
     return 0, 0
@@ -30,90 +63,89 @@ function gcra.owed(kept, now, drain, parts)
   return requests, rest
 end
 
--- The time in which this debt drains, rounded up.
-function gcra.time_to_drain(requests, rest, drain, parts)
-  local owed = requests * parts + rest
-  if owed < 4503599627370496 then
-    return math.ceil(owed / drain)
+-- The time until nothing of this debt is owed, rounded up.
+function gcra.wait(kept, requests, rest, capacity, period, rate)
+  local waited = 0
+  if requests > capacity or requests == capacity and rest > 0 then
+    waited, requests, rest = gcra.excess(kept, requests, rest, capacity, period, rate)
   end
-  local time, left = divided(requests, parts, drain)
-  return time + math.ceil((left + rest) / drain)
+  local time, left = gcra.time(requests, rest, math.max(rate, 1), period)
+  if left > 0 then
+    time = time + 1
+  end
+  return waited + time
 end
 
--- The largest possible debt: the capacity, or twice as much after a charge after the fact under this rule.
-function gcra.most(kept, capacity, limit)
-  if kept[4] == capacity and kept[5] == limit then
-    return 2 * capacity
-  end
-  return capacity
+-- Whether it drains more slowly than at a rate at which it was charged.
+function gcra.is_slower(kept, rate)
+  return (kept[4] or 0) > rate
 end
 
-function gcra.moved_back(kept, now, capacity, drain, parts, limit)
-  local at = kept[1]
-  if at <= now and kept[2] < capacity then
-    return nil
+function gcra.moved_back(kept, now)
+  if kept[1] > now then
+    return {now, kept[2], kept[3], kept[4] or 0}
   end
-  local most = gcra.most(kept, capacity, limit)
-  local possible = {math.min(at, now), kept[2], kept[3], kept[4], kept[5]}
-  local requests, rest = gcra.owed(possible, now, drain, parts)
-  if requests > most or requests == most and rest > 0 then
-    return {now, most, 0, possible[4], possible[5]}
-  end
-  return at > now and possible
 end
 
-function gcra.admits(kept, now, cost, capacity, drain, parts)
-  local requests, rest = gcra.owed(kept, now, drain, parts)
+function gcra.admits(kept, now, cost, capacity, period, _, rate)
+  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
   requests = requests + cost
   return requests < capacity or requests == capacity and rest == 0
 end
 
--- Keeps this debt. Marks a debt above the capacity.
-function gcra.keep(kept, now, requests, rest, capacity, limit)
-  kept[1], kept[2], kept[3] = now, requests, rest
-  if requests > capacity or requests == capacity and rest > 0 then
-    kept[4], kept[5] = capacity, limit
-  elseif kept[4] then
-    kept[4], kept[5] = nil, nil
+function gcra.charge(kept, now, cost, capacity, period, _, rate)
+  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+  if requests > 0 or rest > 0 then
+    rate = math.max(kept[4] or 0, rate)
   end
+  kept[1], kept[2], kept[3], kept[4] = now, requests + cost, rest, rate
 end
 
-function gcra.charge(kept, now, cost, capacity, drain, parts, limit)
-  local requests, rest = gcra.owed(kept, now, drain, parts)
-  gcra.keep(kept, now, requests + cost, rest, capacity, limit)
-end
-
-function gcra.settle(kept, now, units, capacity, drain, parts, limit)
-  local requests, rest = gcra.owed(kept, now, drain, parts)
+-- A debt that is above twice the capacity already stays as it is.
+function gcra.settle(kept, now, units, capacity, period, _, rate)
+  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+  local most = 2 * capacity
+  if requests >= most then
+    kept[1], kept[2], kept[3], kept[4] = now, requests, rest, kept[4] or 0
+    return
+  end
+  if requests > 0 or rest > 0 then
+    rate = math.max(kept[4] or 0, rate)
+  end
   requests = requests + units
-  if requests >= 2 * capacity then
-    requests, rest = 2 * capacity, 0
+  if requests >= most then
+    requests, rest = most, 0
   end
-  gcra.keep(kept, now, requests, rest, capacity, limit)
+  kept[1], kept[2], kept[3], kept[4] = now, requests, rest, rate
 end
 
-function gcra.refund(kept, now, units, capacity, drain, parts, limit)
-  local requests, rest = gcra.owed(kept, now, drain, parts)
+function gcra.refund(kept, now, units, capacity, period, _, rate)
+  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
   if requests < units then
     requests, rest = units, 0
   end
-  gcra.keep(kept, now, requests - units, rest, capacity, limit)
+  requests = requests - units
+  local highest = kept[4] or 0
+  if requests == 0 and rest == 0 then
+    highest = 0
+  end
+  kept[1], kept[2], kept[3], kept[4] = now, requests, rest, highest
 end
 
 -- All requests that have come later have added to the debt: these are the last turns if the debt before
 -- them drains when the first of them begins, which can be told a microsecond late.
-function gcra.give_back(kept, now, turns, begins, capacity, drain, parts, limit)
-  local requests, rest = gcra.owed(kept, now, drain, parts)
+function gcra.give_back(kept, now, turns, begins, capacity, period, _, rate)
+  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
   if requests >= turns then
-    local last = now + gcra.time_to_drain(requests - turns, rest, drain, parts)
+    local last = now + gcra.wait(kept, requests - turns, rest, capacity, period, rate)
     if last == begins or last + 1 == begins then
-      gcra.refund(kept, now, turns, capacity, drain, parts, limit)
+      gcra.refund(kept, now, turns, capacity, period, _, rate)
       return true
     end
   end
 end
 
-function gcra.reset_after(kept, now, _, drain, parts)
-  local requests, rest = gcra.owed(kept, now, drain, parts)
-  return gcra.time_to_drain(requests, rest, drain, parts)
+function gcra.reset_after(kept, now, capacity, period, _, rate)
+  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+  return gcra.wait(kept, requests, rest, capacity, period, rate)
 end

@@ -119,7 +119,7 @@ impl SlidingLog {
 impl Step for SlidingLog {
     type Kept = State;
 
-    fn read(&self, state: State, _: Micros) -> State {
+    fn read(&self, state: State) -> State {
         state
     }
 

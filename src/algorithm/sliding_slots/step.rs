@@ -116,7 +116,7 @@ impl SlidingSlots {
 impl Step for SlidingSlots {
     type Kept = State;
 
-    fn read(&self, state: State, _: Micros) -> State {
+    fn read(&self, state: State) -> State {
         state
     }
 

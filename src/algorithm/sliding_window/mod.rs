@@ -74,7 +74,7 @@ impl Kind for SlidingWindow {
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
-        act.fixed(*self)
+        act.packed(*self)
     }
 
     #[cfg(feature = "redis")]

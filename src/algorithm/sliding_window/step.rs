@@ -4,12 +4,12 @@
 
 use super::SlidingWindow;
 use crate::algorithm::State;
-use crate::algorithm::step::{Fixed, Step, bits_of_count, countable, largest_beside};
+use crate::algorithm::step::{Fixed, Pack, Step, bits_of_count, countable, largest_beside};
 use crate::clock::Micros;
 
 /// The window that was charged last, by its number since the epoch, its count, and the count of the window
 /// before it.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) struct Windows {
     number: u64,
     previous: u64,
@@ -91,7 +91,7 @@ impl SlidingWindow {
 impl Step for SlidingWindow {
     type Kept = Windows;
 
-    fn read(&self, state: State, _: Micros) -> Windows {
+    fn read(&self, state: State) -> Windows {
         Windows::of_words(state.first())
     }
 
@@ -189,7 +189,9 @@ impl Fixed for SlidingWindow {
     fn of_words(&self, words: [u64; 3]) -> Windows {
         Windows::of_words(words)
     }
+}
 
+impl Pack for SlidingWindow {
     fn packs_until(&self) -> Micros {
         let windows = largest_beside(2 * bits_of_count(self.limit()));
         Micros::new(windows.saturating_mul(self.period()))
@@ -211,15 +213,6 @@ impl Fixed for SlidingWindow {
             number,
             previous,
             current,
-        }
-    }
-
-    fn fitted(&self, kept: Windows) -> Windows {
-        let most = (1 << bits_of_count(self.limit())) - 1;
-        Windows {
-            previous: kept.previous.min(most),
-            current: kept.current.min(most),
-            ..kept
         }
     }
 }

@@ -1,65 +1,92 @@
--- The rule of `interval.rs`, function by function. `refill` tokens arrive together, once in each
--- `period`. Kept is what was missing after the last refill: {its time, tokens}; if that is above the capacity, a
--- mark of the rule that has left it follows: {…, capacity, refill}.
+-- The rule of `interval.rs`, function by function. `refill` tokens arrive together, once in each `period`. Kept is what was
+-- missing after the last refill, and the highest rate at which any of it was charged: {time of the refill, tokens, rate}.
 local by_interval = {}
 
+-- What is missing above the capacity: in how many refills it arrives, and what is missing then. What is left of it takes a
+-- refill, in which no more tokens arrive than at either rate.
+function by_interval.excess(kept, tokens, capacity, refill)
+  local excess, fast = tokens - capacity, math.max(kept[3], refill, 1)
+  local left = excess % fast
+  return (excess - left) / fast, capacity + math.min(left, math.max(refill, 1)), fast
+end
+
 -- The time of the last refill, and what is missing since.
-function by_interval.missing_at(kept, now, refill, period)
+function by_interval.missing_at(kept, now, capacity, period, refill)
   local refills = math.floor((now - kept[1]) / period)
-  local tokens = kept[2] - refills * refill
+  local tokens = math.min(kept[2], 8589934590)
+  if tokens > capacity then
+    local whole, left, fast = by_interval.excess(kept, tokens, capacity, refill)
+    if refills <= whole then
+      tokens = tokens - refills * fast
+    else
+      tokens = left - (refills - whole) * math.max(refill, 1)
+    end
+  else
+    tokens = tokens - refills * refill
+  end
   if tokens <= 0 then
     return now, 0
   end
   return kept[1] + refills * period, tokens
 end
 
-function by_interval.moved_back(kept, now, capacity, refill, period)
-  local most = capacity
-  if kept[3] == capacity and kept[4] == refill then
-    most = 2 * capacity
-  end
-  local possible = {math.min(kept[1], now), kept[2], kept[3], kept[4]}
-  local refilled, tokens = by_interval.missing_at(possible, now, refill, period)
-  if tokens > most then
-    return {refilled, most, kept[3], kept[4]}
-  end
-  if possible[1] < kept[1] then
-    return possible
+-- Whether tokens arrive more slowly than at a rate at which they were charged.
+function by_interval.is_slower(kept, refill)
+  return kept[3] > refill
+end
+
+function by_interval.moved_back(kept, now)
+  if kept[1] > now then
+    return {now, kept[2], kept[3]}
   end
 end
 
-function by_interval.admits(kept, now, cost, capacity, refill, period)
-  local _, tokens = by_interval.missing_at(kept, now, refill, period)
+function by_interval.admits(kept, now, cost, capacity, period, _, refill)
+  local _, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
   return tokens + cost <= capacity
 end
 
--- Keeps what is missing. Marks what is above the capacity.
-function by_interval.keep(kept, refilled, tokens, capacity, refill)
-  kept[1], kept[2], kept[3], kept[4] = refilled, tokens, 0, nil
-  if tokens > capacity then
-    kept[3], kept[4] = capacity, refill
+-- Keeps what is missing after more was charged, of which `before` was missing until now.
+function by_interval.charged(kept, refilled, before, tokens, rate)
+  if before > 0 then
+    rate = math.max(kept[3], rate)
+  end
+  kept[1], kept[2], kept[3] = refilled, tokens, rate
+end
+
+function by_interval.charge(kept, now, cost, capacity, period, _, refill)
+  local refilled, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
+  by_interval.charged(kept, refilled, tokens, tokens + cost, refill)
+end
+
+-- More than twice the capacity that is missing already stays as it is.
+function by_interval.settle(kept, now, units, capacity, period, _, refill)
+  local refilled, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
+  if tokens < 2 * capacity then
+    by_interval.charged(kept, refilled, tokens, math.min(tokens + units, 2 * capacity), refill)
+  else
+    kept[1], kept[2] = refilled, tokens
   end
 end
 
-function by_interval.charge(kept, now, cost, capacity, refill, period)
-  local refilled, tokens = by_interval.missing_at(kept, now, refill, period)
-  by_interval.keep(kept, refilled, tokens + cost, capacity, refill)
+function by_interval.refund(kept, now, units, capacity, period, _, refill)
+  local refilled, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
+  tokens = math.max(tokens - units, 0)
+  local rate = kept[3]
+  if tokens == 0 then
+    rate = 0
+  end
+  kept[1], kept[2], kept[3] = refilled, tokens, rate
 end
 
-function by_interval.settle(kept, now, units, capacity, refill, period)
-  local refilled, tokens = by_interval.missing_at(kept, now, refill, period)
-  by_interval.keep(kept, refilled, math.min(tokens + units, 2 * capacity), capacity, refill)
-end
-
-function by_interval.refund(kept, now, units, capacity, refill, period)
-  local refilled, tokens = by_interval.missing_at(kept, now, refill, period)
-  by_interval.keep(kept, refilled, math.max(tokens - units, 0), capacity, refill)
-end
-
-function by_interval.reset_after(kept, now, _, refill, period)
-  local refilled, tokens = by_interval.missing_at(kept, now, refill, period)
+function by_interval.reset_after(kept, now, capacity, period, _, refill)
+  local refilled, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
   if tokens == 0 then
     return 0
   end
-  return math.ceil(tokens / refill) * period - (now - refilled)
+  local refills = 0
+  if tokens > capacity then
+    refills, tokens = by_interval.excess(kept, tokens, capacity, refill)
+  end
+  return (refills + math.ceil(tokens / math.max(refill, 1))) * period - (now - refilled)
 end

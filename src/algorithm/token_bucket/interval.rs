@@ -1,9 +1,10 @@
 //! The rule of a bucket that refills by interval.
 
 use crate::algorithm::State;
+use crate::algorithm::drain::{Drain, narrow};
 #[cfg(feature = "redis")]
 use crate::algorithm::lua::Lua;
-use crate::algorithm::step::{Fixed, Step, bits_of_count, largest_beside};
+use crate::algorithm::step::{Fixed, MOST_OWED, Pack, Step, bits_of_count, largest_beside};
 use crate::clock::Micros;
 use crate::quota::Quota;
 
@@ -16,15 +17,25 @@ pub(crate) struct ByInterval {
 
 /// What was missing from a full bucket after its last refill. A full bucket waits for no refill: its next
 /// request starts the intervals.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) struct Missing {
     refilled: u64,
     tokens: u64,
+    /// The highest rate at which any of them was charged; 0 if none is missing.
+    rate: u32,
 }
 
 impl Missing {
-    fn words(self) -> [u64; 2] {
-        [self.refilled, self.tokens]
+    fn words(self) -> [u64; 3] {
+        [self.refilled, self.tokens, self.rate.into()]
+    }
+
+    fn of_words([refilled, tokens, rate]: [u64; 3]) -> Self {
+        Self {
+            refilled,
+            tokens: tokens.min(MOST_OWED),
+            rate: u32::try_from(rate).unwrap_or(u32::MAX),
+        }
     }
 }
 
@@ -41,25 +52,20 @@ impl ByInterval {
     /// The same rule in Lua.
     #[cfg(feature = "redis")]
     pub(super) fn lua(self) -> Lua {
-        Lua {
-            name: "by_interval",
-            text: include_str!("interval.lua"),
-            numbers: [
+        Lua::of_numbers(
+            "by_interval",
+            include_str!("interval.lua"),
+            [
                 self.limit().into(),
-                self.refill(),
                 self.period(),
+                0,
                 self.quota.limit().into(),
             ],
-        }
+        )
     }
 
     fn capacity(self) -> u64 {
         self.limit().into()
-    }
-
-    /// What marks a state in which more than the capacity is missing as left by this rule.
-    fn mark(self) -> [u64; 2] {
-        [self.burst.into(), self.quota.limit().into()]
     }
 
     /// The time in which this number of tokens arrives in the long run.
@@ -68,39 +74,50 @@ impl ByInterval {
         Micros::wait(time.div_ceil(self.refill().into()))
     }
 
+    /// How tokens arrive, in steps of a period.
+    fn drain(self, rate: u32) -> Drain {
+        let slow = self.refill();
+        Drain {
+            capacity: self.capacity().into(),
+            fast: slow.max(rate.into()),
+            slow,
+        }
+    }
+
     /// What is missing at `now`, after the refills since `then`.
     fn missing_at(self, now: Micros, then: Missing) -> Missing {
         let refills = now.get().saturating_sub(then.refilled) / self.period();
-        let tokens = then
-            .tokens
-            .saturating_sub(refills.saturating_mul(self.refill()));
-        let refilled = match tokens {
-            0 => now.get(),
-            _ => then.refilled + refills * self.period(),
-        };
-        Missing { refilled, tokens }
+        let tokens = self.drain(then.rate).after(refills, then.tokens.into());
+        match narrow(tokens) {
+            0 => Missing {
+                refilled: now.get(),
+                ..Missing::default()
+            },
+            tokens => Missing {
+                refilled: then.refilled + refills * self.period(),
+                tokens,
+                ..then
+            },
+        }
     }
 
-    /// Cuts what is missing to `most`: if it exceeds that, subtracts what has arrived, and states it as of
-    /// now.
-    fn cut(self, then: Missing, most: u64, now: Micros) -> Missing {
-        if then.tokens <= most {
-            return then;
-        }
-        let missing = self.missing_at(now, then);
+    /// What is missing after more was charged.
+    fn charged(self, missing: Missing, tokens: u64) -> Missing {
         Missing {
-            tokens: missing.tokens.min(most),
+            tokens,
+            rate: missing.rate.max(self.quota.limit()),
             ..missing
         }
     }
 
-    /// How long until this number of tokens has arrived.
-    fn time_to_refill(self, missing: Missing, tokens: u64, now: Micros) -> Micros {
-        if tokens == 0 {
+    /// How long until no more than `left` tokens are missing.
+    fn time_to_refill(self, missing: Missing, left: u64, now: Micros) -> Micros {
+        if missing.tokens <= left {
             return Micros::ZERO;
         }
-        let refills = tokens.div_ceil(self.refill());
-        let time = u128::from(refills) * u128::from(self.period());
+        let drain = self.drain(missing.rate);
+        let refills = drain.steps(missing.tokens.into(), left.into());
+        let time = refills * u128::from(self.period());
         let since = now.get().saturating_sub(missing.refilled);
         Micros::wait(time.saturating_sub(since.into()))
     }
@@ -109,21 +126,11 @@ impl ByInterval {
 impl Step for ByInterval {
     type Kept = Missing;
 
-    fn read(&self, state: State, now: Micros) -> Missing {
-        let [refilled, tokens] = state.first();
-        let then = Missing { refilled, tokens };
-        if state.words().get(2..) == Some(&self.mark()) {
-            return then;
-        }
-        self.cut(then, self.capacity(), now)
+    fn read(&self, state: State) -> Missing {
+        Missing::of_words(state.first())
     }
 
-    /// Marks what is above the capacity.
     fn write(&self, kept: Missing) -> State {
-        if kept.tokens > self.capacity() {
-            let ([refilled, tokens], [burst, limit]) = (kept.words(), self.mark());
-            return State::from_words(&[refilled, tokens, burst, limit]);
-        }
         State::unless_new(kept.words())
     }
 
@@ -145,32 +152,34 @@ impl Step for ByInterval {
     }
 
     fn moved_back(&self, then: &Missing, now: Micros) -> Option<Missing> {
-        let possible = Missing {
-            refilled: then.refilled.min(now.get()),
-            ..*then
-        };
-        let possible = self.cut(possible, 2 * self.capacity(), now);
-        (possible.words() != then.words()).then_some(possible)
+        let refilled = now.get();
+        (then.refilled > refilled).then_some(Missing { refilled, ..*then })
     }
 
     fn admits(&self, kept: &Missing, now: Micros, cost: u32) -> bool {
-        self.missing_at(now, *kept).tokens + u64::from(cost) <= self.limit().into()
+        self.missing_at(now, *kept).tokens + u64::from(cost) <= self.capacity()
     }
 
     fn charge(&self, kept: &mut Missing, now: Micros, cost: u32) {
-        *kept = self.missing_at(now, *kept);
-        kept.tokens += u64::from(cost);
+        let missing = self.missing_at(now, *kept);
+        *kept = self.charged(missing, missing.tokens + u64::from(cost));
     }
 
+    /// More than twice the capacity that is missing already stays as it is.
     fn settle(&self, kept: &mut Missing, now: Micros, units: u32) {
         *kept = self.missing_at(now, *kept);
-        let tokens = kept.tokens.saturating_add(units.into());
-        kept.tokens = tokens.min(2 * self.capacity());
+        let tokens = (kept.tokens + u64::from(units)).min(2 * self.capacity());
+        if tokens > kept.tokens {
+            *kept = self.charged(*kept, tokens);
+        }
     }
 
     fn refund(&self, kept: &mut Missing, now: Micros, units: u32) {
         *kept = self.missing_at(now, *kept);
         kept.tokens = kept.tokens.saturating_sub(units.into());
+        if kept.tokens == 0 {
+            kept.rate = 0;
+        }
     }
 
     fn remaining(&self, kept: &Missing, now: Micros) -> u32 {
@@ -184,13 +193,13 @@ impl Step for ByInterval {
 
     fn reset_after(&self, kept: &Missing, now: Micros) -> Micros {
         let missing = self.missing_at(now, *kept);
-        self.time_to_refill(missing, missing.tokens, now)
+        self.time_to_refill(missing, 0, now)
     }
 
     fn retry_after(&self, kept: &Missing, now: Micros, cost: u32) -> Micros {
         let missing = self.missing_at(now, *kept);
         let room = u64::from(self.limit() - cost);
-        self.time_to_refill(missing, missing.tokens.saturating_sub(room), now)
+        self.time_to_refill(missing, room, now)
     }
 
     fn effective_window(&self, kept: &Missing, now: Micros) -> Micros {
@@ -203,13 +212,15 @@ impl Step for ByInterval {
 
 impl Fixed for ByInterval {
     fn words(&self, kept: Missing) -> [u64; 3] {
-        [kept.refilled, kept.tokens, 0]
+        kept.words()
     }
 
-    fn of_words(&self, [refilled, tokens, _]: [u64; 3]) -> Missing {
-        Missing { refilled, tokens }
+    fn of_words(&self, words: [u64; 3]) -> Missing {
+        Missing::of_words(words)
     }
+}
 
+impl Pack for ByInterval {
     fn packs_until(&self) -> Micros {
         Micros::new(largest_beside(bits_of_count(self.limit())))
     }
@@ -222,9 +233,12 @@ impl Fixed for ByInterval {
     fn unpack(&self, word: u64, _: Micros) -> Missing {
         let bits = bits_of_count(self.limit());
         let refilled = word >> bits;
+        let tokens = word ^ (refilled << bits);
+        let rate = if tokens == 0 { 0 } else { self.quota.limit() };
         Missing {
             refilled,
-            tokens: word ^ (refilled << bits),
+            tokens,
+            rate,
         }
     }
 }

@@ -20,11 +20,11 @@ for index = 1, #KEYS do
     kept, marks, found = (rule.load or load)(key)
   end
   marks = marks or {}
-  local _, limit, a, b, c
-  kept, _, _, _, limit, a, b, c = marking.heed(rule, kept, marks, now, false, unpack(policys))
+  local _, _, _, limit, a, b, c = marking.heed(rule, marks, now, false, unpack(policys))
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
   end
+  -- Until the moment at which another limit is set, a debt drains under the limit before it.
   local changes = true
   if verb == 'refund' then
     rule.refund(kept, now, amount, limit, a, b, c)
@@ -46,15 +46,13 @@ for index = 1, #KEYS do
   elseif verb == 'unblock' then
     marks.block = nil
   elseif verb == 'override' then
-    kept = marking.under_another(rule, kept, now, limit, a, b, c)
+    rule.refund(kept, now, 0, limit, a, b, c)
     local last = #ARGV
     limit, a, b, c = ARGV[last - 3] + 0, ARGV[last - 2] + 0, ARGV[last - 1] + 0, ARGV[last] + 0
-    kept = marking.under_another(rule, kept, now, limit, a, b, c)
     marks.own = {now, now + amount, limit, a, b, c, policys = policys}
   elseif verb == 'end override' and marks.own then
-    kept = marking.under_another(rule, kept, now, limit, a, b, c)
+    rule.refund(kept, now, 0, limit, a, b, c)
     limit, a, b, c = unpack(policys)
-    kept = marking.under_another(rule, kept, now, limit, a, b, c)
     marks.own = nil
   end
   if changes and (found or marks.block or marks.own) then

@@ -8,19 +8,20 @@ use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::RedisStore;
 #[cfg(feature = "redis-cluster")]
-use super::cluster::Seeds;
-use super::denials::Changes;
-use super::greeting::greet;
-use super::link::Link;
+use super::address::place;
+use super::address::server;
 #[cfg(feature = "redis-cluster")]
-use super::outage::place;
-use super::outage::server;
+use super::cluster::Seeds;
+use super::greeting::greet;
+use super::key_epochs::KeyEpochs;
+use super::link::Link;
+use super::reach::{Reach, try_out};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
-use super::watch::Watch;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::store::outage::Watch;
 
 /// Puts a [`RedisStore`] together; see [`RedisStore::builder`].
 ///
@@ -158,7 +159,7 @@ impl RedisStoreBuilder {
     pub async fn connect(self, url: impl AsRef<str>) -> Result<RedisStore, StoreError> {
         let store = self.open(url).map_err(misconfigured)?;
         greet(&store.link).await?;
-        store.watch.try_out().await?;
+        try_out(&store.link, &store.prefix, "probe").await?;
         Ok(store)
     }
 
@@ -199,7 +200,7 @@ impl RedisStoreBuilder {
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_cluster(urls).map_err(misconfigured)?;
         greet(&store.link).await?;
-        store.watch.try_out().await?;
+        try_out(&store.link, &store.prefix, "probe").await?;
         Ok(store)
     }
 
@@ -246,7 +247,7 @@ impl RedisStoreBuilder {
         let store = self.open_sentinel(master, sentinels);
         let store = store.map_err(misconfigured)?;
         greet(&store.link).await?;
-        store.watch.try_out().await?;
+        try_out(&store.link, &store.prefix, "probe").await?;
         Ok(store)
     }
 
@@ -313,13 +314,14 @@ impl RedisStoreBuilder {
         });
         let link = Arc::new(link());
         let prefix: Arc<str> = self.prefix.into();
+        let reach = Reach::new(Arc::clone(&link), Arc::clone(&prefix));
         Ok(RedisStore {
             nodes: nodes.transpose()?,
-            watch: Arc::new(Watch::new(Arc::clone(&link), Arc::clone(&prefix), servers)),
+            watch: Arc::new(Watch::new(Arc::new(reach), servers)),
             link,
             prefix,
             remember_denials_for: self.remember_denials_for,
-            changes: Arc::new(Changes::new()),
+            epochs: Arc::new(KeyEpochs::new()),
             #[cfg(feature = "testing")]
             clock: None,
         })

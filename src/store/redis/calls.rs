@@ -5,42 +5,37 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
-use super::denials::{Changes, Denials};
-use super::failure::{failure, interrupted};
-use super::link::{Link, timed_out};
+use super::batcher::{Batcher, Query};
+use super::denial_cache::DenialCache;
+use super::failure::{failure, failure_of, interrupted, is_of_some};
+use super::key_epochs::KeyEpochs;
+use super::link::Link;
+use super::opened::{Charges, OpenedPolicy};
+use super::promise::timed_out;
 use super::script::{Call, Script};
-use super::shared_call::{Question, SharedCalls};
-use super::watch::Watch;
-use crate::algorithm::{Algorithm, Lua};
+use crate::algorithm::Limit;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
-use crate::store::Charge;
-use crate::store::standby::Standby;
+use crate::store::outage::{Standby, Watch};
+use crate::store::{Amendment, Charge};
 
 /// What is asked of the server about a list of policies.
 pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
     pub(super) standby: Arc<Standby>,
-    pub(super) policies: Box<[Counted]>,
+    pub(super) policies: Box<[OpenedPolicy]>,
     pub(super) prefix: Arc<str>,
-    pub(super) denials: Option<Denials>,
-    pub(super) changes: Arc<Changes>,
-    pub(super) charge: SharedCalls,
+    pub(super) denials: Option<DenialCache>,
+    pub(super) epochs: Arc<KeyEpochs>,
+    pub(super) charge: Batcher,
     pub(super) amend: Script,
     pub(super) take: Script,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
-}
-
-/// A policy: its algorithm, and how the keys of its states end.
-pub(super) struct Counted {
-    pub(super) algorithm: Algorithm,
-    pub(super) lua: Option<Lua>,
-    pub(super) suffix: String,
 }
 
 /// What a request is asked for.
@@ -52,26 +47,8 @@ pub(super) enum Purpose {
     Deny,
 }
 
-/// What is changed of a key.
-#[derive(Clone, Copy)]
-pub(super) enum Amendment {
-    Refund,
-    /// A refund before this moment.
-    TakeBack(Micros),
-    Settle,
-    Reset,
-    Block(Micros),
-    Unblock,
-    GiveBack(Micros),
-    /// The numbers, and for how long.
-    Override([u64; 4], Micros),
-    EndOverride,
-}
-
 /// What the script says when turns of a queue were given back.
 const GIVEN_BACK: Value = Value::Int(1);
-
-pub(super) type Charges = SmallVec<[Charge; 4]>;
 
 impl Calls {
     /// Decides about charges that may be of several keys. Where these may live on several servers, one
@@ -97,9 +74,9 @@ impl Calls {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
                     // Whether that is done or not, the request is denied. It has time of its own.
-                    for taken in together.taken(&self.policies) {
-                        let amendment = Amendment::TakeBack(taken.until());
-                        let _ = self.change_each(&[*taken.charge()], amendment).await;
+                    for (charge, taken) in together.taken(&self.policies) {
+                        let amendment = Amendment::TakeBack(taken);
+                        let _ = self.change_each(&[charge], amendment).await;
                     }
                     let mut denied = answer?;
                     let others = groups[..index].iter().chain(&groups[index + 1..]);
@@ -144,18 +121,21 @@ impl Calls {
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
         };
-        let mut question = Question::new(verb, moment);
+        let mut query = Query::new(verb, moment);
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                question.charge(key, charge);
+                let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
+                query.charge(key, charge, own.map(|lua| lua.numbers_at(|| self.now())));
             }
         }
-        let value = self.charge.run(question, until).await;
+        let value = self.charge.run(query, until).await;
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && is_of_some(error)
+        {
             self.watch.tell_of_some(error);
         }
         answer
@@ -187,37 +167,36 @@ impl Calls {
         amendment: Amendment,
         until: Instant,
     ) -> Result<bool, StoreError> {
-        let mut call = self.call(match amendment {
-            Amendment::Refund => "refund",
-            Amendment::TakeBack(_) => "take back",
-            Amendment::Settle => "settle",
-            Amendment::Reset => "reset",
-            Amendment::Block(_) => "block",
-            Amendment::Unblock => "unblock",
-            Amendment::GiveBack(_) => "give back",
-            Amendment::Override(..) => "override",
-            Amendment::EndOverride => "end override",
-        });
+        let mut call = self.call(verb(amendment));
         let mut names = Names::default();
         for charge in charges {
             let (amount, moment) = match amendment {
                 Amendment::Block(length) | Amendment::Override(_, length) => {
                     (length.min(Micros::LONGEST).get(), 0)
                 }
-                Amendment::GiveBack(moment) | Amendment::TakeBack(moment) => {
-                    (charge.cost.into(), moment.get())
-                }
+                Amendment::GiveBack(moment) => (charge.cost.into(), moment.get()),
+                Amendment::TakeBack(taken) => (charge.cost.into(), taken.until().get()),
                 _ => (charge.cost.into(), 0),
             };
             self.put(&mut call, &mut names, charge, amount, moment);
         }
-        if let Amendment::Override(numbers, _) = amendment {
+        if let Amendment::Override(limit, _) = amendment
+            && let Some(charge) = charges.first()
+            && let Some(numbers) = self.numbers(charge, limit)
+        {
             for number in numbers {
                 call.argument(number);
             }
         }
         let answer = self.run(&self.amend, &call, charges, until).await;
         self.watched(answer.map(|told| told == GIVEN_BACK))
+    }
+
+    /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
+    pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
+        let policy = self.policies.get(charge.policy)?;
+        let lua = policy.algorithm.under(limit)?.lua()?;
+        Some(lua.numbers_at(|| self.now()))
     }
 
     /// Runs a script about keys of one server.
@@ -233,13 +212,15 @@ impl Calls {
             .map(|charge| self.watch.waiting(&charge.key));
         let answer = script.run(&self.link, call, until).await;
         if let Some(waiting) = waiting {
-            waiting.end([&answer]);
+            waiting.end(failure_of([&answer]).as_ref());
         }
         answer.map_err(failure)
     }
 
     fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && is_of_some(error)
+        {
             self.watch.tell_of_some(error);
         }
         answer
@@ -268,11 +249,19 @@ impl Calls {
         amendment: Amendment,
     ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
-        self.changes.add(charges);
+        self.epochs.advance(charges);
         // Somebody may be denied in between, and whatever comes of this it may have been done.
         let _forgetting = Forgetting(self, charges);
         let mut changed = Ok(true);
-        for group in self.groups(charges) {
+        let groups = match amendment {
+            // The same limit is other numbers under another policy.
+            Amendment::Override(..) => charges
+                .iter()
+                .map(|one| Charges::from_slice(&[*one]))
+                .collect(),
+            _ => self.groups(charges),
+        };
+        for group in groups {
             // That one server fails is no reason to leave out those of the others.
             let of_group = self.change(&group, amendment, until).await;
             changed = changed.and_then(|all| of_group.map(|it| all && it));
@@ -283,6 +272,15 @@ impl Calls {
     pub(super) fn counts(&self, charge: &Charge) -> bool {
         let policy = self.policies.get(charge.policy);
         policy.is_some_and(|policy| policy.lua.is_some())
+    }
+
+    /// What time it is by this node's clock, or by that of the test.
+    fn now(&self) -> Micros {
+        #[cfg(feature = "testing")]
+        if let Some(clock) = &self.clock {
+            return clock.now();
+        }
+        Micros::by_this_node()
     }
 
     fn call(&self, verb: &str) -> Call {
@@ -303,14 +301,30 @@ impl Calls {
         let Some(policy) = self.policies.get(charge.policy) else {
             return;
         };
-        let Some(Lua { name, numbers, .. }) = policy.lua else {
+        let Some(lua) = policy.rule(charge) else {
             return;
         };
         call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
-        call.argument(name);
+        call.argument(lua.name);
+        let numbers = lua.numbers_at(|| self.now());
         for number in [amount, more].into_iter().chain(numbers) {
             call.argument(number);
         }
+    }
+}
+
+/// What the script calls an amendment.
+fn verb(amendment: Amendment) -> &'static str {
+    match amendment {
+        Amendment::Refund => "refund",
+        Amendment::TakeBack(_) => "take back",
+        Amendment::Settle => "settle",
+        Amendment::Reset => "reset",
+        Amendment::Block(_) => "block",
+        Amendment::Unblock => "unblock",
+        Amendment::GiveBack(_) => "give back",
+        Amendment::Override(..) => "override",
+        Amendment::EndOverride => "end override",
     }
 }
 
@@ -319,7 +333,7 @@ pub(super) struct Forgetting<'a>(&'a Calls, &'a [Charge]);
 
 impl Drop for Forgetting<'_> {
     fn drop(&mut self) {
-        self.0.changes.add(self.1);
+        self.0.epochs.advance(self.1);
     }
 }
 

@@ -25,7 +25,7 @@ local function decide(index, last, place, allowed)
   local kept, marks, text = (rule.load or load)(key)
   local blocked, own, moved = '0', '', false
   if marks then
-    kept, blocked, own, moved, limit, a, b, c = marking().heed(rule, kept, marks, now, true, limit, a, b, c)
+    blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
   end
   local possible = text and rule.moved_back(kept, now, limit, a, b, c)
   if possible then
@@ -47,8 +47,9 @@ local function decide(index, last, place, allowed)
   if charged or moved or rule.told and text then
     text = (rule.told or told)(kept, now, cost, limit, a, b, c)
   end
-  -- A denial writes only what no request could have left: a state from the future, one that never dies.
-  if cost > 0 and purpose == 'charge' and (charged or moved or text and redis.call('PTTL', key) == -1) then
+  -- A denial writes only what no request could have left (a state from the future), and repairs a time to live.
+  if cost > 0 and purpose == 'charge'
+    and (charged or moved or text and dies_wrongly(rule, key, kept, now, limit, a, b, c)) then
     save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   end
   return allowed, (fits and ';1;' or ';0;') .. blocked .. ';' .. own .. (text or '') .. behind

@@ -3,17 +3,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::answer::Answer;
-use super::calls::{Amendment, Calls, Charges, Purpose};
-use super::denials::Question;
-use super::failure::away;
-use crate::algorithm::{Algorithm, Lua};
+use super::calls::{Calls, Purpose};
+use super::denial_cache::Sent;
+use super::opened::Charges;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::standby::Verb;
-use crate::store::{Charge, Ledger, Reply, Taken};
+use crate::store::charged::cannot_have;
+use crate::store::outage::away;
+use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
 pub struct RedisLedger(Arc<Calls>);
@@ -25,10 +25,10 @@ impl RedisLedger {
 
     /// Asks about these charges, if all are of policies that were opened and have a limit; of others
     /// nothing is told.
-    fn ask(&self, charges: &[Charge], purpose: Purpose) -> Reply<Result<Outcomes, StoreError>> {
+    fn ask(&self, charges: &[Charge], purpose: Purpose, outcomes: &mut Outcomes) -> Charged {
         let calls = &self.0;
         if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
-            return Reply::Now(Ok(Outcomes::new(Micros::ZERO)));
+            return Charged::Now(Ok(false));
         }
         let is_away = calls.watch.is_away(charges);
         let denials = calls.denials.as_ref();
@@ -38,37 +38,36 @@ impl RedisLedger {
             // A question goes to the server, if it is there.
             purpose => matches!(purpose, Purpose::Charge),
         });
-        // Filled in by reference: outcomes are large, and to move them costs as much as to find them.
-        let mut denied = Outcomes::new(Micros::ZERO);
         let asked = (charges, &*calls.policies);
         if let Some(denials) = remembered
-            && denials.tell(asked, Instant::now(), is_away, &mut denied)
+            && denials.tell(asked, Instant::now(), is_away, outcomes)
         {
             if is_away {
-                denied.degrade();
+                outcomes.degrade();
             }
-            return Reply::Now(Ok(denied));
+            return Charged::Now(Ok(false));
         }
         if is_away && let Some(part) = calls.watch.overdue(charges) {
             let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-            return Reply::later(async move {
+            return Charged::later(async move {
                 calls.watch.ask_in_passing(part).await;
                 calls.decide_here(&charges, purpose, away)
             });
         }
         if is_away {
-            return Reply::Now(calls.decide_here(charges, purpose, away));
+            let answer = calls.decide_here(charges, purpose, away);
+            return Charged::now(charges, answer, outcomes);
         }
         let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
-        let question = denials.map(|denials| denials.put(charges, Instant::now()));
+        let sent = denials.map(|denials| denials.send(charges, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-        Reply::later(async move {
+        Charged::later(async move {
             let answer = match purpose {
                 Purpose::Charge => Calls::decide(&calls, &charges).await,
                 _ => Box::pin(calls.peek(&charges)).await,
             };
             match answer {
-                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, question)),
+                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, sent)),
                 Err(error) => calls.decide_here(&charges, purpose, || error),
             }
         })
@@ -106,12 +105,12 @@ impl RedisLedger {
             return Reply::Now(calls.take_here(charges, away()));
         }
         let denials = calls.denials.as_ref();
-        let question = denials.map(|denials| denials.put(&ones, Instant::now()));
+        let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
         Reply::later(async move {
             match calls.take(&charges).await {
                 Ok((units, answer)) => {
-                    let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, question);
+                    let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, sent);
                     Ok((units, outcomes))
                 }
                 // The servers are well: this is no outage.
@@ -121,17 +120,7 @@ impl RedisLedger {
         })
     }
 
-    fn change(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<(), StoreError>> {
-        let changed = self.change_and_tell(charges, amendment);
-        changed.map(|changed| changed.map(drop))
-    }
-
-    /// Whether turns of a queue were given back, if that is what is changed.
-    fn change_and_tell(
-        &self,
-        charges: &[Charge],
-        amendment: Amendment,
-    ) -> Reply<Result<bool, StoreError>> {
+    fn change(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
         let charges = charges.iter().filter(|charge| calls.counts(charge));
         let charges: Charges = charges.copied().collect();
@@ -139,17 +128,17 @@ impl RedisLedger {
             return Reply::Now(Ok(false));
         }
         if calls.watch.is_away(&charges) {
-            calls.changes.add(&charges);
+            calls.epochs.advance(&charges);
             let changed = Err(away().told());
-            let changed = calls.standby.change(&charges, amendment.verb(), changed);
+            let changed = calls.standby.change(&charges, amendment, changed);
             return Reply::Now(changed.map(|()| false));
         }
         Reply::later(async move {
             let changed = calls.change_each(&charges, amendment).await;
-            let is_given_back = matches!(changed, Ok(true));
+            let is_kept = matches!((amendment, &changed), (Amendment::GiveBack(_), Ok(false)));
             let changed = changed.map(drop).map_err(StoreError::told);
-            let changed = calls.standby.change(&charges, amendment.verb(), changed);
-            changed.map(|()| is_given_back)
+            let changed = calls.standby.change(&charges, amendment, changed);
+            changed.map(|()| !is_kept)
         })
     }
 }
@@ -184,7 +173,7 @@ impl Calls {
         charges: &[Charge],
         purpose: Purpose,
         answer: &Answer,
-        question: Option<Question>,
+        sent: Option<Sent>,
     ) -> Outcomes {
         for (charge, blocked) in answer.blocks() {
             self.standby.learn(charge, blocked);
@@ -194,38 +183,23 @@ impl Calls {
         {
             match purpose {
                 // What is remembered of other costs tells numbers that are not true any more.
-                Purpose::Charge => self.changes.add(charges),
+                Purpose::Charge => self.epochs.advance(charges),
                 _ => denials.forget(charges),
             }
         }
         let outcomes = answer.outcomes(&self.policies);
-        if let (Some(denials), Some(question)) = (&self.denials, question) {
+        if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             let now = Instant::now();
             let asked = (charges, &*self.policies);
-            denials.remember(asked, question, (answer, &outcomes), now);
+            denials.remember(asked, sent, (answer, &outcomes), now);
         }
         outcomes
     }
 }
 
-impl Amendment {
-    fn verb(self) -> Verb {
-        match self {
-            Self::Refund => Verb::Refund,
-            Self::TakeBack(_) => Verb::TakeBack,
-            Self::Settle => Verb::Settle,
-            Self::Reset => Verb::Reset,
-            Self::Block(length) => Verb::Block(length),
-            Self::Unblock => Verb::Unblock,
-            Self::GiveBack(departure) => Verb::GiveBack(departure),
-            Self::Override(..) | Self::EndOverride => Verb::Override,
-        }
-    }
-}
-
 impl Ledger for RedisLedger {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ask(charges, Purpose::Charge)
+    fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
+        self.ask(charges, Purpose::Charge, outcomes)
     }
 
     fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
@@ -233,57 +207,26 @@ impl Ledger for RedisLedger {
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ask(charges, Purpose::Peek)
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let peeked = self.ask(charges, Purpose::Peek, &mut outcomes);
+        peeked.with(outcomes)
     }
 
-    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.change(charges, Amendment::Refund)
-    }
-
-    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
-        if taken.is_degraded() {
-            self.0.standby.take_back(taken);
-            return Reply::Now(Ok(()));
-        }
-        self.change(&[*taken.charge()], Amendment::TakeBack(taken.until()))
-    }
-
-    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.change(charges, Amendment::Settle)
-    }
-
-    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.change(charges, Amendment::Reset)
-    }
-
-    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
-        self.change(charges, Amendment::Block(length))
-    }
-
-    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.change(charges, Amendment::Unblock)
-    }
-
-    fn override_limit(
-        &self,
-        charge: &Charge,
-        limit: &Algorithm,
-        length: Micros,
-    ) -> Reply<Result<(), StoreError>> {
-        match limit.lua() {
-            Some(Lua { numbers, .. }) => {
-                self.change(&[*charge], Amendment::Override(numbers, length))
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        match amendment {
+            Amendment::TakeBack(taken) if taken.is_degraded() => {
+                self.0.standby.take_back(charges, taken);
+                Reply::Now(Ok(true))
             }
-            None => Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported))),
+            Amendment::Override(limit, _)
+                if charges.iter().any(|charge| {
+                    self.0.counts(charge) && self.0.numbers(charge, limit).is_none()
+                }) =>
+            {
+                Reply::Now(Err(cannot_have()))
+            }
+            amendment => self.change(charges, amendment),
         }
-    }
-
-    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.change(charges, Amendment::EndOverride)
-    }
-
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
-        self.change_and_tell(&[*charge], Amendment::GiveBack(departure))
     }
 
     #[cfg(feature = "testing")]

@@ -32,17 +32,10 @@ local function marking()
     return math.max(mark[2] - back - now, 0), back
   end
 
-  -- What is kept, as another limit of the rule sees what was left under this one at a moment.
-  local function under_another(rule, kept, at, limit, a, b, c)
-    kept = rule.moved_back(kept, at, limit, a, b, c) or kept
-    rule.refund(kept, at, 0, limit, a, b, c)
-    return kept
-  end
-
   -- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
-  -- as a whole. Returns what is kept, in digits how long the key is blocked yet, what is told of its own limit, whether
+  -- as a whole. Returns in digits how long the key is blocked yet, what is told of its own limit, whether
   -- anything has changed, and the numbers to go by.
-  local function heed(rule, kept, marks, now, moves, limit, a, b, c)
+  local function heed(rule, marks, now, moves, limit, a, b, c)
     local blocked, changed = 0, false
     for name, mark in pairs({block = marks.block, own = marks.own}) do
       local lasts, back = left(mark, now)
@@ -52,10 +45,6 @@ local function marking()
       changed = changed or back > 0 or lasts == 0
       if name == 'block' then
         blocked = lasts
-      elseif lasts == 0 then
-        -- Until its end it was another limit that was counted against.
-        kept = under_another(rule, kept, mark[2], mark[3], mark[4], mark[5], mark[6])
-        kept = under_another(rule, kept, mark[2], limit, a, b, c)
       end
       if lasts == 0 then
         marks[name] = nil
@@ -64,13 +53,17 @@ local function marking()
     local own = marks.own
     if own then
       own.policys = {limit, a, b, c}
-      limit, a, b, c = own[3], own[4], own[5], own[6]
+      limit = own[3]
+      if not rule.present then
+        -- The other numbers of a calendar are those of the present.
+        a, b, c = own[4], own[5], own[6]
+      end
     end
     local told = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
-    return kept, string.format('%d', blocked), told, changed, limit, a, b, c
+    return string.format('%d', blocked), told, changed, limit, a, b, c
   end
 
-  return {of = of, text_of = text_of, left = left, under_another = under_another, heed = heed}
+  return {of = of, text_of = text_of, left = left, heed = heed}
 end
 
 -- What is kept, the marks, and the words as text; no text, if there is no state.
@@ -79,9 +72,11 @@ local function load(key)
   if not text then
     return {0, 0, 0}
   end
-  local first, second, third = string.match(text, '^(%d+) (%d+) (%d+)$')
-  if first then
+  local first, second, third, fourth = string.match(text, '^(%d+) (%d+) (%d+) ?(%d*)$')
+  if fourth == '' then
     return {first + 0, second + 0, third + 0}, nil, text
+  elseif first then
+    return {first + 0, second + 0, third + 0, fourth + 0}, nil, text
   end
   local marks, rest = string.match(text, '^([!=][^;]*);(.*)$')
   local words = {}
@@ -98,6 +93,8 @@ end
 local function told(kept)
   if #kept == 3 then
     return string.format('%d %d %d', kept[1], kept[2], kept[3])
+  elseif #kept == 4 then
+    return string.format('%d %d %d %d', kept[1], kept[2], kept[3], kept[4])
   end
   local words = {}
   for index, word in ipairs(kept) do
@@ -116,6 +113,14 @@ local function moment(said)
   return time[1] * 1000000 + time[2], 1
 end
 
+-- Whether a state dies too soon or never. It dies too soon if it drains more slowly under the limit of now than under
+-- that of its last charge.
+local function dies_wrongly(rule, key, kept, now, limit, a, b, c)
+  local left = redis.call('PTTL', key)
+  return left == -1 or rule.is_slower and rule.is_slower(kept, c)
+    and (left + 1) * 1000 < rule.reset_after(kept, now, limit, a, b, c)
+end
+
 -- Keeps a state until it is as good as new, and for as long as it has marks.
 local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   local lasts = rule.reset_after(kept, now, limit, a, b, c)
@@ -125,7 +130,7 @@ local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   end
   if marks and marks.own then
     -- It may last longer under the policy's own limit, which counts from then on.
-    lasts = math.max(lasts, marks.own[2] - now + rule.reset_after(kept, now, unpack(marks.own.policys)))
+    lasts = math.max(lasts, marks.own[2] - now, rule.reset_after(kept, now, unpack(marks.own.policys)))
   end
   if lasts <= 0 then
     redis.call('DEL', key)

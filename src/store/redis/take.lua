@@ -26,7 +26,7 @@ for index = 1, #KEYS do
   local kept, marks, text = (rule.load or load)(KEYS[index])
   local blocked, own, moved = '0', '', false
   if marks then
-    kept, blocked, own, moved, limit, a, b, c = marking().heed(rule, kept, marks, now, true, limit, a, b, c)
+    blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
   end
   local possible = text and rule.moved_back(kept, now, limit, a, b, c)
   if possible then
@@ -61,8 +61,9 @@ for index, charge in ipairs(charges) do
   if charged or charge.moved or rule.told and text then
     text = (rule.told or told)(kept, now, cost, unpack(charge.numbers))
   end
-  -- As in `charge.lua`: a denial writes only what no request could have left.
-  if charge.most > 0 and (charged or charge.moved or text and redis.call('PTTL', KEYS[index]) == -1) then
+  -- As in `charge.lua`.
+  if charge.most > 0 and (charged or charge.moved
+    or text and dies_wrongly(rule, KEYS[index], kept, now, unpack(charge.numbers))) then
     save(rule, KEYS[index], kept, text, charge.marks, now, shortest, unpack(charge.numbers))
   end
   answer[index + 1] = (fits and ';1' or ';0') .. charge.told .. (text or '')

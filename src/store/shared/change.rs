@@ -5,10 +5,10 @@ use smallvec::SmallVec;
 
 use super::item::{Damaged, Item};
 use super::part::{Part, Seen};
-use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::{Amendment, DAMAGED};
 
 /// What is to be done with some items, in one step; see [`Items::update`](super::Items::update).
 ///
@@ -32,17 +32,7 @@ pub(super) enum Verb {
     /// Charges as many units as all grant.
     Take,
     Peek,
-    Refund,
-    /// A refund before this moment.
-    TakeBack(Micros),
-    Settle,
-    Reset,
-    Block(Micros),
-    Unblock,
-    GiveBack(Micros),
-    /// The limit, and for how long.
-    Override(Algorithm, Micros),
-    EndOverride,
+    Amend(Amendment),
 }
 
 /// What has come of a [`Change`] to the items as they were found.
@@ -101,7 +91,7 @@ impl Change {
             let value = found.get(place).and_then(Option::as_ref);
             match Item::read(value.map_or(&[], AsRef::as_ref)) {
                 Ok(item) => before.push(Some(item)),
-                Err(Damaged) if self.verb == Verb::Reset => before.push(None),
+                Err(Damaged) if self.verb == Verb::Amend(Amendment::Reset) => before.push(None),
                 Err(Damaged) => return Changed::damaged(name),
             }
         }
@@ -125,9 +115,9 @@ impl Change {
                 (units, parts) = self.shared_out(&items, now);
                 decide(&parts, &mut items, true, &mut outcomes);
             }
-            _ => {
+            Verb::Amend(amendment) => {
                 for part in &self.parts {
-                    part.amend(&mut items[part.item], now, self.verb);
+                    part.amend(&mut items[part.item], now, amendment);
                 }
             }
         }
@@ -210,7 +200,9 @@ impl Changed {
         );
         Self {
             writes: Vec::new(),
-            answer: Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)),
+            answer: Err(StoreError::new(StoreErrorKind::Misconfigured)
+                .because(DAMAGED)
+                .caused_by(cause)),
             units: 0,
         }
     }

@@ -24,7 +24,7 @@ struct Record {
     words: Words,
 }
 
-type Words = SmallVec<[u64; 3]>;
+type Words = SmallVec<[u64; 4]>;
 
 const VERSION: u8 = 1;
 
@@ -77,6 +77,12 @@ impl Item {
     pub(super) fn words(&self, tag: u64) -> &[u64] {
         let record = self.records.iter().find(|record| record.tag == tag);
         record.map_or(&[], |record| &record.words)
+    }
+
+    /// The moment from which on what is under this tag says nothing.
+    pub(super) fn until_of(&self, tag: u64) -> Micros {
+        let record = self.records.iter().find(|record| record.tag == tag);
+        record.map_or(Micros::ZERO, |record| record.until)
     }
 
     /// Keeps these words under this tag, which say nothing from `until` on; no words are no record.

@@ -12,7 +12,8 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::Policy;
-use crate::store::{Charge, Ledger, Reply, Taken};
+use crate::store::charged::cannot_have;
+use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
 pub struct SharedLedger<I> {
@@ -53,26 +54,6 @@ impl<I: Items> SharedLedger<I> {
         self.items.update(change)
     }
 
-    /// One item after another, if they cannot be changed together.
-    fn amend(&self, charges: &[Charge], verb: Verb) -> Reply<Result<(), StoreError>> {
-        let change = match self.change(charges, verb) {
-            Ok(change) => change,
-            Err(error) => return Reply::Now(Err(error)),
-        };
-        if change.names.len() <= self.items.at_once().max(1) {
-            let reply = self.items.update(change);
-            return reply.map(|changed| changed?.answer.map(drop));
-        }
-        let items = Arc::clone(&self.items);
-        Reply::later(async move {
-            for change in change.one_by_one() {
-                let changed = items.update(change).wait().await?;
-                drop(changed.answer?);
-            }
-            Ok(())
-        })
-    }
-
     fn change(&self, charges: &[Charge], verb: Verb) -> Result<Change, StoreError> {
         let item = |charge: &Charge| format!("trl1:{}", charge.key.name());
         let mut names: Vec<String> = charges.iter().map(item).collect();
@@ -84,10 +65,12 @@ impl<I: Items> SharedLedger<I> {
                 let cause = "a charge names a policy that was not opened";
                 StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)
             })?;
+            let limit = charge.limit.and_then(|limit| opened.algorithm.under(limit));
             parts.push(Part {
                 item: names.partition_point(|name| *name < item(charge)),
                 policy: charge.policy,
                 algorithm: opened.algorithm,
+                limit: limit.unwrap_or(opened.algorithm),
                 tags: opened.tags,
                 cost: charge.cost,
                 is_soft: charge.is_soft,
@@ -138,9 +121,14 @@ fn tag(text: &str) -> u64 {
 }
 
 impl<I: Items> Ledger for SharedLedger<I> {
-    fn charge(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        let changed = self.decide(charges, Verb::Charge);
-        changed.map(|changed| changed?.answer)
+    fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
+        match self.decide(charges, Verb::Charge) {
+            Reply::Now(changed) => {
+                let answer = changed.and_then(|changed| changed.answer);
+                Charged::now(charges, answer, outcomes)
+            }
+            Reply::Later(changed) => Charged::later(async move { changed.await?.answer }),
+        }
     }
 
     fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
@@ -156,61 +144,35 @@ impl<I: Items> Ledger for SharedLedger<I> {
         changed.map(|changed| changed?.answer)
     }
 
-    fn refund(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.amend(charges, Verb::Refund)
-    }
-
-    fn take_back(&self, taken: &Taken) -> Reply<Result<(), StoreError>> {
-        self.amend(&[*taken.charge()], Verb::TakeBack(taken.until()))
-    }
-
-    fn settle(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.amend(charges, Verb::Settle)
-    }
-
-    fn reset(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.amend(charges, Verb::Reset)
-    }
-
-    fn block(&self, charges: &[Charge], length: Micros) -> Reply<Result<(), StoreError>> {
-        self.amend(charges, Verb::Block(length))
-    }
-
-    fn unblock(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.amend(charges, Verb::Unblock)
-    }
-
-    fn override_limit(
-        &self,
-        charge: &Charge,
-        limit: &Algorithm,
-        length: Micros,
-    ) -> Reply<Result<(), StoreError>> {
-        let policy = self.policies.get(charge.policy);
-        let fits = |opened: &Opened| {
-            limit.limits().is_some() && opened.algorithm.differs_in_its_limit_alone(limit)
-        };
-        if policy.is_some_and(|policy| !fits(policy)) {
-            let cause = "a limit of a key's own is of another kind or period than its policy's";
-            let error = StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause);
-            return Reply::Now(Err(error));
+    /// Changes one item after another, if they cannot be changed together.
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        if let Amendment::Override(limit, _) = amendment {
+            let opened = |charge: &Charge| self.policies.get(charge.policy);
+            let mut opened = charges.iter().filter_map(opened);
+            if opened.any(|opened| opened.algorithm.under(limit).is_none()) {
+                return Reply::Now(Err(cannot_have()));
+            }
         }
-        self.amend(&[*charge], Verb::Override(*limit, length))
-    }
-
-    fn end_override(&self, charges: &[Charge]) -> Reply<Result<(), StoreError>> {
-        self.amend(charges, Verb::EndOverride)
-    }
-
-    fn give_back(&self, charge: &Charge, departure: Micros) -> Reply<Result<bool, StoreError>> {
-        let asked = match self.change(&[*charge], Verb::GiveBack(departure)) {
-            Ok(asked) => asked,
+        let change = match self.change(charges, Verb::Amend(amendment)) {
+            Ok(change) => change,
             Err(error) => return Reply::Now(Err(error)),
         };
-        self.items.update(asked).map(|changed| {
-            let changed = changed?;
-            let is_given_back = !changed.writes().is_empty();
-            changed.answer.map(|_| is_given_back)
+        let is_done = move |changed: Changed| {
+            let is_written = !changed.writes().is_empty();
+            let is_kept = matches!(amendment, Amendment::GiveBack(_)) && !is_written;
+            changed.answer.map(|_| !is_kept)
+        };
+        if change.names.len() <= self.items.at_once().max(1) {
+            let changed = self.items.update(change);
+            return changed.map(move |changed| is_done(changed?));
+        }
+        let items = Arc::clone(&self.items);
+        Reply::later(async move {
+            let mut all = true;
+            for change in change.one_by_one() {
+                all &= is_done(items.update(change).wait().await?)?;
+            }
+            Ok(all)
         })
     }
 }

@@ -9,13 +9,14 @@ mod rule;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(feature = "testing")]
 pub(crate) use self::change::Meanwhile;
 pub use self::change::{Change, Changed, Write};
 pub use self::ledger::SharedLedger;
 
-use super::{Reply, Store};
+use super::{Availability, Reply, Store};
 use crate::error::{ConfigError, StoreError};
 use crate::policy::{Policy, check_names};
 
@@ -74,7 +75,7 @@ use crate::policy::{Policy, check_names};
 ///
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
 ///   binary collation.
-/// - **A value** has 9 bytes, and 20 and up to 24 more for each policy of the key; a sliding log has 16 more
+/// - **A value** has 9 bytes, and 20 and up to 32 more for each policy of the key; a sliding log has 16 more
 ///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and a limit of
 ///   the key's own 52, for as long as it lasts. Of one that is too long for the
 ///   place, writing fails; cut short, it is damaged.
@@ -145,8 +146,15 @@ impl<I: Items + ?Sized> Items for Arc<I> {
 /// # }
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
+/// # While it is away
+///
+/// Each policy then does what its [`on_store_failure`](crate::Policy::on_store_failure) says, and the log
+/// tells when the place goes away and when it is back. [`nodes`](Self::nodes), [`deadline`](Self::deadline) and
+/// [`named`](Self::named) are the options of that; see
+/// [`Store::availability`](crate::store::Store::availability).
 pub struct SharedStore<I> {
     items: Arc<I>,
+    availability: Availability,
 }
 
 impl<I: Items> SharedStore<I> {
@@ -154,6 +162,34 @@ impl<I: Items> SharedStore<I> {
     pub fn new(items: I) -> Self {
         Self {
             items: Arc::new(items),
+            availability: Availability::new(),
+        }
+    }
+
+    /// Sets how many nodes share the store: see [`Availability::nodes`].
+    pub fn nodes(self, nodes: u32) -> Self {
+        let availability = self.availability.nodes(nodes);
+        Self {
+            availability,
+            ..self
+        }
+    }
+
+    /// Sets how long a call may take, one second by default: see [`Availability::deadline`].
+    pub fn deadline(self, deadline: Duration) -> Self {
+        let availability = self.availability.deadline(deadline);
+        Self {
+            availability,
+            ..self
+        }
+    }
+
+    /// Sets what the log calls the store: see [`Availability::named`].
+    pub fn named(self, name: impl Into<String>) -> Self {
+        let availability = self.availability.named(name);
+        Self {
+            availability,
+            ..self
         }
     }
 }
@@ -163,6 +199,10 @@ impl<I: Items> Store for SharedStore<I> {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn availability(&self) -> Option<Availability> {
+        Some(self.availability.clone())
     }
 
     fn open(&self, policies: &[Policy]) -> Result<SharedLedger<I>, ConfigError> {
@@ -175,6 +215,7 @@ impl<I> Clone for SharedStore<I> {
     fn clone(&self) -> Self {
         Self {
             items: Arc::clone(&self.items),
+            availability: self.availability.clone(),
         }
     }
 }

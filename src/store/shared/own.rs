@@ -1,6 +1,6 @@
 //! What a key has from one moment to another: a block, a limit of its own.
 
-use crate::algorithm::{Algorithm, Limit, State};
+use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +68,5 @@ impl Own {
         let limit = self.limit.limits();
         let [quota, size] = limit.map_or([0; 2], |limit| [limit.quota(), limit.size()]);
         [from, until, quota.into(), size.into()]
-    }
-
-    /// The state at its end: what was used stays used, as far as it counts under the policy's limit.
-    pub(super) fn ended(&self, policy: &Algorithm, state: State) -> State {
-        let end = self.span.until;
-        policy.refund(self.limit.refund(state, end, 0), end, 0)
     }
 }

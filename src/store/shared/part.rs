@@ -1,10 +1,10 @@
-use super::change::Verb;
 use super::item::Item;
 use super::own::{Own, Span};
 use super::rule;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
+use crate::store::Amendment;
 
 /// One policy's part of a change.
 #[derive(Clone, Debug)]
@@ -12,7 +12,10 @@ pub(super) struct Part {
     /// The place of the item's name.
     pub(super) item: usize,
     pub(super) policy: usize,
+    /// With the limit of the policy.
     pub(super) algorithm: Algorithm,
+    /// With the limit of the charge, which holds unless the key has one of its own.
+    pub(super) limit: Algorithm,
     pub(super) tags: Tags,
     pub(super) cost: u32,
     pub(super) is_soft: bool,
@@ -33,13 +36,14 @@ pub(super) struct Seen {
     own: Option<Own>,
     /// The block, if it has not ended, moved back if it had to be.
     block: Option<Span>,
-    /// Whether the state or the limit had to be moved back.
+    /// Whether the state or the limit had to be moved back, or the state has to be kept for longer.
     is_moved: bool,
 }
 
 impl Seen {
     pub(super) fn of(part: &Part, item: &Item, now: Micros) -> Self {
-        let (own, mut state) = part.as_of(item, now);
+        let mut state = part.state(item);
+        let own = part.own(item, now);
         let limit = part.limit(own.as_ref());
         let (told, moved) = rule::look(limit, state.clone(), now, part.cost);
         let is_moved =
@@ -47,6 +51,9 @@ impl Seen {
         if let Some(moved) = moved {
             state = moved;
         }
+        // Under a lower limit than before it lasts longer.
+        let until = now.saturating_add(rule::lasts(limit, state.clone(), now));
+        let is_short = until > now && item.until_of(part.tags.state) < until;
         let block = Span::of(item.words(part.tags.block));
         let block = block.map(|block| block.moved_back(now));
         Self {
@@ -54,7 +61,7 @@ impl Seen {
             state,
             own,
             block: block.filter(|block| block.until > now),
-            is_moved,
+            is_moved: is_moved || is_short,
         }
     }
 
@@ -103,8 +110,11 @@ impl Part {
                 self.keep_block(item, block);
             }
         }
-        if let Some(own) = own {
-            told = told.overridden(own.limit.period());
+        let limit = self.limit(own.as_ref());
+        if own.is_some() {
+            told = told.overridden(limit.period());
+        } else if *limit != self.algorithm {
+            told = told.within(limit.period());
         }
         match block {
             Some(block) => told.blocked_for(block.left(now)),
@@ -112,71 +122,75 @@ impl Part {
         }
     }
 
-    pub(super) fn amend(&self, item: &mut Item, now: Micros, verb: Verb) {
-        let (mut own, state) = self.as_of(item, now);
+    pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) {
+        let (mut own, state) = (self.own(item, now), self.state(item));
         let limit = *self.limit(own.as_ref());
-        let state = match verb {
-            Verb::Refund => limit.refund(state, now, self.cost),
-            Verb::TakeBack(until) if now < until => limit.refund(state, now, self.cost),
-            Verb::Charge | Verb::Take | Verb::Peek | Verb::TakeBack(_) => return,
-            Verb::Settle => limit.settle(state, now, self.cost),
-            Verb::GiveBack(departure) => rule::give_back(&limit, state, now, self.cost, departure),
-            Verb::Reset => State::NEW,
-            Verb::Block(length) => return self.block(item, now, length),
-            Verb::Unblock => return item.put(self.tags.block, &[], Micros::ZERO),
-            Verb::Override(another, length) => {
+        let state = match amendment {
+            Amendment::Refund => limit.refund(state, now, self.cost),
+            Amendment::TakeBack(taken) if now < taken.until() => {
+                limit.refund(state, now, self.cost)
+            }
+            Amendment::TakeBack(_) => return,
+            Amendment::Settle => limit.settle(state, now, self.cost),
+            Amendment::GiveBack(departure) => {
+                rule::give_back(&limit, state, now, self.cost, departure)
+            }
+            Amendment::Reset => State::NEW,
+            Amendment::Block(length) => return self.block(item, now, length),
+            Amendment::Unblock => return item.put(self.tags.block, &[], Micros::ZERO),
+            // Until this moment a debt drains under the limit before.
+            Amendment::Override(another, length) => {
+                let Some(another) = self.algorithm.under(another) else {
+                    return;
+                };
                 let span = Span::new(now, length);
                 own = Some(Own {
                     span,
                     limit: another,
                 });
-                another.refund(limit.refund(state, now, 0), now, 0)
+                limit.refund(state, now, 0)
             }
-            Verb::EndOverride => match own.take() {
-                Some(_) => self.algorithm.refund(limit.refund(state, now, 0), now, 0),
-                None => state,
-            },
+            Amendment::EndOverride => {
+                own = None;
+                limit.refund(state, now, 0)
+            }
         };
         self.keep(item, &state, own, now);
     }
 
-    /// The limit of the key's own at this moment, moved back if it had to be, and the state under it.
-    fn as_of(&self, item: &Item, now: Micros) -> (Option<Own>, State) {
-        let state = State::from_words(item.words(self.tags.state));
-        let Some(mut own) = Own::of(item.words(self.tags.own), &self.algorithm) else {
-            return (None, state);
-        };
+    fn state(&self, item: &Item) -> State {
+        State::from_words(item.words(self.tags.state))
+    }
+
+    /// The limit of the key's own at this moment, moved back if it had to be.
+    fn own(&self, item: &Item, now: Micros) -> Option<Own> {
+        let mut own = Own::of(item.words(self.tags.own), &self.algorithm)?;
         own.span = own.span.moved_back(now);
-        if own.span.until > now {
-            return (Some(own), state);
-        }
-        (None, own.ended(&self.algorithm, state))
+        (own.span.until > now).then_some(own)
     }
 
     fn limit<'a>(&'a self, own: Option<&'a Own>) -> &'a Algorithm {
-        own.map_or(&self.algorithm, |own| &own.limit)
+        own.map_or(&self.limit, |own| &own.limit)
     }
 
-    /// Keeps a state, and the limit that it is under.
+    /// Keeps a state, and the limit of the key's own.
     fn keep(&self, item: &mut Item, state: &State, own: Option<Own>, now: Micros) {
-        let lasts = rule::lasts(self.limit(own.as_ref()), state.clone(), now);
-        let mut until = now.saturating_add(lasts);
-        if let Some(own) = own {
-            let end = own.span.until;
-            let left = own.ended(&self.algorithm, state.clone());
-            let left = rule::lasts(&self.algorithm, left, end);
-            if left > Micros::ZERO {
-                until = until.max(end.saturating_add(left));
-            }
+        let lasts = |limit| now.saturating_add(rule::lasts(limit, state.clone(), now));
+        let limit = self.limit(own.as_ref());
+        let mut until = lasts(limit);
+        if *limit != self.algorithm {
+            // It may last longer under the policy's limit.
+            until = until.max(lasts(&self.algorithm));
         }
-        // What is as good as new is a new one.
-        let words = if until > now { state.words() } else { &[] };
         let own = own.map(|own| (own.words(), own.span.until));
-        let owns = own.as_ref().map_or(&[][..], |(words, _)| words);
-        if words != item.words(self.tags.state) || owns != item.words(self.tags.own) {
+        let own = own.as_ref().map(|(words, end)| (&words[..], *end));
+        let (owns, end) = own.unwrap_or_default();
+        let is_short = until > now && item.until_of(self.tags.state) < until;
+        let is_same = state.words() == item.words(self.tags.state);
+        if is_short || !is_same || owns != item.words(self.tags.own) {
+            // What is as good as new is a new one.
+            let words = if until > now { state.words() } else { &[] };
             item.put(self.tags.state, words, until);
-            // At its end it is asked for as long as there is a state of before.
-            let end = own.map_or(Micros::ZERO, |(_, end)| end.max(until));
             item.put(self.tags.own, owns, end);
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn look(
     impl Look {
         fn under<S: Step>(self, rule: &S) -> (Outcome, Option<State>) {
             let Self(state, now, cost) = self;
-            let mut kept = rule.read(state, now);
+            let mut kept = rule.read(state);
             let moved = rule.moved_back(&kept, now);
             let is_moved = moved.is_some();
             if let Some(moved) = moved {
@@ -85,7 +85,7 @@ pub(super) fn give_back(
     impl GiveBack {
         fn under<S: Step>(self, rule: &S) -> State {
             let Self(state, now, cost, departure) = self;
-            let mut kept = rule.read(state, now);
+            let mut kept = rule.read(state);
             if let Some(moved) = rule.moved_back(&kept, now) {
                 kept = moved;
             }

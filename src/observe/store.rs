@@ -1,0 +1,87 @@
+use std::time::Duration;
+
+use crate::error::StoreError;
+
+/// A change of a store.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(dead_code, reason = "the log alone reads what an event says")
+)]
+pub(crate) enum StoreEvent<'a> {
+    /// It does not answer, and this node goes on without it. The policies are named by what becomes of
+    /// their requests.
+    Away {
+        store: &'a str,
+        error: &'a StoreError,
+        local: Option<String>,
+        allow: Option<String>,
+        refuse: Option<String>,
+    },
+    /// It answers again, after this time and so many requests that were decided without it.
+    Back {
+        store: &'a str,
+        away: Duration,
+        decided: u64,
+    },
+    /// It answers, but cannot decide on some requests.
+    FailedForSome {
+        store: &'a str,
+        error: &'a StoreError,
+    },
+    /// It has failed, and requests are refused.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "a layer tells it"))]
+    Failed { error: &'a StoreError },
+    /// It answers again, and requests are decided.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "a layer tells it"))]
+    Recovered,
+}
+
+/// Tells operators of a change of a store.
+#[cfg(feature = "tracing")]
+#[cold]
+pub(crate) fn observe(event: &StoreEvent<'_>) {
+    match event {
+        StoreEvent::Away {
+            store,
+            error,
+            local,
+            allow,
+            refuse,
+        } => tracing::warn!(
+            server = store,
+            error = *error as &dyn std::error::Error,
+            reason = error.reason(),
+            local,
+            allow,
+            refuse,
+            "the rate limiter's store does not answer; until it does, this node keeps to the policies named in \
+             `local` by itself, lets everything go on under those in `allow`, and refuses everything under \
+             those in `refuse`"
+        ),
+        StoreEvent::Back {
+            store,
+            away,
+            decided,
+        } => tracing::info!(
+            server = store,
+            ?away,
+            decided,
+            "the rate limiter's store answers again"
+        ),
+        StoreEvent::FailedForSome { store, error } => tracing::warn!(
+            server = store,
+            error = *error as &dyn std::error::Error,
+            reason = error.reason(),
+            "the rate limiter's store cannot decide on some requests; they are decided without it"
+        ),
+        StoreEvent::Failed { error } => tracing::warn!(
+            error = *error as &dyn std::error::Error,
+            "the rate limiter's store has failed; requests are refused until it answers again"
+        ),
+        StoreEvent::Recovered => tracing::info!("the rate limiter's store answers again"),
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn observe(_: &StoreEvent<'_>) {}

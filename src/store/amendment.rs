@@ -1,0 +1,73 @@
+use super::Charge;
+use crate::algorithm::{Algorithm, Limit};
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+
+/// A change to the state of a key that decides nothing; see [`Ledger::amend`](super::Ledger::amend).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Amendment {
+    /// Gives back the cost, the latest units first, and at most the units in use: see
+    /// [`Algorithm::refund`].
+    Refund,
+    /// Refunds what this request has taken, unless the store's clock has reached the [end](Taken::until)
+    /// of it: what counts then was charged by others.
+    TakeBack(Taken),
+    /// Charges the cost, whether there is room for it or not: see [`Algorithm::settle`]. It denies
+    /// nothing, and a soft charge is made like any other.
+    Settle,
+    /// Makes the key as good as new, whatever the cost. Blocks and overrides stay.
+    Reset,
+    /// Blocks the key for this long from now on, whatever the cost.
+    ///
+    /// Until then every charge of the key is denied, a soft charge and a charge of cost 0 too, and its
+    /// outcome has [`Outcome::blocked_for`](crate::Outcome::blocked_for). A key that is blocked for
+    /// longer stays blocked for longer.
+    Block(Micros),
+    /// Ends the block of the key, if there is one.
+    Unblock,
+    /// Gives the key this limit for this long from now on, in place of any override that it has.
+    ///
+    /// What was used stays used, at the beginning and at the end. Meanwhile the outcomes of the key have
+    /// [`Outcome::overridden`](crate::Outcome::overridden).
+    Override(Limit, Micros),
+    /// Ends the override of the key, if there is one.
+    EndOverride,
+    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which
+    /// the first begins at this moment, rounded up to a microsecond or to the next. The requests have
+    /// gone away, and those behind them have moved up, so that nothing takes these turns.
+    ///
+    /// Only the last turns can be given back. The answer is `false` if a request of another process has
+    /// come behind them: then they are kept, and the next request of this process takes them.
+    GiveBack(Micros),
+}
+
+/// Until when the charge of a request can be taken back, and where it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    until: Micros,
+    is_degraded: bool,
+}
+
+impl Taken {
+    /// Tells it of a charge that was made under this algorithm and answered with these outcomes.
+    pub fn of(charge: &Charge, algorithm: &Algorithm, outcomes: &Outcomes) -> Self {
+        let outcome = outcomes.iter().find(|(policy, _)| *policy == charge.policy);
+        let reset = outcome.map_or(Micros::ZERO, |(_, outcome)| outcome.reset_micros());
+        Self {
+            until: algorithm.refundable_until(outcomes.at(), reset),
+            is_degraded: outcomes.is_degraded(),
+        }
+    }
+
+    /// Returns the end of the window in which it was charged, or the moment at which a bucket has
+    /// drained, by the clock of the store that has charged it.
+    pub fn until(&self) -> Micros {
+        self.until
+    }
+
+    /// Returns whether it was charged in this process, because the store was away.
+    pub fn is_degraded(&self) -> bool {
+        self.is_degraded
+    }
+}

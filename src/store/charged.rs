@@ -1,0 +1,152 @@
+use std::fmt;
+use std::pin::Pin;
+
+use super::{Charge, Reply};
+use crate::decision::Outcomes;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// The requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// None: only the verdict.
+    Verdict,
+    /// Those that are denied.
+    Refusals,
+    /// All of them.
+    Everything,
+}
+
+impl Wanted {
+    /// Returns whether the numbers of a request are needed that is allowed, or denied.
+    #[inline]
+    pub fn includes(self, allowed: bool) -> bool {
+        match self {
+            Self::Verdict => false,
+            Self::Refusals => !allowed,
+            Self::Everything => true,
+        }
+    }
+}
+
+/// The answer to a [charge](super::Ledger::charge), now or later.
+///
+/// Outcomes have room for several policies, and a move of them costs as much as the decision. So a
+/// store that answers now writes them where the caller needs them.
+#[must_use = "a request that is denied must not go on"]
+#[non_exhaustive]
+pub enum Charged {
+    /// Whether the request is allowed. Its outcomes are in their place, if they are
+    /// [wanted](Wanted).
+    Now(Result<bool, StoreError>),
+    /// All outcomes come from this future, whatever was wanted.
+    Later(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
+}
+
+impl Charged {
+    /// Makes an answer of outcomes of these charges that were made elsewhere, and puts them in their
+    /// place.
+    pub fn now(
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+        outcomes: &mut Outcomes,
+    ) -> Self {
+        Self::Now(answer.map(|told| {
+            *outcomes = told;
+            mark(charges, outcomes);
+            outcomes.is_allowed()
+        }))
+    }
+
+    /// Makes an answer from this future.
+    pub fn later(
+        future: impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static,
+    ) -> Self {
+        Self::Later(Box::pin(future))
+    }
+
+    /// Returns the outcomes by value, given those that [`Ledger::charge`](super::Ledger::charge) may
+    /// have filled in.
+    pub fn with(self, outcomes: Outcomes) -> Reply<Result<Outcomes, StoreError>> {
+        match self {
+            Self::Now(answer) => Reply::Now(answer.map(|_| outcomes)),
+            Self::Later(answer) => Reply::Later(answer),
+        }
+    }
+}
+
+impl fmt::Debug for Charged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(answer) => f.debug_tuple("Now").field(answer).finish(),
+            Self::Later(_) => f.debug_tuple("Later").finish_non_exhaustive(),
+        }
+    }
+}
+
+/// Checks the answer of a store to these charges; see [`check`].
+#[inline]
+pub(crate) fn answered(
+    charges: &[Charge],
+    answer: Result<Outcomes, StoreError>,
+) -> Result<Outcomes, StoreError> {
+    let mut outcomes = answer?;
+    check(charges, &mut outcomes)?;
+    Ok(outcomes)
+}
+
+/// Checks the outcomes of these charges in place: puts them in order, and marks those of soft charges and of
+/// limits that are not the policy's own, so that a store does not have to.
+///
+/// # Errors
+///
+/// When a policy is missing: that is an error of the store, not a permission.
+#[inline]
+pub(crate) fn check(charges: &[Charge], outcomes: &mut Outcomes) -> Result<(), StoreError> {
+    let is_complete = outcomes.are_of(charges.iter().map(|charge| charge.policy));
+    if is_complete && !charges.iter().any(Charge::marks_its_outcome) {
+        return Ok(());
+    }
+    check_each(charges, outcomes)
+}
+
+#[inline(never)]
+fn check_each(charges: &[Charge], outcomes: &mut Outcomes) -> Result<(), StoreError> {
+    outcomes.put_in_order();
+    if !is_of(outcomes, charges) {
+        let cause = "it answered about other policies than it was asked about";
+        return Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause));
+    }
+    mark(charges, outcomes);
+    Ok(())
+}
+
+/// Whether these are the outcomes of these charges. A degraded decision may lack policies that
+/// allow everything while their store is away.
+fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
+    let mut answered = outcomes.iter().map(|(policy, _)| policy);
+    let mut asked = charges.iter().map(|charge| charge.policy);
+    if outcomes.is_degraded() {
+        return answered.all(|policy| asked.any(|asked| asked == policy));
+    }
+    answered.eq(asked)
+}
+
+/// Marks the outcomes of soft charges, and of limits that are not the policy's own.
+pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
+    for charge in charges.iter().filter(|charge| charge.is_ruled()) {
+        let window = charge.limit.map(|_| charge.window);
+        outcomes.ruled_by(charge.policy, charge.rule, window);
+    }
+    if charges.iter().any(Charge::is_soft) {
+        outcomes.soften(|policy| {
+            let of = |charge: &&Charge| charge.policy == policy;
+            charges.iter().find(of).is_some_and(Charge::is_soft)
+        });
+    }
+}
+
+/// The limit of an override is none that the policy's algorithm can have.
+pub(super) fn cannot_have() -> StoreError {
+    let cause = "the policy's algorithm cannot have this limit";
+    StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)
+}

@@ -1,0 +1,431 @@
+#[cfg(not(tower_ratelimit_loom))]
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(tower_ratelimit_loom))]
+use std::{hint::spin_loop, thread::yield_now};
+
+#[cfg(tower_ratelimit_loom)]
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(tower_ratelimit_loom)]
+use loom::{hint::spin_loop, thread::yield_now};
+
+/// Guards what many read and few change, without a write by those who only read: a count of the
+/// changes, odd while one is under way.
+///
+/// Whoever reads takes note of the version, reads, and asks whether it still stands. Whoever
+/// writes locks the version that was read, so that what was concluded from it holds for the
+/// change as well.
+///
+/// What is guarded has to be atomic, since it may be read while it changes; `Relaxed` will do.
+#[derive(Debug)]
+pub(super) struct Seqlock(AtomicU64);
+
+const ONE_CHANGE: u64 = 2;
+const UNDER_WAY: u64 = 1;
+
+/// What was guarded has moved elsewhere for good. It is odd, so that the fast path needs no check of its own.
+const RETIRED: u64 = u64::MAX;
+
+/// Most changes take some ten instructions; after so many looks it is a larger one, or its thread was
+/// suspended.
+const SPINS: u32 = 64;
+
+impl Default for Seqlock {
+    fn default() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+impl Seqlock {
+    /// The version now, unless a change is under way. What is read after this is of this version,
+    /// if [`still_is`](Self::still_is) says so.
+    #[inline]
+    pub(super) fn seen_at_rest(&self) -> Option<u64> {
+        let seen = self.0.load(Ordering::Acquire);
+        (seen & UNDER_WAY == 0).then_some(seen)
+    }
+
+    /// The same, once no change is under way; `None` if it is [retired](Lock::retire).
+    #[inline]
+    pub(super) fn seen(&self) -> Option<u64> {
+        let mut looks = 0;
+        loop {
+            let seen = self.0.load(Ordering::Acquire);
+            if seen & UNDER_WAY == 0 {
+                return Some(seen);
+            }
+            if seen == RETIRED {
+                return None;
+            }
+            looks += 1;
+            if looks < SPINS {
+                spin_loop();
+            } else {
+                yield_now();
+            }
+        }
+    }
+
+    /// Whether nothing has changed since this version was seen.
+    #[inline]
+    pub(super) fn still_is(&self, seen: u64) -> bool {
+        // What was read stays before this look.
+        fence(Ordering::Acquire);
+        self.0.load(Ordering::Relaxed) == seen
+    }
+
+    /// Begins a change, if nothing has changed since this version was seen.
+    #[inline]
+    pub(super) fn lock(&self, seen: u64) -> Option<Lock<'_>> {
+        let locked = seen | UNDER_WAY;
+        self.0
+            .compare_exchange(seen, locked, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        // Whoever sees a part of the change sees that it is under way.
+        fence(Ordering::Release);
+        Some(Lock {
+            seqlock: self,
+            next: seen,
+        })
+    }
+
+    /// Begins a change, once no other is under way, and tells the version that the owner of the lock reads meanwhile.
+    /// `None` if it is [retired](Lock::retire).
+    pub(super) fn wait_and_lock(&self) -> Option<(Lock<'_>, u64)> {
+        loop {
+            let seen = self.seen()?;
+            if let Some(lock) = self.lock(seen) {
+                return Some((lock, seen | UNDER_WAY));
+            }
+        }
+    }
+
+    /// Retires what no other thread has found yet.
+    pub(super) fn retire_unseen(&self) {
+        self.0.store(RETIRED, Ordering::Release);
+    }
+}
+
+/// A change that is under way; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Lock<'a> {
+    seqlock: &'a Seqlock,
+    next: u64,
+}
+
+impl Lock<'_> {
+    /// Says that something is changed, so that those who have read before must read again.
+    #[inline]
+    pub(super) fn changes(&mut self) {
+        self.next = self.next.wrapping_add(ONE_CHANGE) & !UNDER_WAY;
+    }
+
+    /// Leaves it locked for good: what was guarded has moved elsewhere.
+    pub(super) fn retire(mut self) {
+        self.next = RETIRED;
+    }
+}
+
+impl Drop for Lock<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.seqlock.0.store(self.next, Ordering::Release);
+    }
+}
+
+/// Every order in which threads can meet, by loom: see `make model`.
+#[cfg(all(test, tower_ratelimit_loom))]
+mod models {
+    use loom::model;
+    use loom::sync::Arc;
+    use loom::thread::spawn;
+
+    use super::*;
+
+    /// Two words that are always written together, and are always equal.
+    #[derive(Default)]
+    struct Pair {
+        seqlock: Seqlock,
+        words: [AtomicU64; 2],
+    }
+
+    impl Pair {
+        fn words(&self) -> [u64; 2] {
+            self.words
+                .each_ref()
+                .map(|word| word.load(Ordering::Relaxed))
+        }
+
+        fn read(&self) -> Option<[u64; 2]> {
+            let seen = self.seqlock.seen().unwrap();
+            let words = self.words();
+            self.seqlock.still_is(seen).then_some(words)
+        }
+
+        fn write(&self, lock: &mut Lock<'_>, value: u64) {
+            lock.changes();
+            for word in &self.words {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+
+        /// As a decision is made: what is seen is changed, if it still is so.
+        fn admit(&self, limit: u64) -> bool {
+            loop {
+                let seen = self.seqlock.seen().unwrap();
+                let [used, again] = self.words();
+                if self.seqlock.still_is(seen) {
+                    assert_eq!(used, again, "a decision is made on a torn pair");
+                    if used >= limit {
+                        return false;
+                    }
+                    if let Some(mut lock) = self.seqlock.lock(seen) {
+                        self.write(&mut lock, used + 1);
+                        return true;
+                    }
+                }
+                spin_loop();
+            }
+        }
+    }
+
+    fn assert_whole(read: Option<[u64; 2]>) {
+        if let Some([left, right]) = read {
+            assert_eq!(left, right, "a torn pair is read");
+        }
+    }
+
+    #[test]
+    fn loom_nobody_reads_a_torn_pair_while_one_writes() {
+        model(|| {
+            let pair = Arc::new(Pair::default());
+            let writer = spawn({
+                let pair = Arc::clone(&pair);
+                move || {
+                    for value in 1..=2 {
+                        pair.write(&mut pair.seqlock.wait_and_lock().unwrap().0, value);
+                    }
+                }
+            });
+            assert_whole(pair.read());
+            writer.join().unwrap();
+            assert_eq!(pair.read(), Some([2, 2]));
+        });
+    }
+
+    #[test]
+    fn loom_nobody_reads_a_torn_pair_while_two_write() {
+        // Every order takes minutes; those in which threads are stopped three times, a second.
+        let mut some = model::Builder::new();
+        some.preemption_bound = Some(3);
+        some.check(|| {
+            let pair = Arc::new(Pair::default());
+            let writers = [1, 2].map(|value| {
+                let pair = Arc::clone(&pair);
+                spawn(move || pair.write(&mut pair.seqlock.wait_and_lock().unwrap().0, value))
+            });
+            assert_whole(pair.read());
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            assert!(matches!(pair.read(), Some([1, 1] | [2, 2])));
+        });
+    }
+
+    #[test]
+    fn loom_of_two_who_saw_room_for_one_only_one_is_admitted() {
+        model(|| {
+            let pair = Arc::new(Pair::default());
+            let other = spawn({
+                let pair = Arc::clone(&pair);
+                move || pair.admit(1)
+            });
+            let one = pair.admit(1);
+            assert!(one ^ other.join().unwrap());
+            assert_eq!(pair.read(), Some([1, 1]));
+        });
+    }
+
+    #[test]
+    fn loom_no_charge_is_lost() {
+        model(|| {
+            let pair = Arc::new(Pair::default());
+            let others = [(); 2].map(|()| {
+                let pair = Arc::clone(&pair);
+                spawn(move || pair.admit(2))
+            });
+            let admitted = others.map(|other| other.join().unwrap());
+            assert_eq!(admitted, [true, true]);
+            assert!(!pair.admit(2));
+            assert_eq!(pair.read(), Some([2, 2]));
+        });
+    }
+
+    #[test]
+    fn loom_a_lock_under_which_nothing_changes_lets_readers_and_writers_stand() {
+        model(|| {
+            let pair = Arc::new(Pair::default());
+            let seen = pair.seqlock.seen().unwrap();
+            let other = spawn({
+                let pair = Arc::clone(&pair);
+                move || drop(pair.seqlock.wait_and_lock())
+            });
+            assert_eq!(pair.words(), [0, 0]);
+            other.join().unwrap();
+            assert!(pair.seqlock.still_is(seen));
+            assert!(pair.seqlock.lock(seen).is_some());
+        });
+    }
+
+    /// As a page is split: a key moves to another page, and whoever looks for it meanwhile charges
+    /// it where it is, or looks again. One who has found it need not look at the size a second time.
+    #[test]
+    fn loom_a_key_that_moves_is_charged_where_it_is() {
+        const ABSENT: u64 = 0;
+
+        #[derive(Default)]
+        struct Pages {
+            size: AtomicU64,
+            versions: [Seqlock; 2],
+            keys: [AtomicU64; 2],
+        }
+
+        impl Pages {
+            fn split(&self) {
+                let (mut lock, _) = self.versions[0].wait_and_lock().unwrap();
+                lock.changes();
+                let key = self.keys[0].load(Ordering::Relaxed);
+                self.keys[1].store(key, Ordering::Relaxed);
+                self.keys[0].store(ABSENT, Ordering::Relaxed);
+                self.size.store(1, Ordering::Release);
+            }
+
+            fn charge(&self) -> Option<()> {
+                let page = usize::from(self.size.load(Ordering::Acquire) == 1);
+                let version = &self.versions[page];
+                let seen = version.seen_at_rest()?;
+                let key = self.keys[page].load(Ordering::Relaxed);
+                if key == ABSENT {
+                    return None;
+                }
+                let mut lock = version.lock(seen)?;
+                lock.changes();
+                self.keys[page].store(key + 1, Ordering::Relaxed);
+                Some(())
+            }
+        }
+
+        model(|| {
+            let pages = Arc::new(Pages::default());
+            pages.keys[0].store(1, Ordering::Relaxed);
+            let other = spawn({
+                let pages = Arc::clone(&pages);
+                move || pages.charge().is_some()
+            });
+            pages.split();
+            let charged = pages.charge().is_some();
+            let charged = u64::from(charged) + u64::from(other.join().unwrap());
+            assert!(charged > 0, "somebody was in nobody's way");
+            let keys = pages.keys.each_ref().map(|key| key.load(Ordering::Relaxed));
+            assert_eq!(keys, [ABSENT, 1 + charged]);
+        });
+    }
+
+    /// As a page moves to another table: a charge is made where the page is, and the move happens once.
+    #[test]
+    fn loom_a_page_that_moves_for_good_is_charged_where_it_is() {
+        #[derive(Default)]
+        struct Tables {
+            packed: Pair,
+            wide: Pair,
+        }
+
+        impl Tables {
+            fn retire(&self) {
+                let Some((mut lock, _)) = self.packed.seqlock.wait_and_lock() else {
+                    return;
+                };
+                lock.changes();
+                let [used, _] = self.packed.words();
+                let mut of_wide = self.wide.seqlock.wait_and_lock().unwrap().0;
+                let [before, _] = self.wide.words();
+                self.wide.write(&mut of_wide, before + used);
+                drop(of_wide);
+                lock.retire();
+            }
+
+            fn charge(&self) {
+                loop {
+                    let (pair, seen) = match self.packed.seqlock.seen() {
+                        Some(seen) => (&self.packed, seen),
+                        None => (&self.wide, self.wide.seqlock.seen().unwrap()),
+                    };
+                    let [used, _] = pair.words();
+                    if let Some(mut lock) = pair.seqlock.lock(seen) {
+                        pair.write(&mut lock, used + 1);
+                        return;
+                    }
+                    spin_loop();
+                }
+            }
+        }
+
+        model(|| {
+            let tables = Arc::new(Tables::default());
+            let other = spawn({
+                let tables = Arc::clone(&tables);
+                move || {
+                    tables.charge();
+                    tables.retire();
+                }
+            });
+            tables.retire();
+            tables.charge();
+            other.join().unwrap();
+            assert_eq!(tables.packed.seqlock.seen(), None);
+            assert_eq!(tables.wide.read(), Some([2, 2]));
+        });
+    }
+
+    /// As policies are charged together: both are seen, both are locked in the same order, and
+    /// either both are charged or none is.
+    #[test]
+    fn loom_of_two_policies_both_are_charged_or_none() {
+        fn admit(policies: &[Pair; 2]) -> bool {
+            loop {
+                let seen = policies
+                    .each_ref()
+                    .map(|policy| policy.seqlock.seen().unwrap());
+                let used = policies.each_ref().map(Pair::words);
+                let mut stands = policies.iter().zip(seen);
+                if stands.all(|(policy, seen)| policy.seqlock.still_is(seen)) {
+                    if used.iter().any(|[used, _]| *used >= 1) {
+                        return false;
+                    }
+                    if let Some(mut first) = policies[0].seqlock.lock(seen[0])
+                        && let Some(mut second) = policies[1].seqlock.lock(seen[1])
+                    {
+                        policies[0].write(&mut first, used[0][0] + 1);
+                        policies[1].write(&mut second, used[1][0] + 1);
+                        return true;
+                    }
+                }
+                spin_loop();
+            }
+        }
+
+        model(|| {
+            let policies = Arc::new([Pair::default(), Pair::default()]);
+            let other = spawn({
+                let policies = Arc::clone(&policies);
+                move || admit(&policies)
+            });
+            // Another request concerns the second policy alone.
+            let alone = policies[1].admit(1);
+            let together = other.join().unwrap();
+            assert!(alone ^ together);
+            let charged = if together { 1 } else { 0 };
+            assert_eq!(policies[0].read(), Some([charged; 2]));
+            assert_eq!(policies[1].read(), Some([1, 1]));
+        });
+    }
+}

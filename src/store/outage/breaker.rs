@@ -1,0 +1,380 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Notices that a store is away, so that requests do not have to find it out one by one.
+///
+/// A store has one part or several: a cluster has one for each primary. Each is watched by itself: one that is
+/// away says nothing of the others. A part has an entry here while it fails, and for a while after that.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    /// How many failures in a row open a part while another one is open.
+    further: u32,
+    parts: Mutex<HashMap<u64, Part>>,
+    /// How many parts have failed last, those that are open among them.
+    failing: AtomicUsize,
+    open: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Part {
+    state: State,
+    /// The slot that has failed last, and when.
+    slot: u16,
+    failed_at: Instant,
+    /// How many probes there were since it last stayed for a while.
+    probes: u32,
+    /// When the next probe is over at the latest.
+    due: Instant,
+    came_back: Option<Instant>,
+    /// Whether a task probes it.
+    is_probed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// After so many failures in a row.
+    Closed(u32),
+    Open,
+}
+
+/// Where a key is: the part of the store that has it, and the slot by which the part is found again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct Place {
+    pub(in crate::store) part: u64,
+    pub(in crate::store) slot: u16,
+}
+
+/// So many failures in a row open a part.
+const FAILURES: u32 = 5;
+
+/// The first probe comes after this time, and each of the next after twice as long as the one before.
+pub(super) const FIRST_PROBE: Duration = Duration::from_millis(250);
+
+/// And at last after this time.
+pub(super) const LAST_PROBE: Duration = Duration::from_secs(5);
+
+/// A server that goes away again before this time is asked as seldom as it was before.
+const STAYS: Duration = Duration::from_secs(10);
+
+/// Failures that did not open a part are forgotten after this time: the part may be gone, as a primary is after a
+/// failover.
+const FORGETS: Duration = Duration::from_secs(60);
+
+impl Breaker {
+    /// Where parts are guessed, one server may have many of them: once one is open, the first failure of another is
+    /// taken for one of the same server.
+    pub(super) fn new(are_guessed: bool) -> Self {
+        Self {
+            further: if are_guessed { 1 } else { FAILURES },
+            parts: Mutex::default(),
+            failing: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn is_any_open(&self) -> bool {
+        self.open.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn is_open(&self, part: u64) -> bool {
+        self.is_any_open() && self.parts().get(&part).is_some_and(Part::is_open)
+    }
+
+    /// The server of this part has answered.
+    pub(super) fn succeeded(&self, part: u64) {
+        // Read first: a write by every request would be shared by all processors.
+        if self.failing.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut parts = self.parts();
+        self.forget(&mut parts, part, Instant::now());
+        // If it is open, the answer was under way since before.
+        if let Some(part) = parts.get_mut(&part)
+            && matches!(part.state, State::Closed(1..))
+        {
+            part.state = State::Closed(0);
+            self.failing.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The server of this place has failed. Says whether that opens its part, and no other one is open.
+    pub(super) fn failed(&self, place: Place) -> bool {
+        let now = Instant::now();
+        let mut parts = self.parts();
+        self.forget(&mut parts, place.part, now);
+        let enough = if self.is_any_open() {
+            self.further
+        } else {
+            FAILURES
+        };
+        let part = parts.entry(place.part).or_insert_with(|| Part::new(now));
+        let State::Closed(failures) = part.state else {
+            return false;
+        };
+        part.slot = place.slot;
+        part.failed_at = now;
+        if failures == 0 {
+            self.failing.fetch_add(1, Ordering::AcqRel);
+        }
+        if failures + 1 < enough {
+            part.state = State::Closed(failures + 1);
+            return false;
+        }
+        part.state = State::Open;
+        // The task that probes it says when it is due as soon as it runs.
+        part.due = now + FIRST_PROBE;
+        if part.came_back.is_none_or(|back| now - back >= STAYS) {
+            part.probes = 0;
+        }
+        self.open.fetch_add(1, Ordering::AcqRel) == 0
+    }
+
+    /// Whether this part is to be probed and no task does so; then the caller begins.
+    pub(super) fn begin_to_probe(&self, part: u64) -> bool {
+        let mut parts = self.parts();
+        let part = parts.get_mut(&part);
+        part.is_some_and(|part| part.is_open() && !std::mem::replace(&mut part.is_probed, true))
+    }
+
+    /// The task that probes this part is over.
+    pub(super) fn end_to_probe(&self, part: u64) {
+        if let Some(part) = self.parts().get_mut(&part) {
+            part.is_probed = false;
+        }
+    }
+
+    /// Counts the next probe, and says how long to wait for it: a part of a quarter less than the full time, so that
+    /// nodes that lost the server together do not all ask at once. `None` if the part is not open: the task is over.
+    pub(super) fn next_probe(&self, part: u64, less: f64, takes: Duration) -> Option<Duration> {
+        let mut parts = self.parts();
+        let part = parts.get_mut(&part)?;
+        if !part.is_open() {
+            part.is_probed = false;
+            return None;
+        }
+        let doubled = FIRST_PROBE.saturating_mul(1 << part.probes.min(8));
+        part.probes = part.probes.saturating_add(1);
+        let pause = doubled.min(LAST_PROBE).mul_f64(1.0 - less / 4.0);
+        part.due = Instant::now() + pause + takes;
+        Some(pause)
+    }
+
+    /// Whether the task that probes this part is so late that it may not run. Says so to one caller in a while.
+    pub(super) fn is_overdue(&self, part: u64) -> bool {
+        let now = Instant::now();
+        let mut parts = self.parts();
+        let part = parts.get_mut(&part);
+        part.is_some_and(|part| {
+            let is_overdue = part.is_open() && now > part.due;
+            if is_overdue {
+                part.due = now + LAST_PROBE;
+            }
+            is_overdue
+        })
+    }
+
+    /// The slot of this part that has failed last, if the part is open.
+    pub(super) fn failed_slot(&self, part: u64) -> Option<u16> {
+        let parts = self.parts();
+        let part = parts.get(&part).filter(|part| part.is_open());
+        part.map(|part| part.slot)
+    }
+
+    /// The server of this part has answered a probe. Says whether it was the last one that was open.
+    pub(super) fn close(&self, part: u64) -> bool {
+        let mut parts = self.parts();
+        let part = parts.get_mut(&part).filter(|part| part.is_open());
+        let Some(part) = part else {
+            return false;
+        };
+        part.state = State::Closed(0);
+        part.came_back = Some(Instant::now());
+        self.failing.fetch_sub(1, Ordering::AcqRel);
+        self.open.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Forgets all parts but this one of which there is nothing to remember.
+    fn forget(&self, parts: &mut HashMap<u64, Part>, but: u64, now: Instant) {
+        parts.retain(|number, part| {
+            let stays = *number == but || part.matters(now);
+            if !stays && matches!(part.state, State::Closed(1..)) {
+                self.failing.fetch_sub(1, Ordering::AcqRel);
+            }
+            stays
+        });
+    }
+
+    fn parts(&self) -> MutexGuard<'_, HashMap<u64, Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Part {
+    fn new(now: Instant) -> Self {
+        Self {
+            state: State::Closed(0),
+            slot: 0,
+            failed_at: now,
+            probes: 0,
+            due: now,
+            came_back: None,
+            is_probed: false,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Whether there is something to remember.
+    fn matters(&self, now: Instant) -> bool {
+        let has_failed = match self.state {
+            State::Open => true,
+            State::Closed(1..) => now - self.failed_at < FORGETS,
+            State::Closed(_) => false,
+        };
+        has_failed || self.is_probed || self.came_back.is_some_and(|back| now - back < STAYS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place { part: 3, slot: 7 };
+    const OTHER: Place = Place { part: 4, slot: 9 };
+
+    /// Opens it, and says whether it was the first one.
+    fn open(breaker: &Breaker, place: Place) -> bool {
+        let first: Vec<bool> = (0..FAILURES).map(|_| breaker.failed(place)).collect();
+        assert!(breaker.is_open(place.part));
+        first.contains(&true)
+    }
+
+    fn next(breaker: &Breaker, place: Place) -> Option<Duration> {
+        breaker.next_probe(place.part, 0.0, Duration::ZERO)
+    }
+
+    #[test]
+    fn it_opens_after_five_failures_in_a_row_and_not_before() {
+        let breaker = Breaker::new(false);
+        for _ in 0..4 {
+            assert!(!breaker.failed(PLACE));
+        }
+        breaker.succeeded(PLACE.part);
+        for _ in 0..4 {
+            assert!(!breaker.failed(PLACE));
+            assert!(!breaker.is_open(PLACE.part));
+        }
+        assert!(breaker.failed(PLACE));
+        assert!(breaker.is_open(PLACE.part));
+    }
+
+    #[test]
+    fn a_probe_alone_closes_it() {
+        let breaker = Breaker::new(false);
+        open(&breaker, PLACE);
+        breaker.succeeded(PLACE.part);
+        assert_eq!(breaker.failed_slot(PLACE.part), Some(7));
+        assert!(breaker.close(PLACE.part));
+        assert!(!breaker.close(PLACE.part));
+        assert!(!breaker.is_open(PLACE.part));
+        assert_eq!(breaker.failed_slot(PLACE.part), None);
+        assert!(open(&breaker, PLACE));
+    }
+
+    /// One failure of a live primary opened its slots while another primary was away, so that its keys were decided
+    /// without it.
+    #[test]
+    fn a_part_that_is_open_says_nothing_of_another() {
+        let breaker = Breaker::new(false);
+        assert!(open(&breaker, PLACE));
+        for _ in 0..4 {
+            assert!(!breaker.failed(OTHER));
+            assert!(!breaker.is_open(OTHER.part));
+        }
+        breaker.succeeded(OTHER.part);
+        assert!(!breaker.failed(OTHER));
+        assert!(!breaker.is_open(OTHER.part));
+    }
+
+    /// Or an outage of a third of the slots would cost five slow requests for each group of them.
+    #[test]
+    fn of_parts_that_are_guessed_one_failure_opens_another() {
+        let breaker = Breaker::new(true);
+        assert!(open(&breaker, PLACE));
+        assert!(!breaker.failed(OTHER));
+        assert!(breaker.is_open(OTHER.part));
+        assert!(!breaker.close(PLACE.part));
+        assert!(breaker.close(OTHER.part));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_part_is_probed_by_one_task_and_ever_more_seldom() {
+        let breaker = Breaker::new(false);
+        assert!(!breaker.begin_to_probe(PLACE.part));
+        open(&breaker, PLACE);
+        assert!(breaker.begin_to_probe(PLACE.part) && !breaker.begin_to_probe(PLACE.part));
+        let pauses: Vec<_> = (0..6).map(|_| next(&breaker, PLACE).unwrap()).collect();
+        let millis: Vec<_> = pauses.iter().map(Duration::as_millis).collect();
+        assert_eq!(millis, [250, 500, 1_000, 2_000, 4_000, 5_000]);
+        // Another part begins anew.
+        open(&breaker, OTHER);
+        assert_eq!(next(&breaker, OTHER), Some(FIRST_PROBE));
+        // One that goes away soon after it came back does not.
+        breaker.close(PLACE.part);
+        assert_eq!(next(&breaker, PLACE), None);
+        open(&breaker, PLACE);
+        assert!(breaker.begin_to_probe(PLACE.part));
+        assert_eq!(next(&breaker, PLACE), Some(LAST_PROBE));
+        breaker.close(PLACE.part);
+        tokio::time::advance(STAYS).await;
+        open(&breaker, PLACE);
+        assert_eq!(next(&breaker, PLACE), Some(FIRST_PROBE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_well_for_a_while_is_forgotten() {
+        let breaker = Breaker::new(false);
+        for part in 0..1_000 {
+            open(&breaker, Place { part, slot: 0 });
+            breaker.close(part);
+        }
+        assert_eq!(breaker.parts().len(), 1_000);
+        tokio::time::advance(STAYS).await;
+        breaker.failed(OTHER);
+        assert_eq!(breaker.parts().len(), 1);
+    }
+
+    /// A primary that failed once and was replaced was remembered for ever, and each success took the lock.
+    #[tokio::test(start_paused = true)]
+    async fn a_few_failures_of_a_part_that_is_gone_are_forgotten() {
+        let breaker = Breaker::new(false);
+        assert!(!breaker.failed(PLACE));
+        breaker.succeeded(OTHER.part);
+        assert_eq!(breaker.failing.load(Ordering::Relaxed), 1);
+        tokio::time::advance(FORGETS).await;
+        breaker.succeeded(OTHER.part);
+        assert_eq!(breaker.failing.load(Ordering::Relaxed), 0);
+        assert!(breaker.parts().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_does_not_come_is_missed_by_one_caller_in_a_while() {
+        let breaker = Breaker::new(false);
+        open(&breaker, PLACE);
+        let takes = Duration::from_secs(2);
+        breaker.next_probe(PLACE.part, 0.0, takes);
+        tokio::time::advance(FIRST_PROBE + takes).await;
+        assert!(!breaker.is_overdue(PLACE.part));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(breaker.is_overdue(PLACE.part) && !breaker.is_overdue(PLACE.part));
+        breaker.close(PLACE.part);
+        tokio::time::advance(LAST_PROBE * 2).await;
+        assert!(!breaker.is_overdue(PLACE.part));
+    }
+}

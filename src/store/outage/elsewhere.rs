@@ -1,0 +1,109 @@
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use ahash::RandomState;
+
+use super::watch::{Probe, Remote, late};
+use crate::clock::{Micros, Timers};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::{IntoKey, Key};
+use crate::policy::Policy;
+use crate::store::{Amendment, Charge, Ledger};
+
+/// The place of any ledger: one part, which is asked through one of the ledgers over it.
+pub(super) struct Elsewhere {
+    deadline: Duration,
+    ledgers: Mutex<Vec<Opened>>,
+    /// Clients cannot guess it.
+    key: Key,
+}
+
+struct Opened {
+    ledger: Weak<dyn Ledger>,
+    /// A policy that has a limit.
+    policy: usize,
+}
+
+/// How long a probe is written for.
+const WRITTEN_FOR: Micros = Micros::from_secs(1);
+
+impl Elsewhere {
+    pub(super) fn new(deadline: Duration) -> Self {
+        Self {
+            deadline,
+            ledgers: Mutex::default(),
+            key: ("probe", RandomState::new().hash_one(0)).into_key(),
+        }
+    }
+
+    pub(super) fn add<L: Ledger>(&self, ledger: &Arc<L>, policies: &[Policy]) {
+        let Some(policy) = policies.iter().position(Policy::is_limited) else {
+            return;
+        };
+        let ledger: Arc<dyn Ledger> = Arc::clone(ledger) as _;
+        let ledger = Arc::downgrade(&ledger);
+        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        ledgers.retain(|opened| opened.ledger.strong_count() > 0);
+        ledgers.push(Opened { ledger, policy });
+    }
+
+    /// A ledger that is still there, and a charge to ask it about.
+    fn any(&self) -> Option<(Arc<dyn Ledger>, Charge)> {
+        let ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        ledgers.iter().find_map(|opened| {
+            let charge = Charge::new(opened.policy, self.key, 1);
+            Some((opened.ledger.upgrade()?, charge))
+        })
+    }
+}
+
+impl Remote for Elsewhere {
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Blocks a key of its own for a moment, which always writes. A store that blocks no keys is charged.
+    fn probe(&self, _: u16) -> Probe {
+        let (any, deadline) = (self.any(), self.deadline);
+        Box::pin(async move {
+            let Some((ledger, charge)) = any else {
+                return Err(late());
+            };
+            let charge = [charge];
+            let blocked = ledger.amend(&charge, Amendment::Block(WRITTEN_FOR));
+            match in_time(deadline, blocked.wait()).await {
+                Err(error) if error.kind() == StoreErrorKind::Unsupported => {
+                    let charged = ledger.decide(&charge).wait();
+                    in_time(deadline, charged).await.map(drop)
+                }
+                blocked => blocked.map(drop),
+            }
+        })
+    }
+
+    fn longest_probe(&self) -> Duration {
+        self.deadline * 4
+    }
+}
+
+/// Waits this long at most for the answer to a call. Without a runtime that has timers, it waits for the
+/// answer.
+pub(super) async fn in_time<T>(
+    deadline: Duration,
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let mut timer = Timers::default().after(deadline);
+    let mut answer = std::pin::pin!(answer);
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        match timer.as_mut().map(|timer| timer.poll(cx)) {
+            Some(Poll::Ready(())) => Poll::Ready(Err(late())),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,238 @@
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::elsewhere::in_time;
+use super::standby::Standby;
+use super::watch::{Waiting, Watch, away};
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::{Amendment, Charge, DAMAGED, Ledger, Reply};
+
+/// Decides in place of a ledger whose store is away.
+pub(super) struct Guard {
+    watch: Arc<Watch>,
+    standby: Arc<Standby>,
+    deadline: Duration,
+}
+
+type Charges = SmallVec<[Charge; 4]>;
+
+/// What is learned from an answer of the store.
+type Learn<T> = fn(&Guard, &[Charge], &T);
+
+/// What this process decides in place of a store that has failed with this error.
+type Instead<T> = fn(&Standby, &[Charge], StoreError) -> Result<T, StoreError>;
+
+impl Guard {
+    pub(super) fn new(watch: Arc<Watch>, standby: Arc<Standby>, deadline: Duration) -> Self {
+        Self {
+            watch,
+            standby,
+            deadline,
+        }
+    }
+
+    pub(super) fn charge<L: Ledger + ?Sized>(
+        self: &Arc<Self>,
+        ledger: &L,
+        charges: &[Charge],
+    ) -> Reply<Result<Outcomes, StoreError>> {
+        self.ask(
+            charges,
+            || ledger.decide(charges),
+            Self::learn,
+            |here, charges, error| here.charge(charges, || error),
+        )
+    }
+
+    pub(super) fn take_up_to<L: Ledger + ?Sized>(
+        self: &Arc<Self>,
+        ledger: &L,
+        charges: &[Charge],
+    ) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        self.ask(
+            charges,
+            || ledger.take_up_to(charges),
+            |guard, charges, (_, outcomes)| guard.learn(charges, outcomes),
+            |here, charges, error| here.take_up_to(charges, || error),
+        )
+    }
+
+    pub(super) fn peek<L: Ledger + ?Sized>(
+        self: &Arc<Self>,
+        ledger: &L,
+        charges: &[Charge],
+    ) -> Reply<Result<Outcomes, StoreError>> {
+        self.ask(
+            charges,
+            || ledger.peek(charges),
+            Self::learn,
+            |here, charges, error| here.peek(charges, || error),
+        )
+    }
+
+    pub(super) fn amend<L: Ledger + ?Sized>(
+        self: &Arc<Self>,
+        ledger: &L,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> Reply<Result<bool, StoreError>> {
+        let Some(first) = charges.first() else {
+            return ledger.amend(charges, amendment);
+        };
+        if let Amendment::TakeBack(taken) = amendment
+            && taken.is_degraded()
+        {
+            self.standby.take_back(charges, taken);
+            return Reply::Now(Ok(true));
+        }
+        if self.watch.is_away(charges) {
+            let changed = self.standby.change(charges, amendment, Err(away().told()));
+            return Reply::Now(changed.map(|()| true));
+        }
+        let call = self.watch.waiting(&first.key);
+        match ledger.amend(charges, amendment) {
+            Reply::Now(answer) => Reply::Now(self.amended(charges, call, amendment, answer)),
+            Reply::Later(answer) => {
+                // A store that answers later may begin when it is first polled.
+                call.cancel();
+                let (guard, charges) = (Arc::clone(self), Charges::from_slice(charges));
+                Reply::later(async move {
+                    let call = guard.watch.waiting(&charges[0].key);
+                    let answer = in_time(guard.deadline, answer).await;
+                    guard.amended(&charges, call, amendment, answer)
+                })
+            }
+        }
+    }
+
+    /// Asks the store, or decides here if it is known to be away.
+    fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        ask: impl FnOnce() -> Reply<Result<T, StoreError>>,
+        learn: Learn<T>,
+        instead: Instead<T>,
+    ) -> Reply<Result<T, StoreError>> {
+        let Some(first) = charges.first() else {
+            return ask();
+        };
+        if self.watch.is_away(charges) {
+            let Some(part) = self.watch.overdue(charges) else {
+                return Reply::Now(instead(&self.standby, charges, away().told()));
+            };
+            let (guard, charges) = (Arc::clone(self), Charges::from_slice(charges));
+            return Reply::later(async move {
+                guard.watch.ask_in_passing(part).await;
+                instead(&guard.standby, &charges, away().told())
+            });
+        }
+        let call = self.watch.waiting(&first.key);
+        match ask() {
+            Reply::Now(answer) => {
+                Reply::Now(self.answered((charges, call), answer, learn, instead))
+            }
+            Reply::Later(answer) => {
+                // A store that answers later may begin when it is first polled.
+                call.cancel();
+                self.wait(charges, answer, learn, instead)
+            }
+        }
+    }
+
+    fn wait<T: Send + 'static>(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>,
+        learn: Learn<T>,
+        instead: Instead<T>,
+    ) -> Reply<Result<T, StoreError>> {
+        let (guard, charges) = (Arc::clone(self), Charges::from_slice(charges));
+        Reply::later(async move {
+            let call = guard.watch.waiting(&charges[0].key);
+            let answer = in_time(guard.deadline, answer).await;
+            guard.answered((&charges, call), answer, learn, instead)
+        })
+    }
+
+    fn answered<T>(
+        &self,
+        (charges, call): (&[Charge], Waiting),
+        answer: Result<T, StoreError>,
+        learn: Learn<T>,
+        instead: Instead<T>,
+    ) -> Result<T, StoreError> {
+        match self.ended(call, answer) {
+            Ok(Ok(told)) => {
+                learn(self, charges, &told);
+                Ok(told)
+            }
+            Ok(Err(failure)) => instead(&self.standby, charges, failure),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    fn amended(
+        &self,
+        charges: &[Charge],
+        call: Waiting,
+        amendment: Amendment,
+        answer: Result<bool, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let answer = self.ended(call, answer)?;
+        let is_done = !matches!(answer, Ok(false));
+        let changed = answer.map(drop);
+        let changed = self.standby.change(charges, amendment, changed);
+        changed.map(|()| is_done)
+    }
+
+    /// Ends a call. An error that says nothing of the store comes back as an error, and one that does, within the
+    /// answer.
+    fn ended<T>(
+        &self,
+        call: Waiting,
+        answer: Result<T, StoreError>,
+    ) -> Result<Result<T, StoreError>, StoreError> {
+        match answer {
+            Ok(told) => {
+                call.end(None);
+                Ok(Ok(told))
+            }
+            // The store cannot do this at all, or has no room: deciding here does not change that.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    StoreErrorKind::Unsupported | StoreErrorKind::Full
+                ) =>
+            {
+                call.cancel();
+                Err(error)
+            }
+            Err(error) => {
+                if error.reason() == Some(DAMAGED) {
+                    call.end(None);
+                    self.watch.tell_of_some(&error);
+                } else {
+                    call.end(Some(&error));
+                }
+                Ok(Err(error.told()))
+            }
+        }
+    }
+
+    /// Learns which keys are blocked, for the time when the store is away. An answer tells a block only together
+    /// with the wait for the policy itself, so a block may be taken to last as long as that.
+    fn learn(&self, charges: &[Charge], outcomes: &Outcomes) {
+        for (policy, outcome) in outcomes.iter() {
+            let of_policy = |charge: &&Charge| charge.policy == policy;
+            if let Some(charge) = charges.iter().find(of_policy) {
+                let wait = outcome.retry_micros().filter(|_| outcome.is_blocked());
+                self.standby.learn(charge, wait.unwrap_or(Micros::ZERO));
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::guard::Guard;
+use crate::clock::Clock;
+use crate::decision::Outcomes;
+use crate::error::{ConfigError, StoreError};
+use crate::policy::Policy;
+use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
+
+/// A ledger, and what this node does while its store is away.
+///
+/// A ledger in this process is never away, and has no guard.
+pub(crate) struct Guarded<L: ?Sized> {
+    guard: Option<Arc<Guard>>,
+    ledger: Arc<L>,
+}
+
+impl<L: Ledger> Guarded<L> {
+    /// Opens a ledger of this store for these policies.
+    pub(crate) fn open(
+        store: &impl Store<Ledger = L>,
+        policies: &[Policy],
+    ) -> Result<Self, ConfigError> {
+        let ledger = Arc::new(store.open(policies)?);
+        let guard = match store.availability() {
+            Some(availability) => Some(Arc::new(availability.guard(policies, &ledger)?)),
+            None => None,
+        };
+        Ok(Self { guard, ledger })
+    }
+
+    /// Takes a ledger that is never away.
+    #[cfg(feature = "http")]
+    pub(crate) fn in_process(ledger: L) -> Self {
+        Self {
+            guard: None,
+            ledger: Arc::new(ledger),
+        }
+    }
+
+    /// Returns the same with its type erased.
+    pub(crate) fn erased(self) -> Guarded<dyn Ledger> {
+        Guarded {
+            guard: self.guard,
+            ledger: self.ledger,
+        }
+    }
+}
+
+impl<L: ?Sized> Guarded<L> {
+    /// Returns the ledger itself.
+    #[inline]
+    pub(crate) fn inner(&self) -> &L {
+        &self.ledger
+    }
+}
+
+impl<L: Ledger + ?Sized> Ledger for Guarded<L>
+where
+    Self: Send + Sync + 'static,
+{
+    #[inline]
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
+        let Some(guard) = &self.guard else {
+            return self.ledger.charge(charges, wanted, outcomes);
+        };
+        match guard.charge(&*self.ledger, charges) {
+            Reply::Now(answer) => Charged::now(charges, answer, outcomes),
+            Reply::Later(answer) => Charged::Later(answer),
+        }
+    }
+
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        match &self.guard {
+            None => self.ledger.take_up_to(charges),
+            Some(guard) => guard.take_up_to(&*self.ledger, charges),
+        }
+    }
+
+    fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        match &self.guard {
+            None => self.ledger.peek(charges),
+            Some(guard) => guard.peek(&*self.ledger, charges),
+        }
+    }
+
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        match &self.guard {
+            None => self.ledger.amend(charges, amendment),
+            Some(guard) => guard.amend(&*self.ledger, charges, amendment),
+        }
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.ledger.clock()
+    }
+}
+
+impl<L: ?Sized> Clone for Guarded<L> {
+    fn clone(&self) -> Self {
+        Self {
+            guard: self.guard.clone(),
+            ledger: Arc::clone(&self.ledger),
+        }
+    }
+}
+
+impl<L: fmt::Debug + ?Sized> fmt::Debug for Guarded<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.ledger, f)
+    }
+}

@@ -1,0 +1,148 @@
+//! What operators are told of a store that is away.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use super::standby::Standby;
+use crate::error::StoreError;
+use crate::observe::{StoreEvent, observe};
+use crate::policy::OnStoreFailure;
+
+/// Reports the changes of a store, with the policies of all ledgers over it.
+pub(super) struct Report {
+    /// Where the store is, without what is needed to log in.
+    store: String,
+    ledgers: Mutex<Ledgers>,
+}
+
+/// The policies of each ledger over the store.
+struct Ledgers {
+    standbys: Vec<Weak<Standby>>,
+    /// With this many, those that are gone are looked for.
+    enough: usize,
+}
+
+/// More names than this are counted.
+const NAMED: usize = 20;
+
+/// With fewer ledgers than this, none is looked for.
+const FEW: usize = 64;
+
+impl Report {
+    pub(super) fn new(store: String) -> Self {
+        let ledgers = Ledgers {
+            standbys: Vec::new(),
+            enough: FEW,
+        };
+        Self {
+            store,
+            ledgers: Mutex::new(ledgers),
+        }
+    }
+
+    /// Adds policies that are decided on without the store while it is away, each as it says.
+    pub(super) fn add(&self, standby: Weak<Standby>) {
+        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        if ledgers.standbys.len() >= ledgers.enough {
+            ledgers.standbys.retain(|kept| kept.strong_count() > 0);
+            ledgers.enough = FEW.max(2 * ledgers.standbys.len());
+        }
+        ledgers.standbys.push(standby);
+    }
+
+    pub(super) fn is_away(&self, error: &StoreError) {
+        observe(&StoreEvent::Away {
+            store: &self.store,
+            error,
+            local: self.names(OnStoreFailure::Local),
+            allow: self.names(OnStoreFailure::Allow),
+            refuse: self.names(OnStoreFailure::Refuse),
+        });
+    }
+
+    pub(super) fn is_back(&self, away: Duration, decided: u64) {
+        observe(&StoreEvent::Back {
+            store: &self.store,
+            away,
+            decided,
+        });
+    }
+
+    pub(super) fn cannot_decide_on_some(&self, error: &StoreError) {
+        observe(&StoreEvent::FailedForSome {
+            store: &self.store,
+            error,
+        });
+    }
+
+    /// The names of all policies that do this meanwhile; `None` if there is none.
+    fn names(&self, what: OnStoreFailure) -> Option<String> {
+        let mut names = BTreeSet::new();
+        {
+            let ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+            for standby in ledgers.standbys.iter().filter_map(Weak::upgrade) {
+                let policies = standby.when_away().filter(|(_, does)| *does == what);
+                names.extend(policies.map(|(name, _)| name.to_owned()));
+            }
+        }
+        let mut told: Vec<&str> = names.iter().map(String::as_str).take(NAMED).collect();
+        let more = names.len().saturating_sub(NAMED);
+        let more = (more > 0).then(|| format!("{more} more"));
+        told.extend(more.as_deref());
+        (!told.is_empty()).then(|| told.join(", "))
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Report")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::algorithm::FixedWindow;
+    use crate::policy::Policy;
+
+    fn standby(names: impl IntoIterator<Item = String>) -> Arc<Standby> {
+        let policies = names.into_iter().map(|name| {
+            Policy::new(name, FixedWindow::per_day(1)).on_store_failure(OnStoreFailure::Allow)
+        });
+        let policies: Vec<_> = policies.collect();
+        Arc::new(Standby::new(&policies, NonZeroU32::MIN, None))
+    }
+
+    #[test]
+    fn policies_are_named_once_however_many_ledgers_have_them_and_as_long_as_one_has() {
+        let report = Report::new(String::new());
+        let kept = standby(["b".into(), "a".into()]);
+        report.add(Arc::downgrade(&kept));
+        for number in 0..10_000 {
+            let gone = standby(["a".into(), format!("gone {number}")]);
+            report.add(Arc::downgrade(&gone));
+        }
+        assert_eq!(report.names(OnStoreFailure::Allow).unwrap(), "a, b");
+        assert_eq!(report.names(OnStoreFailure::Local), None);
+        assert!(report.ledgers.lock().unwrap().standbys.len() <= FEW);
+    }
+
+    #[test]
+    fn of_many_policies_some_are_named_and_the_others_counted() {
+        let report = Report::new(String::new());
+        let many = standby((10..40).map(|number| number.to_string()));
+        report.add(Arc::downgrade(&many));
+        let names = report.names(OnStoreFailure::Allow).unwrap();
+        assert!(
+            names.starts_with("10, 11, ") && names.ends_with("28, 29, 10 more"),
+            "{names}"
+        );
+    }
+}

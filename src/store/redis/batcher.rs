@@ -1,0 +1,416 @@
+use std::collections::VecDeque;
+use std::fmt;
+use std::iter::once;
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout_at};
+
+use super::failure::failure_of;
+use super::link::Link;
+use super::promise::timed_out;
+use super::script::{Call, Script};
+use crate::algorithm::Lua;
+use crate::clock::Micros;
+use crate::key::Key;
+use crate::store::Charge;
+use crate::store::outage::Watch;
+
+/// The script that decides on requests. On one server, those that are asked at once share a call: it takes
+/// a server nearly as long to begin with a call as to decide on a request.
+///
+/// Nobody waits for time to pass. While few calls are under way, a request starts one, which takes along whoever
+/// has come by the time its task runs. The others wait until a call is answered, or until they are as many as a
+/// call may have.
+pub(super) struct Batcher(Arc<Shared>);
+
+struct Shared {
+    script: Script,
+    /// The rule of each policy.
+    rules: Box<[Option<Lua>]>,
+    link: Arc<Link>,
+    watch: Arc<Watch>,
+    gathered: Mutex<Gathered>,
+    /// Whether the server has said that it takes keys of one slot only.
+    is_sliced: AtomicBool,
+}
+
+/// A request that the script decides on.
+#[derive(Debug)]
+pub(super) struct Query {
+    kind: Kind,
+    /// Whom the first charge is of.
+    key: Key,
+    charges: SmallVec<[QueryCharge; 2]>,
+}
+
+/// What all requests of a call have alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Kind {
+    verb: &'static str,
+    /// What time it is, if the server is told.
+    moment: Option<Micros>,
+}
+
+#[derive(Debug)]
+struct QueryCharge {
+    key: String,
+    rule: Rule,
+    cost: u32,
+    is_soft: bool,
+}
+
+/// A policy, and the numbers of its rule if they are those of another limit. Each goes into a call once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rule {
+    policy: usize,
+    numbers: Option<[u64; 4]>,
+}
+
+/// Those that no call has taken along yet.
+#[derive(Debug, Default)]
+struct Gathered {
+    waiting: VecDeque<Waiting>,
+    /// How many calls have been started and are not over.
+    under_way: usize,
+    /// How many of these have not taken anybody along yet.
+    starting: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    query: Query,
+    until: Instant,
+    /// Where it waits.
+    runtime: Handle,
+    answer: oneshot::Sender<RedisResult<Value>>,
+}
+
+/// A call that was started. It is a task of its own, so that whoever gives up, or is not polled, keeps nobody
+/// waiting.
+struct UnderWay {
+    shared: Arc<Shared>,
+    /// Whether another call is written at this very moment.
+    is_behind: bool,
+    has_begun: bool,
+    together: Vec<Waiting>,
+}
+
+/// While so many calls are under way, the next has to be full or to wait. With fewer, a request on a busy node
+/// waits longer: for a good part of a round trip. With more, a runtime of several threads shares less.
+const FEW: usize = 8;
+
+/// How many requests share a call at most: beyond that a further one costs the server no less.
+const MOST_REQUESTS: usize = 32;
+
+/// How many charges they may have together, if they are several: other clients of the server wait meanwhile.
+const MOST_CHARGES: usize = 128;
+
+/// How much longer than its deadline a request waits for its call to say that it is over: then the connection
+/// is known to be of no use before the next request comes.
+const GRACE: Duration = Duration::from_millis(1);
+
+impl Query {
+    /// `charge`, `peek` or `deny`, at this moment or that of the server's clock.
+    pub(super) fn new(verb: &'static str, moment: Option<Micros>) -> Self {
+        Self {
+            kind: Kind { verb, moment },
+            key: Key::NOBODY,
+            charges: SmallVec::new(),
+        }
+    }
+
+    /// Adds a charge, whose state is under this key, with the numbers of its limit if it has one of its own.
+    pub(super) fn charge(&mut self, key: String, charge: &Charge, numbers: Option<[u64; 4]>) {
+        if self.charges.is_empty() {
+            self.key = charge.key;
+        }
+        self.charges.push(QueryCharge {
+            key,
+            rule: Rule {
+                policy: charge.policy,
+                numbers,
+            },
+            cost: charge.cost,
+            is_soft: charge.is_soft,
+        });
+    }
+
+    /// Whether it asks the same as another, of other keys perhaps.
+    fn is_like(&self, other: &Self) -> bool {
+        let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.is_soft);
+        self.charges
+            .iter()
+            .map(what)
+            .eq(other.charges.iter().map(what))
+    }
+}
+
+impl Batcher {
+    pub(super) fn new(rules: Box<[Option<Lua>]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
+        let those: Vec<Lua> = rules.iter().copied().flatten().collect();
+        Self(Arc::new(Shared {
+            script: Script::of(&those, include_str!("charge.lua")),
+            rules,
+            link,
+            watch,
+            gathered: Mutex::default(),
+            is_sliced: AtomicBool::new(false),
+        }))
+    }
+
+    /// Asks this, and waits until then for what the script tells of it.
+    pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
+        let Self(shared) = self;
+        if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
+            return Box::pin(shared.ask_alone(&query, until)).await;
+        }
+        let runtime = Handle::try_current().map_err(|_| ended())?;
+        let (answer, told) = oneshot::channel();
+        shared.add(Waiting {
+            query,
+            until,
+            runtime,
+            answer,
+        });
+        // What is asked is written first: timers are set while the server is at work.
+        yield_now().await;
+        match timeout_at(until + GRACE, told).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(ended()),
+            Err(_) => Err(timed_out()),
+        }
+    }
+}
+
+impl Shared {
+    fn add(self: &Arc<Self>, waiting: Waiting) {
+        let mut gathered = self.gathered();
+        gathered.waiting.push_back(waiting);
+        let is_behind = gathered.starting > 0;
+        self.start(gathered, is_behind);
+    }
+
+    /// Starts a call for those that wait, if it is time to: in the runtime of the one that came last, which is the
+    /// most likely to be there yet.
+    fn start(self: &Arc<Self>, mut gathered: MutexGuard<'_, Gathered>, is_behind: bool) {
+        let Some(last) = gathered.waiting.back() else {
+            return;
+        };
+        if !gathered.is_time_for_a_call() {
+            return;
+        }
+        let runtime = last.runtime.clone();
+        gathered.under_way += 1;
+        gathered.starting += 1;
+        drop(gathered);
+        let call = UnderWay {
+            shared: Arc::clone(self),
+            is_behind,
+            has_begun: false,
+            together: Vec::new(),
+        };
+        // Boxed: the runtime moves a task's future from place to place, to its end.
+        runtime.spawn(Box::pin(call.make()));
+    }
+
+    fn gathered(&self) -> MutexGuard<'_, Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One call about all of these.
+    async fn ask<'a>(
+        &self,
+        queries: impl Iterator<Item = &'a Query> + Clone,
+        until: Instant,
+    ) -> RedisResult<Value> {
+        let call = self.call(queries);
+        self.script.run(&self.link, &call, until).await
+    }
+
+    async fn ask_alone(&self, query: &Query, until: Instant) -> RedisResult<Value> {
+        let waiting = self.watch.waiting(&query.key);
+        let answer = self.ask(once(query), until).await;
+        waiting.end(failure_of([&answer]).as_ref());
+        answer
+    }
+
+    fn call<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
+        let mut call = Call::default();
+        let kind = queries.clone().next().map(|query| query.kind);
+        let moment = kind.and_then(|kind| kind.moment);
+        match moment {
+            Some(moment) => call.argument(moment.get()),
+            None => call.argument(""),
+        }
+        call.argument(kind.map_or("", |kind| kind.verb));
+        let mut rules: SmallVec<[Rule; 4]> = SmallVec::new();
+        for asked in queries.clone().flat_map(|query| &query.charges) {
+            if !rules.contains(&asked.rule) {
+                rules.push(asked.rule);
+            }
+        }
+        call.argument(rules.len());
+        for Rule { policy, numbers } in &rules {
+            let rule = self.rules.get(*policy).copied().flatten();
+            call.argument(rule.map_or("", |rule| rule.name));
+            let at = || moment.unwrap_or_else(Micros::by_this_node);
+            let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers_at(at));
+            for number in numbers.unwrap_or_else(of_the_policy) {
+                call.argument(number);
+            }
+        }
+        let mut left = queries;
+        while let Some(first) = left.next() {
+            let is_alike = |query: &&Query| query.is_like(first);
+            let behind = left.clone().take_while(is_alike).count();
+            call.argument(1 + behind);
+            call.argument(first.charges.len());
+            for asked in &first.charges {
+                let place = rules.iter().position(|rule| *rule == asked.rule);
+                call.argument(place.map_or(0, |place| place + 1));
+                call.argument(asked.cost);
+                call.argument(u8::from(asked.is_soft));
+            }
+            for query in once(first).chain(left.by_ref().take(behind)) {
+                for asked in &query.charges {
+                    call.key(&asked.key);
+                }
+            }
+        }
+        call
+    }
+}
+
+impl Gathered {
+    fn is_time_for_a_call(&self) -> bool {
+        let taken = self.starting * MOST_REQUESTS;
+        let left = self.waiting.len().saturating_sub(taken);
+        left >= MOST_REQUESTS || left > 0 && self.under_way < FEW
+    }
+
+    /// Those that share the next call: the first, and those behind it as far as they may.
+    fn take(&mut self) -> Vec<Waiting> {
+        let mut together: Vec<Waiting> = Vec::new();
+        let mut charges = 0;
+        while let Some(next) = self.waiting.pop_front() {
+            // Nobody wants the answer any more.
+            if next.answer.is_closed() {
+                continue;
+            }
+            charges += next.query.charges.len();
+            if let Some(first) = together.first()
+                && (together.len() == MOST_REQUESTS
+                    || charges > MOST_CHARGES
+                    || next.query.kind != first.query.kind)
+            {
+                self.waiting.push_front(next);
+                break;
+            }
+            together.push(next);
+        }
+        together
+    }
+}
+
+impl UnderWay {
+    async fn make(mut self) {
+        if self.is_behind {
+            // What a server reads together it answers together, and then has nothing to do until all who got an
+            // answer have asked again.
+            yield_now().await;
+        }
+        {
+            let mut gathered = self.shared.gathered();
+            gathered.starting -= 1;
+            self.has_begun = true;
+            self.together = gathered.take();
+            self.shared.start(gathered, true);
+        }
+        let Some(until) = self.together.iter().map(|waiting| waiting.until).max() else {
+            return;
+        };
+        let queries = self.together.iter().map(|waiting| &waiting.query);
+        let first = queries.clone().next();
+        let waiting = self
+            .shared
+            .watch
+            .waiting(&first.map_or(Key::NOBODY, |first| first.key));
+        let answer = self.shared.ask(queries, until).await;
+        let together = mem::take(&mut self.together);
+        if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
+            // A server on its own that is set up as a node of a cluster. Nothing was done.
+            self.shared.is_sliced.store(true, Ordering::Relaxed);
+            for Waiting { query, answer, .. } in together {
+                let asked = Box::pin(self.shared.ask_alone(&query, until));
+                let _ = answer.send(asked.await);
+            }
+            return;
+        }
+        let answers = apart(answer, together.len());
+        waiting.end(failure_of(&answers).as_ref());
+        for (waiting, answer) in together.into_iter().zip(answers) {
+            // Whoever has given up does not hear it.
+            let _ = waiting.answer.send(answer);
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut gathered = self.shared.gathered();
+        gathered.under_way -= 1;
+        if self.has_begun {
+            self.shared.start(gathered, false);
+        } else {
+            gathered.starting -= 1;
+            // The runtime has ended before it began. Whether another one is there yet nobody knows, so they are
+            // let go, and told so by that.
+            let waiting = mem::take(&mut gathered.waiting);
+            drop(gathered);
+            drop(waiting);
+        }
+    }
+}
+
+/// What the answer to a call tells each of so many requests.
+fn apart(answer: RedisResult<Value>, requests: usize) -> Vec<RedisResult<Value>> {
+    let text = match answer {
+        Ok(Value::BulkString(text)) if requests > 1 => text,
+        answer => return vec![answer; requests],
+    };
+    let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+    if lines.len() != requests {
+        let about = "the script's answer is not one for each request";
+        let nonsense = RedisError::from((ErrorKind::UnexpectedReturnType, about));
+        return vec![Err(nonsense); requests];
+    }
+    let read = |line: &&[u8]| match line {
+        [b'-', ..] => {
+            redis::parse_redis_value(&[line, b"\r\n".as_slice()].concat())?.extract_error()
+        }
+        line => Ok(Value::BulkString(line.to_vec())),
+    };
+    lines.iter().map(read).collect()
+}
+
+fn is_of_slots(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot)
+}
+
+fn ended() -> RedisError {
+    (ErrorKind::Io, "the runtime has ended, or there is none").into()
+}
+
+impl fmt::Debug for Batcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Batcher").finish_non_exhaustive()
+    }
+}
