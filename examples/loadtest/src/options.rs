@@ -21,10 +21,14 @@ pub const REMOTE_RATE: f64 = 50.0;
 ///
 /// Exits with 0 if nothing is disproved, 1 if a check is, 2 if the command line is wrong, and 3 if the server does not
 /// answer.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 #[derive(Clone, Debug, Parser)]
 #[command(name = "loadtest", max_term_width = 100)]
 pub struct Options {
-    /// Where to send requests: http://127.0.0.1:3000/. Several URLs are nodes of one service, asked in turn
+    /// Where to send requests; several URLs are nodes of one service, asked in turn
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<String>,
 

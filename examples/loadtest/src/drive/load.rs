@@ -123,7 +123,7 @@ impl Load {
         const EACH: u64 = 64;
         if self.check {
             Reading::All
-        } else if self.heed || number < ALL || number % EACH == 0 {
+        } else if self.heed || number < ALL || number.is_multiple_of(EACH) {
             Reading::Headers
         } else {
             Reading::Status

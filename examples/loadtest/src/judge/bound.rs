@@ -81,7 +81,7 @@ impl Bound {
                 marks: [None, None],
             })
         };
-        let debt = |capacity, limit, learns| Debt::new(capacity, limit, w, learns);
+        let debt = |capacity, limit, learns| Some(Debt::new(capacity, limit, w, learns));
         let (debt, span, refill) = match terms.rule {
             Rule::Fixed => (debt(2 * n, n, false), span(2 * n), refill(n)),
             Rule::Anchored => (debt(2 * n, n, false), span((2 * n).max(1) - 1), refill(n)),
@@ -177,8 +177,8 @@ impl Bound {
 }
 
 impl Debt {
-    fn new(capacity: u64, limit: u64, period: Duration, learns: bool) -> Option<Self> {
-        Some(Self {
+    fn new(capacity: u64, limit: u64, period: Duration, learns: bool) -> Self {
+        Self {
             limit: i128::from(limit),
             step: least_step(micros(period)),
             capacity: i128::from(capacity),
@@ -186,7 +186,7 @@ impl Debt {
             empty_at: i128::MIN / 4,
             since: None,
             learns,
-        })
+        }
     }
 
     fn admitted(&mut self, answer: &Arc<Answer>, latest: Duration) -> Option<Excess> {

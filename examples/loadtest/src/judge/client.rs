@@ -116,11 +116,10 @@ impl Client {
     }
 
     fn open(&mut self, answer: &Arc<Answer>, news: &mut News) {
-        let can_charge = match answer.verdict {
-            Verdict::Allowed => true,
-            Verdict::Limited | Verdict::Failed(Failure::Connect) => false,
-            Verdict::Failed(_) => true,
-        };
+        let can_charge = !matches!(
+            answer.verdict,
+            Verdict::Limited | Verdict::Failed(Failure::Connect)
+        );
         let charged_before = self.charged_for_certain;
         let between = self.admitted - self.admitted_for_certain;
         self.tally.sent += 1;

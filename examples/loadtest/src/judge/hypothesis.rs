@@ -35,13 +35,13 @@ impl Hypotheses {
     }
 
     pub(super) fn answered(&mut self, answer: &Answer) {
+        // Any moment after the epoch at which no window of a run is cut short.
+        const BEGIN: Duration = Duration::from_secs(1_000_000_000);
         let allowed = match answer.verdict {
             Verdict::Allowed => true,
             Verdict::Limited => false,
             Verdict::Failed(_) => return,
         };
-        // Any moment after the epoch at which no window of a run is cut short.
-        const BEGIN: Duration = Duration::from_secs(1_000_000_000);
         let now = Micros::from(BEGIN + answer.sent);
         self.decided += 1;
         self.honest.decide(&self.algorithm, now, allowed);

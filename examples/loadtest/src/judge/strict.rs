@@ -124,7 +124,7 @@ impl Strict {
                 .charged
                 .possibly_after(sent.checked_sub(at_least(until + window))?);
             let estimate = i128::from(current) * micros(window)
-                + i128::from(both - current) * micros(window - elapsed);
+                + i128::from(both - current) * micros(window.saturating_sub(elapsed));
             if estimate > full {
                 return None;
             }

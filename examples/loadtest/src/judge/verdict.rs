@@ -167,14 +167,12 @@ fn unjudged(judge: &Judge, check: Check, tallies: &[(u32, Tally)]) -> Option<&'s
     let no_wait = (!judge.words.tell_waits()).then_some("no wait was told");
     let no_number = (!judge.words.tell_numbers()).then_some("no number was told");
     match check {
-        Check::Bound => no_policy,
         Check::Strictness => no_policy.or(no_refusal),
         Check::RetryAfterEnough | Check::RetryAfterLeast => no_refusal.or(no_wait),
         Check::RefusalLatency => no_refusal,
         Check::Fairness if judge.clients < 2 => Some("needs --clients"),
-        Check::Fairness => no_policy,
         Check::Nodes if judge.nodes < 2 => Some("needs several URLs"),
-        Check::Nodes => no_policy,
+        Check::Bound | Check::Fairness | Check::Nodes => no_policy,
         Check::RefusalsCharge => no_refusal.or(no_policy.and(no_number)),
         Check::Remaining => no_number,
         Check::Headers => no_wait.and(no_number),

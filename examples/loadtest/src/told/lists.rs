@@ -7,10 +7,11 @@ use super::number::joined;
 use super::{Family, Name, Policy, Standing, Told};
 
 pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
-    if let Some(text) = joined(headers, "ratelimit") {
-        if standings(&text, told).is_none() && draft07(&text, told).is_none() {
-            told.malformed.push(("RateLimit", text));
-        }
+    if let Some(text) = joined(headers, "ratelimit")
+        && standings(&text, told).is_none()
+        && draft07(&text, told).is_none()
+    {
+        told.malformed.push(("RateLimit", text));
     }
     if let Some(text) = joined(headers, "ratelimit-policy")
         && policies(&text, told).is_none()

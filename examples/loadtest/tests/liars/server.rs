@@ -110,14 +110,14 @@ impl Server {
         let algorithm = self.algorithm(client);
         let state = self.states.remove(&Some(key)).unwrap_or_default();
         let (outcome, mut after) = algorithm.step(state.clone(), now, 1);
-        let mut binding = (outcome.clone(), algorithm);
+        let mut binding = (outcome, algorithm);
         let mut allowed = outcome.is_allowed();
         if let Some(global) = self.global {
             let shared = self.states.remove(&None).unwrap_or_default();
             let (second, shared_after) = global.step(shared.clone(), now, 1);
             let fewer = second.remaining() < outcome.remaining();
             if second.retry_after() > outcome.retry_after() || (allowed && fewer) {
-                binding = (second.clone(), global);
+                binding = (second, global);
             }
             allowed &= second.is_allowed();
             self.states
@@ -134,7 +134,7 @@ impl Server {
         }
         let fails = self
             .fails
-            .is_some_and(|each| allowed && self.admitted % each == 0);
+            .is_some_and(|each| allowed && self.admitted.is_multiple_of(each));
         if fails {
             after = algorithm.refund(after, now, 1);
         }
@@ -162,7 +162,12 @@ impl Server {
             _ => wait,
         };
         let window = Micros::from(algorithm.period().unwrap()).ceil_secs();
-        let name = algorithm.name();
+        let is_global = self.global == Some(*algorithm);
+        let name = if is_global {
+            "global"
+        } else {
+            algorithm.name()
+        };
         let mut fields = Vec::new();
         if let Some(wait) = wait
             && self.dialect != Dialect::Nothing

@@ -47,7 +47,7 @@ pub(crate) const SLOW: Traffic = Traffic {
 const RATE: f64 = 25.0;
 const LENGTH: Duration = Duration::from_secs(10);
 
-struct Sent {
+struct Travel {
     client: u32,
     sent: Duration,
     arrives: Duration,
@@ -59,12 +59,12 @@ impl Traffic {
         Self { clients, ..self }
     }
 
-    fn arrivals(self, random: &mut fastrand::Rng) -> Vec<Sent> {
+    fn arrivals(self, random: &mut fastrand::Rng) -> Vec<Travel> {
         let mut sent = Duration::from_millis(1);
         let mut all = Vec::new();
         while sent < LENGTH {
             let mut way = || self.way.mul_f64(random.f64());
-            all.push(Sent {
+            all.push(Travel {
                 client: u32::try_from(all.len()).unwrap() % self.clients,
                 sent,
                 arrives: sent + way(),
@@ -122,7 +122,7 @@ pub(crate) fn judged(
     judge.conclude()
 }
 
-fn answer(number: usize, request: &Sent, reply: &Reply) -> Answer {
+fn answer(number: usize, request: &Travel, reply: &Reply) -> Answer {
     let mut headers = HeaderMap::new();
     for (name, value) in &reply.fields {
         let value = HeaderValue::from_str(value).unwrap();

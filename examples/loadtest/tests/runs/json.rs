@@ -66,7 +66,6 @@ fn valid(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<(), St
     let wrong = |what: &str| Err(format!("{at}: {what}: {value}"));
     for (keyword, rule) in schema.as_object().unwrap() {
         match keyword.as_str() {
-            "$schema" | "$defs" | "title" | "description" => {}
             "$ref" => {
                 let path = rule.as_str().unwrap().trim_start_matches('#');
                 valid(value, root.pointer(path).unwrap(), root, at)?;
@@ -76,7 +75,7 @@ fn valid(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<(), St
             "minimum" if value.as_f64() < rule.as_f64() && !value.is_null() => {
                 return wrong("too small");
             }
-            "const" | "enum" | "minimum" => {}
+            "const" | "enum" | "minimum" | "$schema" | "$defs" | "title" | "description" => {}
             "type" => {
                 let types = rule
                     .as_array()
@@ -111,10 +110,9 @@ fn children(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<(),
             schema["properties"].get(name),
             &schema["additionalProperties"],
         ) {
-            (Some(schema), _) => valid(field, schema, root, &at)?,
             (None, Value::Bool(false)) => return Err(format!("{at} is not in the schema")),
             (None, Value::Null) => {}
-            (None, schema) => valid(field, schema, root, &at)?,
+            (Some(schema), _) | (None, schema) => valid(field, schema, root, &at)?,
         }
     }
     Ok(())
