@@ -53,10 +53,7 @@ impl Common {
             return self.word(at);
         }
         if !at.is_table() {
-            let Some(list) = at.list() else {
-                return None;
-            };
-            return self.fold(at, &list, AnyKey::and);
+            return self.fold(at, &at.list()?, AnyKey::and);
         }
         let table = at.table(&KEY)?;
         self.table(&table)

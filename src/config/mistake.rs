@@ -25,6 +25,14 @@ struct Place {
     text: String,
     /// The length of the mistake in the line, in characters.
     length: usize,
+    /// Whether the line may have a password in it, and is not shown.
+    is_secret: bool,
+}
+
+/// Whether a line may have a secret or the URL of a store in it. An error of syntax has no path.
+fn is_secret(path: &str, line: &str) -> bool {
+    let is_of = |table: &str| path == table || path.starts_with(&format!("{table}."));
+    is_of("secret") || is_of("store") || line.contains("secret") || line.contains("://")
 }
 
 impl Mistake {
@@ -34,9 +42,13 @@ impl Mistake {
         path: String,
         message: String,
     ) -> Self {
+        let mut place = span.map(|span| source.place(span));
+        if let Some(place) = &mut place {
+            place.is_secret = is_secret(&path, &place.text);
+        }
         Self {
             file: Arc::clone(&source.name),
-            place: span.map(|span| source.place(span)),
+            place,
             path,
             message,
         }
@@ -69,7 +81,7 @@ impl Mistake {
 
     /// Writes the line with a caret below the mistake.
     fn draw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(place) = &self.place else {
+        let Some(place) = self.place.as_ref().filter(|place| !place.is_secret) else {
             return Ok(());
         };
         let (line, text) = (place.line.to_string(), &place.text);
@@ -196,6 +208,7 @@ impl Source {
                 .map(|c| if c.is_control() { ' ' } else { c })
                 .collect(),
             length: characters(span.start.min(end), span.end.min(end)),
+            is_secret: false,
         }
     }
 }

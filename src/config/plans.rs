@@ -11,7 +11,7 @@ use super::functions::PlanOf;
 use super::keys::{Common, ReadKey};
 use super::limits::limit;
 use super::policies::ReadPolicy;
-use super::walk::{At, Table};
+use super::walk::{At, Table, unknown};
 use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
 use crate::plan::{Plan, Plans};
@@ -27,7 +27,7 @@ pub(super) struct ReadPlans {
 pub(super) fn plans(
     common: &Common,
     root: &Table<'_>,
-    policies: &[ReadPolicy],
+    policies: &[(&str, Option<ReadPolicy>)],
 ) -> Option<ReadPlans> {
     let Some(at) = root.get("plans") else {
         for field in ["plan_of", "default_plan"] {
@@ -78,21 +78,18 @@ fn known_plan<'w>(at: &At<'w>, names: &[&str]) -> Option<&'w str> {
     at.unknown("plan", text, names)
 }
 
-fn plan(name: &str, at: &At<'_>, policies: &[ReadPolicy]) -> Option<Plan> {
+fn plan(name: &str, at: &At<'_>, policies: &[(&str, Option<ReadPolicy>)]) -> Option<Plan> {
     let mut plan = Plan::new(name);
-    let known: Vec<&str> = policies
-        .iter()
-        .map(|policy| policy.unkeyed.name())
-        .collect();
+    let known: Vec<&str> = policies.iter().map(|(name, _)| *name).collect();
     for (policy, at) in at.entries()? {
-        let Some(own) = policies
-            .iter()
-            .find(|own| own.unkeyed.name() == policy.text)
-        else {
-            at.refuse_name::<()>(policy, super::walk::unknown("policy", policy.text, &known));
+        let Some((_, own)) = policies.iter().find(|(name, _)| *name == policy.text) else {
+            let message = unknown("policy", policy.text, &known);
+            at.refuse_name::<()>(policy, message);
             continue;
         };
-        if let Some(limit) = limit(&at, policy.text, own.unkeyed.algorithm()) {
+        if let Some(own) = own
+            && let Some(limit) = limit(&at, policy.text, own.unkeyed.algorithm())
+        {
             at.gives(policy.text, LimitRule::Plan(name.into()));
             plan = plan.limit(policy.text, limit);
         }
@@ -142,13 +139,11 @@ fn by_key(at: &At<'_>, is_address: bool, names: &[&str]) -> Option<HashMap<Key, 
     let mut plans = HashMap::new();
     for (name, at) in at.entries()? {
         let key = if is_address {
-            match name.text.parse::<IpAddr>() {
-                Ok(address) => address.into_key(),
-                Err(_) => {
-                    at.refuse_name::<()>(name, format!("{:?} is not an address", name.text));
-                    continue;
-                }
-            }
+            let Ok(address) = name.text.parse::<IpAddr>() else {
+                at.refuse_name::<()>(name, format!("{:?} is not an address", name.text));
+                continue;
+            };
+            address.into_key()
         } else {
             name.text.into_key()
         };

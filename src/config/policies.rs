@@ -19,14 +19,19 @@ use crate::plan::{KeyLimits, Operations};
 use crate::policy::{Http, NoKey, OnStoreFailure, Policy};
 
 /// A policy as a layer has it, and as a limiter has it, whose caller gives the key.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct ReadPolicy {
     pub(super) keyed: Policy<Http>,
     pub(super) unkeyed: Policy,
 }
 
 /// Reads all policies. The walk notes if there is none.
-pub(super) fn policies(common: &Common, at: &At<'_>) -> Option<Vec<ReadPolicy>> {
+///
+/// A policy with a mistake has a name and no more, so that the mistakes of the plans that speak of it are found too.
+pub(super) fn policies<'w>(
+    common: &Common,
+    at: &At<'w>,
+) -> Option<Vec<(&'w str, Option<ReadPolicy>)>> {
     let entries = at.entries()?;
     if entries.is_empty() {
         return at
@@ -42,9 +47,9 @@ pub(super) fn policies(common: &Common, at: &At<'_>) -> Option<Vec<ReadPolicy>> 
                 format!("it differs from the policy of {before} in case alone; rename one"),
             );
         }
-        policies.push(policy(common, *name, at));
+        policies.push((name.text, policy(common, *name, at)));
     }
-    policies.into_iter().collect()
+    Some(policies)
 }
 
 /// The limits of a header can hold the name.
@@ -275,34 +280,24 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
                     limits.key(name.text, limit),
                     name.text.to_owned(),
                 ),
-                KeysAre::Number => match name.text.parse::<u64>() {
-                    Ok(number) => (
-                        number.into_key(),
-                        limits.key(number, limit),
-                        number.to_string(),
-                    ),
-                    Err(_) => {
-                        at.refuse_name::<()>(
-                            name,
-                            format!("{} is not a whole number", quoted(name.text)),
-                        );
+                KeysAre::Number => {
+                    let Ok(number) = name.text.parse::<u64>() else {
+                        let message = format!("{} is not a whole number", quoted(name.text));
+                        at.refuse_name::<()>(name, message);
                         continue;
-                    }
-                },
-                KeysAre::Address => match name.text.parse::<IpAddr>() {
-                    Ok(address) => (
-                        address.into_key(),
-                        limits.key(address, limit),
-                        address.to_string(),
-                    ),
-                    Err(_) => {
-                        at.refuse_name::<()>(
-                            name,
-                            format!("{} is not an address", quoted(name.text)),
-                        );
+                    };
+                    let shown = number.to_string();
+                    (number.into_key(), limits.key(number, limit), shown)
+                }
+                KeysAre::Address => {
+                    let Ok(address) = name.text.parse::<IpAddr>() else {
+                        let message = format!("{} is not an address", quoted(name.text));
+                        at.refuse_name::<()>(name, message);
                         continue;
-                    }
-                },
+                    };
+                    let shown = address.to_string();
+                    (address.into_key(), limits.key(address, limit), shown)
+                }
             };
             limits = with_key;
             at.gives(policy, LimitRule::Key(shown.into()));

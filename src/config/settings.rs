@@ -7,7 +7,7 @@ use super::conditions;
 use super::fields::{LISTS, PROXIES, ROOT};
 use super::keys::Common;
 use super::plans::plans;
-use super::policies::policies;
+use super::policies::{ReadPolicy, policies};
 use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
 use super::walk::{At, Places, Table};
@@ -101,7 +101,12 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         (layer, limiter) = (layer.split_over(nodes), limiter.split_over(nodes));
     }
     let policies = policies?;
-    if let Some(read) = plans(&common, &root, &policies) {
+    let read = plans(&common, &root, &policies);
+    let policies: Vec<ReadPolicy> = policies
+        .into_iter()
+        .map(|(_, policy)| policy)
+        .collect::<Option<_>>()?;
+    if let Some(read) = read {
         let plan_of = read.plan_of;
         layer = layer.plans(read.plans.clone(), move |head: &Head<'_>| plan_of(head));
         limiter = limiter.plans(read.plans, |_| None::<String>);

@@ -4,7 +4,7 @@
 //! mistakes of a file at once.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::ops::Range;
 use std::time::Duration;
@@ -237,7 +237,7 @@ impl<'w> At<'w> {
         let Value::Table(entries) = &self.node.value else {
             return self.expected("a table");
         };
-        let mut seen: HashMap<&str, ()> = HashMap::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         let mut found = Vec::new();
         for Entry {
             name,
@@ -254,7 +254,7 @@ impl<'w> At<'w> {
                 text: name,
                 span: name_span.as_ref(),
             };
-            if seen.insert(name.text, ()).is_some() {
+            if !seen.insert(name.text) {
                 at.refuse_name::<()>(
                     name,
                     format!("{} is there twice; leave one", quoted(name.text)),

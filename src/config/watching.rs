@@ -3,7 +3,7 @@
 //! No list of file events is right for all editors, mounts and systems. So an event on the directory means "maybe", a poll
 //! does not need events, and the bytes decide.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -84,10 +84,7 @@ impl Status {
 
     /// Returns the SHA-256 of the file in force, as 64 hexadecimal digits.
     pub fn sha256(&self) -> String {
-        self.sha256
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        hexadecimal(&self.sha256)
     }
 
     /// Returns since when it is in force.
@@ -240,7 +237,7 @@ impl Shared {
                 if let Some(sha256) = sha256
                     && state.refused != Some(sha256)
                 {
-                    warn_once_of(&REFUSED, format!("{}: {error}", short(&sha256)));
+                    warn_once_of(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
                 }
                 state.refused = sha256;
                 state.status.error = Some(error.clone());
@@ -269,12 +266,12 @@ pub(super) fn digest(text: &str) -> Sha {
     Sha256::digest(text.as_bytes()).into()
 }
 
-fn short(sha256: &Sha) -> String {
-    sha256
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Text takes whatever is written to it.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Tells of whatever happens in the directory of a file, and in that of the file to which a link points.

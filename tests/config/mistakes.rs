@@ -160,6 +160,26 @@ fn in_json_an_error_of_meaning_has_its_path_and_one_of_syntax_its_line() {
 }
 
 #[test]
+fn the_mistakes_of_a_plan_are_told_beside_those_of_its_policy() {
+    let text = "default_plan = \"fre\"\nplan_of = { header = \"x-plan\" }\n[policies.a]\nkye = \"global\"\nquota = \"1/day\"\n\
+                [policies.b]\nkey = \"global\"\nquota = \"1/day\"\n[plans.free]\na = 5\nb = \"5/hour\"\nc = 5";
+    let found = mistakes(text);
+    let places: Vec<&str> = found
+        .iter()
+        .map(|mistake| mistake.split(": ").nth(1).unwrap())
+        .collect();
+    let expected = [
+        "default_plan",
+        "plan_of",
+        "policies.a",
+        "policies.a.kye",
+        "plans.free.b",
+        "plans.free.c",
+    ];
+    assert_eq!(places, expected, "{found:#?}");
+}
+
+#[test]
 fn a_function_that_code_has_not_registered_lists_those_that_it_has() {
     let text = "[policies.a]\nkey = { function = \"usr\" }\nquota = \"1/day\"\ncost = { function = \"weight\" }";
     let error = Config::builder()
@@ -387,7 +407,15 @@ fn a_secret_comes_from_the_environment_and_no_message_shows_it() {
     );
     let found = mistakes(&format!("secret = \"hunter2\"\n{policy}"));
     assert_eq!(found.len(), 1);
-    assert!(!found[0].contains("hunter2"), "{found:?}");
+    for text in [
+        "secret = \"hunter2\"",
+        "secret = \"hunter2",
+        "[store]\nredis = \"redis//hunter2\"",
+        "[store]\nredis = \"redis://hunter2@\" 5",
+    ] {
+        let error = format!("{text}\n{policy}").parse::<Config>().unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
     let config: Config = format!("secret = \"0123456789abcdef\"\n{policy}")
         .parse()
         .unwrap();
