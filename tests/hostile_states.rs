@@ -47,7 +47,7 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
         86_400_000_000,
         31_622_400_000_000,
     ]);
-    (0_u8..9, small(), period, small(), 1_u32..=128).prop_map(
+    (0_u8..10, small(), period, small(), 1_u32..=128).prop_map(
         |(shape, limit, period, size, slots)| {
             let quota = Quota::new(limit, Duration::from_micros(period)).unwrap();
             match shape {
@@ -61,11 +61,39 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
                     .into(),
                 5 => TokenBucket::of(quota).burst(size).into(),
                 6 => TokenBucket::of(quota).burst(size).by_interval().into(),
-                7 => LeakyBucket::of(quota).capacity(size).into(),
+                #[cfg(feature = "calendar")]
+                7 => calendar(limit, slots),
+                8 => LeakyBucket::of(quota).capacity(size).into(),
                 _ => Gcra::of(quota).burst(size).into(),
             }
         },
     )
+}
+
+#[cfg(feature = "calendar")]
+fn calendar(limit: u32, pick: u32) -> Algorithm {
+    let unit = ["day", "week", "month", "year"][pick as usize % 4];
+    let zone = ["UTC", "Pacific/Apia", "America/Havana"][pick as usize % 3];
+    let text = format!("calendar-{unit} {limit} zone {zone}");
+    text.parse().unwrap()
+}
+
+/// No state locks a key out for longer than the largest debt under any limit takes to drain at the rate of now.
+fn longest_wait(algorithm: &Algorithm) -> u128 {
+    let longest = match algorithm {
+        Algorithm::TokenBucket(bucket) => most_owed(bucket.quota()),
+        Algorithm::LeakyBucket(bucket) => most_owed(bucket.quota()),
+        Algorithm::Gcra(bucket) => most_owed(bucket.quota()),
+        windows => windows.longest_wait().unwrap_or_default().as_micros(),
+    };
+    longest.min(Micros::LONGEST.get().into())
+}
+
+fn most_owed(quota: Quota) -> u128 {
+    let most = 2 * u128::from(u32::MAX);
+    let rate = u128::from(quota.limit().max(1));
+    // By interval, the last refill counts whole.
+    most.div_ceil(rate) * quota.period().as_micros()
 }
 
 /// As many cases as `PROPTEST_CASES` says, or 20,000.
@@ -101,6 +129,8 @@ proptest! {
             if outcome.is_allowed() {
                 prop_assert_eq!(outcome.retry_after(), None);
             } else {
+                let wait = outcome.retry_after().unwrap_or_default();
+                prop_assert!(wait.as_micros() <= longest_wait(&algorithm), "{:?} of {:?}", outcome, before);
                 let possible = (1..=outcome.limit()).contains(&cost);
                 prop_assert!(possible || outcome.retry_after().is_none());
                 // What it leaves is what it would leave of that again.

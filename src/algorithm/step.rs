@@ -73,6 +73,12 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// How long a client has to make do with what remains in order not to be refused.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
+    /// How long the present window is, if windows differ in their lengths.
+    #[inline]
+    fn present_window(&self, _: &Self::Kept, _: Micros) -> Option<Micros> {
+        None
+    }
+
     /// How long a request of this cost, which is charged already, is held before it goes on.
     #[inline]
     fn delay(&self, _: &Self::Kept, _: Micros, _: u32) -> Micros {
@@ -114,6 +120,10 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
                 self.reset_after(kept, now),
             )
             .lasting(self.effective_window(kept, now)),
+        };
+        let outcome = match self.present_window(kept, now) {
+            Some(window) if limit > 0 => outcome.in_window(window),
+            _ => outcome,
         };
         if allowed {
             return match self.delay(kept, now, cost) {

@@ -1,10 +1,12 @@
 /// Mounts every law for each algorithm, as a module of its name with one module per driver.
 macro_rules! mount {
-    ($($algorithm:ident: $subject:expr;)+) => {
+    ($($(#[$cfg:meta])? $algorithm:ident: $subject:expr;)+) => {
         /// Every algorithm, for the laws about several policies.
-        const MOUNTED: &[fn(&case::Numbers) -> Subject] = &[$($algorithm::subject),+];
+        const MOUNTED: &[fn(&case::Numbers) -> Subject] =
+            &[$($(#[$cfg])? $algorithm::subject),+];
 
         $(
+        $(#[$cfg])?
         mod $algorithm {
             use crate::case::Numbers;
             use crate::subject::Subject;

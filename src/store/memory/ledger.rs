@@ -11,7 +11,7 @@ use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::store::charged::soften;
+use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
@@ -79,7 +79,7 @@ impl MemoryLedger {
             if decision.decide(&mut outcomes) {
                 units = decision.units();
             }
-            soften(charges, &mut outcomes);
+            mark(charges, &mut outcomes);
         }
         (units, outcomes)
     }
@@ -217,7 +217,7 @@ impl MemoryLedger {
             Some(allowed) => {
                 if wanted.includes(allowed) {
                     outcomes.put_in_order();
-                    soften(charges, outcomes);
+                    mark(charges, outcomes);
                 }
                 allowed
             }
@@ -237,7 +237,7 @@ impl MemoryLedger {
             return false;
         }
         let allowed = decision.decide(outcomes);
-        soften(charges, outcomes);
+        mark(charges, outcomes);
         allowed
     }
 

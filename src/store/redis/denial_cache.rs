@@ -1,8 +1,6 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem;
-use std::num::NonZeroU16;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,31 +8,23 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
+use super::key_epochs::{KeyEpoch, KeyEpochs};
 use super::numbers::Numbers;
 use super::opened::OpenedPolicy;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::key::Key;
 use crate::store::Charge;
 
-/// Requests that were denied and cannot pass yet: whoever asks the same again is told so, and the server is
-/// not asked.
+/// Requests that were denied and cannot pass yet. The same request is denied again, and the server is not asked.
 ///
-/// A denial is remembered until its wait is over, counted from when the question was put, and for no longer
-/// than `longest`: somebody elsewhere may have given the key something back.
+/// A denial is remembered until its wait is over, counted from when the question was sent, and for no longer
+/// than `longest`: another node may have given the key something back.
 #[derive(Debug)]
 pub(super) struct DenialCache {
     longest: Duration,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
-    changes: Arc<KeyEpochs>,
-}
-
-/// How often the state of a key was changed through whatever ledger of the store; many keys share a number.
-#[derive(Debug)]
-pub(super) struct KeyEpochs {
-    hasher: RandomState,
-    numbers: [AtomicU64; NUMBERS],
+    epochs: Arc<KeyEpochs>,
 }
 
 /// Nothing in it lasts for long, so what is too much goes by generations: the old one is forgotten when the
@@ -79,40 +69,31 @@ struct Denial {
 #[derive(Debug)]
 struct Denied {
     charge: Charge,
-    /// How often its key had been changed when the question was put, if it is why the request was denied.
-    seen: Option<Seen>,
+    /// The epoch of its key when the question was sent, if it is why the request was denied.
+    epoch: Option<KeyEpoch>,
     numbers: Numbers,
 }
 
-/// A question that was put to the server.
+/// A question that was sent to the server.
 #[derive(Debug)]
 pub(super) struct Sent {
-    put: Instant,
-    /// How often each charge's key has been changed.
-    seen: SmallVec<[Seen; 4]>,
-}
-
-/// A number of [`KeyEpochs`], and its place there.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    /// From 1 on, so that none takes no room of its own.
-    place: NonZeroU16,
-    number: u64,
+    at: Instant,
+    /// The epoch of the key of each charge.
+    epochs: SmallVec<[KeyEpoch; 4]>,
 }
 
 const SHARDS: usize = 16;
-const NUMBERS: usize = 4_096;
 
 /// How many denials are remembered at most; each takes some 300 bytes, if it is of one policy.
 const MOST: usize = 10_000;
 
 impl DenialCache {
-    pub(super) fn new(longest: Duration, changes: Arc<KeyEpochs>) -> Self {
+    pub(super) fn new(longest: Duration, epochs: Arc<KeyEpochs>) -> Self {
         Self {
             longest,
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
-            changes,
+            epochs,
         }
     }
 
@@ -130,24 +111,23 @@ impl DenialCache {
         let Some(denial) = shard.young.get(&hash).or_else(|| shard.old.get(&hash)) else {
             return false;
         };
-        // Not since it was put: what is told must not be too short.
+        // Not since it was sent: what is told must not be too short.
         let later = now.saturating_duration_since(denial.received);
         let lasts = if is_away { denial.wait } else { denial.lasts };
-        let still_holds =
-            later < lasts && denial.is_about(charges) && self.changes.are_still(denial);
+        let still_holds = later < lasts && denial.is_about(charges) && self.are_still(denial);
         if still_holds {
             denial.tell(policies, Micros::from(later), outcomes);
         }
         still_holds
     }
 
-    /// A question is about to be put.
-    pub(super) fn put(&self, charges: &[Charge], now: Instant) -> Sent {
+    /// Notes that a question about these is about to be sent.
+    pub(super) fn send(&self, charges: &[Charge], now: Instant) -> Sent {
         Sent {
-            put: now,
-            seen: charges
+            at: now,
+            epochs: charges
                 .iter()
-                .map(|charge| self.changes.seen(&charge.key))
+                .map(|charge| self.epochs.of(&charge.key))
                 .collect(),
         }
     }
@@ -156,7 +136,7 @@ impl DenialCache {
     pub(super) fn remember(
         &self,
         (charges, policies): (&[Charge], &[OpenedPolicy]),
-        question: Sent,
+        sent: Sent,
         (answer, outcomes): (&Answer, &Outcomes),
         now: Instant,
     ) {
@@ -165,19 +145,19 @@ impl DenialCache {
             return;
         }
         let wait = answer.wait(outcomes).map(Micros::to_duration);
-        let until = question.put + wait.map_or(self.longest, |wait| wait.min(self.longest));
+        let until = sent.at + wait.map_or(self.longest, |wait| wait.min(self.longest));
         // What no wait helps may be given another limit.
-        let over = wait.and_then(|wait| question.put.checked_add(wait));
+        let over = wait.and_then(|wait| sent.at.checked_add(wait));
         let over = over.unwrap_or(until);
         if over <= now {
             return;
         }
         let wait = over.saturating_duration_since(now);
-        let each = charges.iter().zip(question.seen).map(|(charge, seen)| {
+        let each = charges.iter().zip(sent.epochs).map(|(charge, epoch)| {
             let told = answer.of(charge.policy)?;
             Some(Denied {
                 charge: *charge,
-                seen: told.denies().then_some(seen),
+                epoch: told.denies().then_some(epoch),
                 numbers: Numbers::of(told, policies.get(charge.policy)?, wait.into()),
             })
         });
@@ -208,6 +188,12 @@ impl DenialCache {
         shard.old.remove(&hash);
     }
 
+    /// Whether the keys that are why a request was denied are as they were.
+    fn are_still(&self, denial: &Denial) -> bool {
+        let mut epochs = denial.each.iter().filter_map(|denied| denied.epoch);
+        epochs.all(|epoch| self.epochs.is_still(epoch))
+    }
+
     fn hash(&self, charges: &[Charge]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         for Charge {
@@ -216,6 +202,7 @@ impl DenialCache {
             cost,
             is_soft,
             limit,
+            ..
         } in charges
         {
             (policy, key, cost, is_soft, limit).hash(&mut hasher);
@@ -227,47 +214,6 @@ impl DenialCache {
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         let shard = &self.shards[hash as usize % SHARDS];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl KeyEpochs {
-    pub(super) fn new() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            numbers: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
-
-    /// These keys are about to be changed, or may have been.
-    pub(super) fn add(&self, charges: &[Charge]) {
-        for charge in charges {
-            self.number(self.place(&charge.key))
-                .fetch_add(1, Ordering::Release);
-        }
-    }
-
-    fn seen(&self, key: &Key) -> Seen {
-        let place = self.place(key);
-        Seen {
-            place,
-            number: self.number(place).load(Ordering::Acquire),
-        }
-    }
-
-    /// Whether the keys that are why a request was denied are as they were.
-    fn are_still(&self, denial: &Denial) -> bool {
-        let mut seen = denial.each.iter().filter_map(|denied| denied.seen);
-        seen.all(|seen| self.number(seen.place).load(Ordering::Acquire) == seen.number)
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-    fn place(&self, key: &Key) -> NonZeroU16 {
-        let place = (self.hasher.hash_one(key) % NUMBERS as u64) as u16;
-        NonZeroU16::MIN.saturating_add(place)
-    }
-
-    fn number(&self, place: NonZeroU16) -> &AtomicU64 {
-        &self.numbers[usize::from(place.get()) % NUMBERS]
     }
 }
 
@@ -327,10 +273,10 @@ mod tests {
         Answer::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW)
     }
 
-    fn remember(denials: &DenialCache, charges: &[Charge], question: Sent, now: Instant) {
+    fn remember(denials: &DenialCache, charges: &[Charge], sent: Sent, now: Instant) {
         let (answer, policies) = (denied(charges), policies());
         let told = (&answer, &answer.outcomes(&policies));
-        denials.remember((charges, &policies), question, told, now);
+        denials.remember((charges, &policies), sent, told, now);
     }
 
     fn is_told(denials: &DenialCache, charges: &[Charge], now: Instant) -> bool {
@@ -351,8 +297,8 @@ mod tests {
         let (denials, now) = (denials(), Instant::now());
         for key in 0..1_000_000 {
             let charges = charges(key);
-            let question = denials.put(&charges, now);
-            remember(&denials, &charges, question, now);
+            let sent = denials.send(&charges, now);
+            remember(&denials, &charges, sent, now);
         }
         let remembered = remembered(&denials);
         assert!((MOST / 4..=MOST).contains(&remembered), "{remembered}");
@@ -367,9 +313,9 @@ mod tests {
     fn f62_what_was_changed_between_question_and_answer_is_not_remembered() {
         let (denials, now) = (denials(), Instant::now());
         let charges = charges(7);
-        let question = denials.put(&charges, now);
-        denials.changes.add(&charges);
-        remember(&denials, &charges, question, now);
+        let sent = denials.send(&charges, now);
+        denials.epochs.advance(&charges);
+        remember(&denials, &charges, sent, now);
         assert!(!is_told(&denials, &charges, now));
     }
 
@@ -377,8 +323,8 @@ mod tests {
     fn f62_a_denial_is_remembered_from_its_question_and_no_longer_than_the_bound() {
         let (denials, put) = (denials(), Instant::now());
         let charges = charges(7);
-        let question = denials.put(&charges, put);
-        remember(&denials, &charges, question, put + LONGEST / 2);
+        let sent = denials.send(&charges, put);
+        remember(&denials, &charges, sent, put + LONGEST / 2);
         let just_before = put + LONGEST.saturating_sub(Duration::from_nanos(1));
         assert!(is_told(&denials, &charges, just_before));
         assert!(!is_told(&denials, &charges, put + LONGEST));
@@ -390,13 +336,13 @@ mod tests {
         let (denials, now) = (denials(), Instant::now());
         let key = 7_u32.into_key();
         let both = [Charge::new(0, key, 1), Charge::new(1, key, 1)];
-        let (policies, question) = (policies(), denials.put(&both, now));
+        let (policies, sent) = (policies(), denials.send(&both, now));
         let answer = denied(&both[..1]);
         let told = (&answer, &answer.outcomes(&policies));
-        denials.remember((&both, &policies), question, told, now);
+        denials.remember((&both, &policies), sent, told, now);
         assert_eq!(remembered(&denials), 0);
-        let question = denials.put(&both, now);
-        remember(&denials, &both, question, now);
+        let sent = denials.send(&both, now);
+        remember(&denials, &both, sent, now);
         assert!(is_told(&denials, &both, now));
     }
 }

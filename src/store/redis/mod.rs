@@ -14,6 +14,7 @@ mod failure;
 mod functions;
 mod glue;
 mod greeting;
+mod key_epochs;
 mod ledger;
 mod link;
 #[cfg(feature = "redis-cluster")]
@@ -40,7 +41,8 @@ use std::time::Duration;
 
 use self::batcher::Batcher;
 use self::calls::Calls;
-use self::denial_cache::{DenialCache, KeyEpochs};
+use self::denial_cache::DenialCache;
+use self::key_epochs::KeyEpochs;
 use self::link::Link;
 use self::opened::OpenedPolicy;
 use self::script::Script;
@@ -87,7 +89,7 @@ pub struct RedisStore {
     prefix: Arc<str>,
     nodes: Option<NonZeroU32>,
     remember_denials_for: Duration,
-    changes: Arc<KeyEpochs>,
+    epochs: Arc<KeyEpochs>,
     #[cfg(feature = "testing")]
     clock: Option<Arc<dyn Clock>>,
 }
@@ -157,8 +159,8 @@ impl Store for RedisStore {
             amend: Script::of(&rules, include_str!("amend.lua")),
             take: Script::of(&rules, include_str!("take.lua")),
             denials: remembers
-                .then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.changes))),
-            changes: Arc::clone(&self.changes),
+                .then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs))),
+            epochs: Arc::clone(&self.epochs),
             link: Arc::clone(&self.link),
             prefix: Arc::clone(&self.prefix),
             policies,
