@@ -54,7 +54,10 @@ impl Lua {
             ];
             let between = present.from.max(beside.from);
             let [limit, ..] = self.numbers;
-            return [limit, from.get(), between.get(), until.get()];
+            // The last number has room for the longest window too, in hours: boundaries are whole seconds.
+            let hours = calendar.windows().unit.longest().ceil_secs() / 3_600;
+            let until = until.get() / 1_000_000 * 16_384 + hours;
+            return [limit, from.get(), between.get(), until];
         }
         let _ = now;
         self.numbers

@@ -17,8 +17,8 @@ impl<T> Interned<T> {
         if let Some(known) = all.iter().find(|known| is_it(known)) {
             return known;
         }
-        let made: &'static T = Box::leak(Box::new(make()));
-        all.push(made);
-        made
+        let new: &'static T = Box::leak(Box::new(make()));
+        all.push(new);
+        new
     }
 }

@@ -54,9 +54,10 @@ impl Calendar {
     pub(crate) fn beside(self, now: Micros) -> Span {
         let present = self.at(now);
         let to_its_end = present.until.saturating_sub(now);
-        let beside = match now.saturating_sub(present.from) < to_its_end {
-            true => present.from.saturating_sub(Micros::new(1)),
-            false => present.until,
+        let beside = if now.saturating_sub(present.from) < to_its_end {
+            present.from.saturating_sub(Micros::new(1))
+        } else {
+            present.until
         };
         self.look_up(&self.0.beside, beside)
     }

@@ -79,31 +79,23 @@ impl Span {
         (self.from..self.until).contains(&now)
     }
 
+    #[cfg(test)]
     pub(crate) fn length(self) -> Micros {
         self.until.saturating_sub(self.from)
     }
 }
 
-/// The year 9000, from which on there is one window: civil arithmetic ends with the year 9999.
+/// The year 9000, from which on all windows are of the usual length: civil arithmetic ends with the year 9999.
 const END: Micros = Micros::from_secs(221_845_392_000);
 
 impl Windows {
-    /// The length of the longest window, or a bound on it where clocks change.
-    pub(crate) fn longest(&self) -> Micros {
-        match self.zone == Zone::utc() {
-            true => self.unit.usual(),
-            false => self.unit.longest(),
-        }
-    }
-
     /// The window that contains this moment.
     pub(crate) fn at(&self, now: Micros) -> Span {
-        let ages = Span {
-            from: END,
-            until: Micros::new(u64::MAX),
-        };
-        if now >= END {
-            return ages;
+        if let Some(since) = now.get().checked_sub(END.get()) {
+            let length = self.unit.usual();
+            let from = Micros::new(now.get() - since % length.get());
+            let until = from.saturating_add(length);
+            return Span { from, until };
         }
         self.find(now).unwrap_or(Span {
             from: Micros::ZERO,

@@ -2,14 +2,17 @@
 -- and end that lie side by side around now.
 local calendar_window = {}
 
+-- `c` is in seconds, times 16,384, and the longest window in hours.
 function calendar_window.present(now, a, b, c)
+  local hours = c % 16384
+  c = (c - hours) / 16384 * 1000000
   if now < a or now >= c then
     error('the clock of the node differs by more than half a window of its calendar')
   end
   if now < b then
-    return a, b
+    return a, b, hours * 3600000000
   end
-  return b, c
+  return b, c, hours * 3600000000
 end
 
 function calendar_window.counted(kept, now, a, b, c)
@@ -31,8 +34,8 @@ function calendar_window.counted_with_a_charge(kept, now, a, b, c)
 end
 
 function calendar_window.moved_back(kept, now, _, a, b, c)
-  local from, ends = calendar_window.present(now, a, b, c)
-  if kept[3] >= ends or kept[1] > ends and kept[1] - now > 2 * (ends - from) then
+  local _, ends, longest = calendar_window.present(now, a, b, c)
+  if kept[3] >= ends or kept[1] > ends and kept[1] - now > longest then
     return {ends, kept[2], math.min(kept[3], now)}
   end
 end

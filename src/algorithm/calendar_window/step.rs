@@ -46,7 +46,7 @@ impl CalendarWindow {
         }
     }
 
-    fn to_its_end(&self, kept: Counted, now: Micros) -> Micros {
+    fn left(&self, kept: Counted, now: Micros) -> Micros {
         self.counted(kept, now).until.saturating_sub(now)
     }
 }
@@ -72,15 +72,15 @@ impl Step for CalendarWindow {
     }
 
     fn longest_wait(&self) -> Micros {
-        self.windows().longest()
+        self.unit().longest()
     }
 
     fn moved_back(&self, kept: &Counted, now: Micros) -> Option<Counted> {
         let present = self.calendar.at(now);
         let is_later = kept.last >= present.until;
-        // The window of another zone may end later, but windows are of about one length.
-        let to_its_end = kept.until.saturating_sub(now).get();
-        let is_too_long = kept.until > present.until && to_its_end > 2 * present.length().get();
+        // The window of another zone may end later, but not by more than a window.
+        let is_too_long =
+            kept.until > present.until && kept.until.saturating_sub(now) > self.unit().longest();
         (is_later || is_too_long).then_some(Counted {
             until: present.until,
             used: kept.used,
@@ -120,16 +120,16 @@ impl Step for CalendarWindow {
     fn reset_after(&self, kept: &Counted, now: Micros) -> Micros {
         match self.counted(*kept, now).used {
             0 => Micros::ZERO,
-            _ => self.to_its_end(*kept, now),
+            _ => self.left(*kept, now),
         }
     }
 
     fn retry_after(&self, kept: &Counted, now: Micros, _: u32) -> Micros {
-        self.to_its_end(*kept, now)
+        self.left(*kept, now)
     }
 
     fn effective_window(&self, kept: &Counted, now: Micros) -> Micros {
-        self.to_its_end(*kept, now)
+        self.left(*kept, now)
     }
 
     fn present_window(&self, kept: &Counted, now: Micros) -> Option<Micros> {

@@ -96,13 +96,11 @@ impl CalendarWindow {
 pub(super) fn parse(text: &str) -> Result<CalendarWindow, ConfigError> {
     let text = text.trim();
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    match CalendarWindow::NAMES.contains(&name) {
-        true => CalendarWindow::parse_named(name, rest),
-        false => {
-            let remedy = "begin with calendar-day, calendar-week, calendar-month or calendar-year";
-            Err(ConfigError::quoting("calendar", text, remedy))
-        }
+    if !CalendarWindow::NAMES.contains(&name) {
+        let remedy = "begin with calendar-day, calendar-week, calendar-month or calendar-year";
+        return Err(ConfigError::quoting("calendar", text, remedy));
     }
+    CalendarWindow::parse_named(name, rest)
 }
 
 /// Writes what stands behind the name.

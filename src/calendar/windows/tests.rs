@@ -44,9 +44,10 @@ fn moment(text: &str) -> Micros {
 fn by_hand(windows: &Windows, at: Micros) -> Date {
     let at = Timestamp::from_microsecond(at.get().try_into().unwrap()).unwrap();
     let shown = windows.zone.civil(at);
-    let date = match shown < windows.start.on(shown.date()) {
-        true => shown.date().yesterday().unwrap(),
-        false => shown.date(),
+    let date = if shown < windows.start.on(shown.date()) {
+        shown.date().yesterday().unwrap()
+    } else {
+        shown.date()
     };
     windows.unit.first(date).unwrap()
 }
@@ -77,7 +78,10 @@ fn walk(windows: &Windows, around: Micros, minutes: u64, steps: u64) {
         let span = windows.at(at);
         assert!(span.contains(at));
         assert!(span == before || span.from == before.until, "{windows:?}");
-        assert!(span.length() <= windows.longest(), "{windows:?} {span:?}");
+        assert!(
+            span.length() <= windows.unit.longest(),
+            "{windows:?} {span:?}"
+        );
         let (began, shown) = (by_hand(windows, span.from), by_hand(windows, at));
         // A clock that was set back shows the window before for a second time.
         assert!(shown <= began, "{windows:?} at {at:?}: {shown} {began}");
@@ -269,7 +273,10 @@ fn no_window_of_any_zone_is_longer_than_the_longest() {
             ] {
                 let windows = windows(unit, zone.name(), "00:00");
                 let span = windows.at(change);
-                assert!(span.length() <= windows.longest(), "{windows:?} {span:?}");
+                assert!(
+                    span.length() <= windows.unit.longest(),
+                    "{windows:?} {span:?}"
+                );
             }
         }
     }
@@ -296,7 +303,7 @@ proptest! {
             prop_assert_eq!(windows.at(inside), span);
         }
         prop_assert_eq!(windows.at(span.until).from, span.until);
-        prop_assert!(span.length() <= windows.longest());
+        prop_assert!(span.length() <= windows.unit.longest());
         prop_assert!(by_hand(&windows, now) <= by_hand(&windows, span.from));
     }
 }
