@@ -93,7 +93,11 @@ macro_rules! each_kind {
     };
 }
 #[cfg(not(feature = "calendar"))]
-use each_kind_of_a_quota as each_kind;
+macro_rules! each_kind {
+    ($repeat:ident $($arguments:tt)*) => {
+        $crate::algorithm::kind::with_these! { [] $repeat $($arguments)* }
+    };
+}
 
 /// The list, and these kinds.
 macro_rules! with_these {
