@@ -30,10 +30,6 @@ use crate::factor::{Explanation, FactorCell};
 /// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are independent of each other"
-)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
@@ -148,7 +144,7 @@ impl Outcome {
 
     /// The length of the present window in seconds, where windows differ in length and no other limit is told.
     fn present_window(&self) -> Option<u32> {
-        let window = self.own_window?.get();
+        let window = self.flags();
         (window & PRESENT != 0).then_some(window & NO_WINDOW)
     }
 
@@ -228,13 +224,15 @@ impl Outcome {
     }
 
     /// The same in units, of a policy whose store counts in parts of them.
-    pub(crate) fn in_units(self, units: Units) -> Self {
+    pub(crate) fn in_units(self, units: &Units) -> Self {
         let told = Self {
             limit: units.limit,
             remaining: units.remaining.min(units.limit),
             effective_window: Wait::new(units.effective_window.get())
                 .filter(|_| self.effective_window.is_some()),
-            own_window: None,
+            own_window: self
+                .present_window()
+                .and_then(|window| NonZeroU32::new(window | PRESENT)),
             ..self
         };
         let told = match units.is_scaled {
@@ -284,7 +282,7 @@ impl Outcome {
 
     /// Whether a request is denied because of this policy.
     pub(crate) fn denies(&self) -> bool {
-        !self.allowed && (!self.soft || self.blocked)
+        !self.allowed && (!self.soft || self.is_blocked())
     }
 
     /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
@@ -299,9 +297,10 @@ impl Outcome {
         self.counted_together
     }
 
-    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force.
+    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force. Not of a
+    /// [blocked](Self::is_blocked) key, which is denied for another reason.
     pub fn is_reduced(&self) -> bool {
-        self.flags() & REDUCED != 0
+        self.flags() & REDUCED != 0 && !self.blocked
     }
 
     fn flags(&self) -> u32 {
@@ -798,7 +797,7 @@ impl Decision {
     /// service may do less for this request.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
-            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.blocked)
+            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.is_blocked())
     }
 
     /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:

@@ -13,13 +13,20 @@ pub mod calendars {}
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
 
-#[cfg(all(feature = "config", feature = "axum"))]
-#[doc = include_str!("../docs/config.md")]
-pub mod config {}
+#[cfg(all(feature = "adapt", feature = "axum"))]
+#[doc = include_str!("../docs/adaptive.md")]
+pub mod adaptive {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}
+
+#[cfg(all(feature = "axum", feature = "resolver"))]
+#[doc = include_str!("../docs/resolver.md")]
+pub mod resolver {}
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/config.md")]
+pub mod config {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
@@ -55,6 +62,9 @@ pub mod reliability {}
 
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
+
+#[doc = include_str!("../docs/loadtest.md")]
+pub mod loadtest {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]

@@ -1,6 +1,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(all(
+        feature = "adapt",
         feature = "axum",
         feature = "client",
         feature = "config",
@@ -53,6 +54,7 @@
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
 //! - [`config`]: limits from a file
+//! - [`factor`]: the share of a limit that is in force; [`adapt`] lets it follow the load
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
@@ -67,12 +69,14 @@
 //! | --- | --- | --- |
 //! | `axum` | yes | the peer address and the matched path of axum; turns on `http` |
 //! | `tracing` | yes | [diagnostics] in the log |
+//! | `adapt` | no | limits that follow the load: [adaptive limits](guide::adaptive) |
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients |
 //! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
 //! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
 //! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |

@@ -1,5 +1,8 @@
 //! The house: imports point down its floors, and what its log says has a page.
 
+#[path = "circles.rs"]
+mod circles;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +51,33 @@ fn no_room_imports_from_its_own_floor_or_from_above() {
         .flat_map(|(file, text)| violations(file, text))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Circles of files that are to go. There must be no other.
+const CIRCLES: &[&[&str]] = &[
+    &["algorithm/kind.rs", "algorithm/text.rs"],
+    &["line/lines.rs", "line/turn.rs"],
+    &[
+        "response/answers.rs",
+        "response/body.rs",
+        "response/draft11.rs",
+        "response/fields.rs",
+        "response/problem.rs",
+        "response/refusal.rs",
+    ],
+    &["store/memory/counter.rs", "store/memory/table/mod.rs"],
+];
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src");
+    let found = circles::circles(&sources(&src));
+    let is_known = |circle: &Vec<String>| {
+        let mut known = CIRCLES.iter();
+        known.any(|known| circle.iter().all(|file| known.contains(&file.as_str())))
+    };
+    let new: Vec<_> = found.iter().filter(|circle| !is_known(circle)).collect();
+    assert!(new.is_empty(), "{new:#?}");
 }
 
 #[test]

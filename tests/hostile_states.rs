@@ -78,6 +78,24 @@ fn calendar(limit: u32, pick: u32) -> Algorithm {
     text.parse().unwrap()
 }
 
+/// No state locks a key out for longer than the largest debt under any limit takes to drain at the rate of now.
+fn longest_wait(algorithm: &Algorithm) -> u128 {
+    let longest = match algorithm {
+        Algorithm::TokenBucket(bucket) => most_owed(bucket.quota()),
+        Algorithm::LeakyBucket(bucket) => most_owed(bucket.quota()),
+        Algorithm::Gcra(bucket) => most_owed(bucket.quota()),
+        windows => windows.longest_wait().unwrap_or_default().as_micros(),
+    };
+    longest.min(Micros::LONGEST.get().into())
+}
+
+fn most_owed(quota: Quota) -> u128 {
+    let most = 2 * u128::from(u32::MAX);
+    let rate = u128::from(quota.limit().max(1));
+    // By interval, the last refill counts whole.
+    most.div_ceil(rate) * quota.period().as_micros()
+}
+
 /// As many cases as `PROPTEST_CASES` says, or 20,000.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
@@ -111,6 +129,8 @@ proptest! {
             if outcome.is_allowed() {
                 prop_assert_eq!(outcome.retry_after(), None);
             } else {
+                let wait = outcome.retry_after().unwrap_or_default();
+                prop_assert!(wait.as_micros() <= longest_wait(&algorithm), "{:?} of {:?}", outcome, before);
                 let possible = (1..=outcome.limit()).contains(&cost);
                 prop_assert!(possible || outcome.retry_after().is_none());
                 // What it leaves is what it would leave of that again.

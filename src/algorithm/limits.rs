@@ -61,10 +61,11 @@ impl Limit {
     /// This limit, raised by as much as `raised` is above `whole`.
     pub(crate) fn beyond(self, whole: Self, raised: Self) -> Self {
         let more = |own: u32, from: u32, to: u32| own.saturating_add(to.saturating_sub(from));
-        Self::new(
-            more(self.quota, whole.quota, raised.quota),
-            more(self.size, whole.size, raised.size),
-        )
+        Self {
+            quota: more(self.quota, whole.quota, raised.quota),
+            size: more(self.size, whole.size, raised.size),
+            ..self
+        }
     }
 
     fn map(self, change: impl Fn(u32) -> u32) -> Self {
@@ -116,11 +117,15 @@ impl Algorithm {
 
     /// The limit under which a charge can take so much beyond this limit, at the same rate.
     pub(crate) fn beyond(&self, more: u32) -> Option<Limit> {
-        let Limit { quota, size, .. } = self.limits()?;
-        let size = size.checked_add(more)?;
+        let limit = self.limits()?;
+        let size = limit.size.checked_add(more)?;
         // A window has one number for both.
         let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
-        Some(Limit::new(if has_rate { quota } else { size }, size))
+        Some(Limit {
+            quota: if has_rate { limit.quota } else { size },
+            size,
+            ..limit
+        })
     }
 
     /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
@@ -175,6 +180,8 @@ mod tests {
             "leaky-bucket 7/minute capacity 9",
             "gcra 7/minute burst 9",
             "leaky-queue 7/minute places 9",
+            #[cfg(feature = "calendar")]
+            "calendar-week 7 zone Europe/London",
         ];
         for text in all {
             let algorithm: Algorithm = text.parse().unwrap();
@@ -220,6 +227,12 @@ mod tests {
                 "leaky-queue 5/minute places 4",
             ),
             ("fixed-window 10/minute", 1, "fixed-window 10/minute"),
+            #[cfg(feature = "calendar")]
+            (
+                "calendar-day 10 zone Europe/London",
+                3,
+                "calendar-day 4 zone Europe/London",
+            ),
         ] {
             let share: Algorithm = share.parse().unwrap();
             assert_eq!(shared(text, nodes).limits(), share.limits(), "{text}");

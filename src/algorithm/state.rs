@@ -4,10 +4,11 @@ use smallvec::SmallVec;
 
 /// The state of one key under one policy: words that the algorithm reads and writes.
 ///
-/// A new key has no words. Up to four words are stored in place; a sliding log and sliding slots need more. Every word that an algorithm writes before the year 2255 is below
+/// A new key has no words. Up to three words are stored in place; a bucket needs four, and a sliding log and sliding
+/// slots more. Every word that an algorithm writes before the year 2255 is below
 /// 2^53, so that languages whose numbers are doubles hold it exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State(SmallVec<[u64; 4]>);
+pub struct State(SmallVec<[u64; 3]>);
 
 impl State {
     /// The state of a new key.
@@ -36,7 +37,7 @@ impl State {
         Self::from_words(&words)
     }
 
-    pub(super) fn words_mut(&mut self) -> &mut SmallVec<[u64; 4]> {
+    pub(super) fn words_mut(&mut self) -> &mut SmallVec<[u64; 3]> {
         &mut self.0
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 #[cfg(feature = "calendar")]
-use super::calendar_window::text as calendar_window;
+use super::CalendarWindow;
 use super::kind::{Kind, each_kind_of_a_quota, match_kind};
 use super::{Algorithm, TokenBucket};
 use crate::error::ConfigError;
@@ -47,8 +47,8 @@ macro_rules! texts {
                 return Some(rest.parse::<super::$kind>().map(Algorithm::from));
             })+
             #[cfg(feature = "calendar")]
-            if calendar_window::NAMES.contains(&name) {
-                return Some(calendar_window::parse_named(name, rest).map(Algorithm::from));
+            if CalendarWindow::NAMES.contains(&name) {
+                return Some(CalendarWindow::parse_named(name, rest).map(Algorithm::from));
             }
             (name == TokenBucket::BY_INTERVAL)
                 .then(|| Ok(rest.parse::<TokenBucket>()?.by_interval().into()))
@@ -78,13 +78,13 @@ each_kind_of_a_quota!(texts);
 fn names() -> Vec<&'static str> {
     let mut names = NAMES.to_vec();
     #[cfg(feature = "calendar")]
-    names.extend(calendar_window::NAMES);
+    names.extend(CalendarWindow::NAMES);
     names.push(UNLIMITED);
     names
 }
 
 #[cfg(feature = "calendar")]
-impl FromStr for super::CalendarWindow {
+impl FromStr for CalendarWindow {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
@@ -93,7 +93,7 @@ impl FromStr for super::CalendarWindow {
 }
 
 #[cfg(feature = "calendar")]
-impl Display for super::CalendarWindow {
+impl Display for CalendarWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Kind::fmt(self, f)
     }

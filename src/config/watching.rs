@@ -22,7 +22,7 @@ use crate::error::ConfigError;
 use crate::middleware::{RateLimitLayer, Swap};
 
 const REFUSED: Diagnostic = Diagnostic::new(
-    "TRL022",
+    "TRL023",
     "",
     "a changed file of limits has a mistake, and the limits before the change stay in force",
     "mend the file; it is read again when it changes",
@@ -106,7 +106,7 @@ impl Config {
     ///   no events. Bytes are compared.
     /// - A file has to keep still for 150 ms before it is read, and at most for a second. A change has reached all requests
     ///   2 seconds after it with events, and 6 seconds after it without.
-    /// - A mistake is logged once for each content (`TRL022`), and [`Watched::status`] has it.
+    /// - A mistake is logged once for each content (`TRL023`), and [`Watched::status`] has it.
     /// - The store and the secret cannot change without a restart: a file that changes them is refused.
     ///
     /// Call it in a tokio runtime with its timer. Without a runtime the file is read by [`Watched::reload`] alone.

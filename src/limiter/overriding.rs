@@ -1,7 +1,7 @@
 //! Overrides: another limit for one key, for a time.
 //!
-//! An override changes a number and not the state, so what a key has used stays used when it begins
-//! and when it ends.
+//! An override is another limit in the question about a key. It changes no state, so what a key has used
+//! stays used when it begins and when it ends.
 
 use std::time::Duration;
 
@@ -23,9 +23,12 @@ impl Limiter {
     ///   bucket may have any rate for that period and any capacity, and a queue any number of
     ///   places.
     /// - **What was used stays used**, at the beginning and at the end. A window compares its count
-    ///   with the current limit. A bucket keeps the requests that it owes (to within one), cut to
-    ///   the new capacity. So nothing is refilled, and no request waits longer than the longest
-    ///   wait of the new limit.
+    ///   with the current limit. A bucket keeps its debt: what exceeds the capacity of the current
+    ///   limit drains at the rate at which it was charged (the highest, if there were several), and
+    ///   the rest at the current rate. So a limit that is lowered and raised again grants nothing,
+    ///   and 10,000 a day lowered to 100 a day locks out for about a day after a full burst.
+    /// - **The wait** that a request is told is exact under the current limit. If a lower limit begins
+    ///   or a higher one ends meanwhile, the request may have to wait longer.
     /// - **A second override** of the key replaces the first, whichever ends later. Neither
     ///   [`reset_now`](Self::reset_now) nor a block ends an override.
     /// - **It ends** after this length by the clock of the store, at most 285 years.
@@ -43,9 +46,6 @@ impl Limiter {
     /// - the new limit is of another kind or period,
     /// - the length is zero, or
     /// - there is no room for another override.
-    ///
-    /// When the limiter has no policy of this name, or that has no limit; when the limit is of another
-    /// kind or period; when the length is zero; when there is no room for another.
     ///
     /// ```
     /// use std::time::Duration;

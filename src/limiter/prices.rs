@@ -153,7 +153,7 @@ impl Price {
         };
         // That of this node, while the store is away.
         let limit = self.units(outcome.limit().saturating_sub(beyond), factor);
-        outcome.in_units(Units {
+        outcome.in_units(&Units {
             limit,
             remaining,
             effective_window,

@@ -41,6 +41,7 @@
 //! | rule | given by |
 //! | --- | --- |
 //! | override | [`Limiter::override_limit_now`](crate::Limiter::override_limit_now), for one key and a time |
+//! | resolver | the limits that a `Resolver` gives (feature `resolver`) |
 //! | operation | [`Policy::operations`](crate::Policy::operations) |
 //! | key | [`Policy::key_limits`](crate::Policy::key_limits): the exact key, then the longest prefix, then `other` |
 //! | plan | the plan of the request, or the default plan |

@@ -92,6 +92,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     ///   store that answers now [pushes](Outcomes::push) them to `outcomes`, which are empty, and may
     ///   leave out those that are not wanted.
     /// - A cost of 0 is answered and never written.
+    /// - If a charge has a [limit](Charge::limit), that limit decides in place of the policy's, unless the key
+    ///   has an [override](Amendment::Override). The state of a key is the same under all limits.
     ///
     /// A store that answers later may begin only when its reply is first polled.
     ///

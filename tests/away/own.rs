@@ -17,8 +17,10 @@ struct Own {
     memory: MemoryStore,
     is_away: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
-    availability: Option<Availability>,
 }
+
+/// The same, with options.
+struct Named(Own, Availability);
 
 #[derive(Debug)]
 struct OwnLedger(MemoryLedger, Own);
@@ -33,9 +35,17 @@ impl Store for Own {
     fn is_shared(&self) -> bool {
         true
     }
+}
+
+impl Store for Named {
+    type Ledger = OwnLedger;
+
+    fn open(&self, policies: &[Policy]) -> Result<OwnLedger, ConfigError> {
+        self.0.open(policies)
+    }
 
     fn availability(&self) -> Option<Availability> {
-        Some(self.availability.clone().unwrap_or_default())
+        Some(self.1.clone())
     }
 }
 
@@ -78,12 +88,11 @@ async fn a_store_of_your_own_needs_to_do_nothing() {
 /// The one that was opened first is gone, and the store has to be asked through another.
 #[tokio::test(start_paused = true)]
 async fn limiters_over_a_store_find_out_together_and_outlive_each_other() {
-    let store = Own {
-        availability: Some(Availability::new().nodes(2)),
-        ..Own::default()
-    };
+    let store = Own::default();
+    let availability = Availability::new().nodes(2);
     let build = || {
-        let limiter = Limiter::builder().policy(daily(3)).store(store.clone());
+        let named = Named(store.clone(), availability.clone());
+        let limiter = Limiter::builder().policy(daily(3)).store(named);
         limiter.build().unwrap()
     };
     let (first, second) = (build(), build());

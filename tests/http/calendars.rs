@@ -12,7 +12,7 @@ fn layer(window: CalendarWindow, dialect: Dialect) -> (ManualClock, RateLimitLay
     let clock = ManualClock::new();
     let layer = RateLimitLayer::builder()
         .policy(everybody("a", window))
-        .dialect(dialect)
+        .dialects([dialect])
         .store(MemoryStore::new().clock(clock.clone()))
         .build();
     (clock, layer.unwrap())

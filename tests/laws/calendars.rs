@@ -10,12 +10,17 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::FileFailurePersistence;
 use tower_ratelimit::calendar::{TimeOfDay, Weekday, Zone};
-use tower_ratelimit::{Algorithm, FixedWindow};
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::store::Store;
+use tower_ratelimit::{
+    Algorithm, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy, SharedStore,
+};
 
 use crate::case::{Asked, Numbers};
 use crate::laws::{remaining_is_tight, reset_is_tight, retry_is_tight};
 use crate::subject::Subject;
-use crate::support::driver::{Driver, Step};
+use crate::support::driver::{Driver, Step, now};
+use crate::support::items::Map;
 use crate::support::model::{Admitted, Rule, clamp, count, sum};
 
 const HOUR: i128 = 3_600_000_000;
@@ -244,10 +249,8 @@ proptest! {
             let counts = charged.iter().any(|&(since, until, _)| {
                 now < until || wall.window(since) == wall.window(now)
             });
-            if !counts {
-                charged.clear();
-            }
-            let used: u32 = charged.iter().map(|(.., cost)| cost).sum();
+            let mut used: u32 = charged.iter().map(|(.., cost)| cost).sum();
+            used = if counts { used } else { 0 };
 
             driver.algorithm = window(limit, unit, zone, (0, 0)).algorithm;
             let seen = driver.decide(at, cost);
@@ -257,9 +260,11 @@ proptest! {
             remaining_is_tight(&driver, asked, seen)?;
             reset_is_tight(&driver, asked, seen)?;
             if seen.allowed && cost > 0 {
+                // Nothing is forgotten until something is charged.
+                charged.retain(|_| counts);
                 charged.push((now, wall.end(now), cost));
+                used += cost;
             }
-            let used: u32 = charged.iter().map(|(.., cost)| cost).sum();
             prop_assert_eq!(seen.remaining, limit - used, "in {} at {}", zone, at);
         }
     }
@@ -301,4 +306,42 @@ fn ten_a_day_are_ten_on_days_of_23_and_of_25_hours() {
         assert_eq!((denied.allowed, denied.retry_after), (false, Some(1)));
         assert!(driver.decide(end, 10).allowed);
     }
+}
+
+#[test]
+fn a_plan_may_have_another_zone_and_what_was_used_counts_until_both_windows_have_ended() {
+    let clock = ManualClock::new();
+    a_plan_may_have_another_zone(&clock, SharedStore::new(Map::new(&clock)));
+    a_plan_may_have_another_zone(&clock, MemoryStore::new().clock(clock.clone()));
+}
+
+fn a_plan_may_have_another_zone<S: Store>(clock: &ManualClock, store: S) {
+    let east = Zone::named("Pacific/Kiritimati").unwrap();
+    let west = Zone::named("Pacific/Niue").unwrap();
+    let day = FixedWindow::per_calendar_day(3);
+    let plans = Plans::new([
+        Plan::new("east").limit("day", day.zone(east)),
+        Plan::new("west").limit("day", day.zone(west)),
+    ]);
+    let limiter = Limiter::builder()
+        .policy(Policy::new("day", day))
+        .plans(plans, |_| None::<&str>)
+        .store(store)
+        .build()
+        .unwrap();
+    // By the clock of 2026-01-01, in UTC. The day ends at 10:00 in the east, and at 11:00 in the west.
+    let ask = |plan: &str, hour: u64, minute: u64| {
+        let minutes = 60 * hour + minute;
+        clock.set_micros(Micros::new((1_767_225_600 + 60 * minutes) * 1_000_000));
+        let decision = now(limiter.plan(plan).check("ann", 1)).unwrap();
+        let wait = decision.retry_after().map(|wait| wait.as_secs() / 60);
+        (decision.is_allowed(), wait)
+    };
+    for _ in 0..3 {
+        assert_eq!(ask("east", 9, 0), (true, None));
+    }
+    assert_eq!(ask("east", 9, 0), (false, Some(60)));
+    assert_eq!(ask("west", 9, 30), (false, Some(90)));
+    assert_eq!(ask("west", 10, 30), (false, Some(30)));
+    assert_eq!(ask("west", 11, 0), (true, None));
 }

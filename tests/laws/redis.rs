@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::algorithm::Limit;
-use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
 use tower_ratelimit::{
@@ -66,14 +65,17 @@ pub(crate) struct Redis {
 impl Redis {
     fn under(policy: Policy) -> Self {
         let policy = policy.on_store_failure(OnStoreFailure::Refuse);
-        let limiter = SCENE.with(|scene| {
+        let (limiter, ledger) = SCENE.with(|scene| {
             let limiter = Limiter::builder().policy(policy.clone());
-            limiter.store(scene.store.clone()).build()
+            let ledger = scene.store.open(std::slice::from_ref(&policy));
+            (limiter.store(scene.store.clone()).build(), ledger)
         });
         KEYS.set(KEYS.get() + 1);
         Self {
             policy,
             limiter: limiter.expect("the policy is good"),
+            ledger: Rc::new(ledger.expect("the policy is good")),
+            limit: None,
             key: KEYS.get(),
         }
     }
@@ -171,20 +173,18 @@ impl Driver for Redis {
         let refunded = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Refund)
         });
-        refunded.map_or_else(
-            || self.ask(at, |limiter| limiter.refund(self.key, units)),
-            drop,
-        );
+        if refunded.is_none() {
+            self.ask(at, |limiter| limiter.refund(self.key, units));
+        }
     }
 
     fn settle(&mut self, at: u64, units: u32) {
         let settled = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Settle)
         });
-        settled.map_or_else(
-            || self.ask(at, |limiter| limiter.settle(self.key, units)),
-            drop,
-        );
+        if settled.is_none() {
+            self.ask(at, |limiter| limiter.settle(self.key, units));
+        }
     }
 
     fn reset(&mut self, at: u64) {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::algorithm::Limit;
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Charge, Ledger, RedisLedger, RedisStoreBuilder, Store};
 use tower_ratelimit::{
     AnchoredWindow, Gcra, Limiter, Policy, Quota, RedisStore, SlidingLog, TokenBucket,
 };
@@ -74,6 +76,53 @@ async fn f62_a_denial_says_nothing_of_other_costs_keys_and_policies() {
     assert!(asked("b").await.unwrap().is_allowed());
     assert!(!limiter.check("ann", 4).await.unwrap().is_allowed());
     assert!(limiter.check("ann", 0).await.unwrap().is_allowed());
+}
+
+/// Law 11: what one limit denies another may allow, and the other way round.
+#[tokio::test]
+async fn f62_a_denial_says_nothing_of_other_limits() {
+    let server = Server::start(&[]);
+    let store = open(remembering(), &server);
+    let bucket = Policy::new("a", TokenBucket::per_day(10));
+    let ledger = store.open(&[bucket]).unwrap();
+    let charge = Charge::new(0, "ann".into_key(), 1);
+    let [own, low, high] = [
+        charge,
+        charge.under(Limit::new(5, 5)),
+        charge.under(Limit::new(20, 20)),
+    ];
+    let allows = async |charge: Charge| {
+        let told = ledger.charge(&[charge]).wait().await.unwrap();
+        let (_, told) = told.iter().next().unwrap();
+        (told.is_allowed(), told.limit(), told.is_overridden())
+    };
+    for _ in 0..5 {
+        assert_eq!(allows(low).await, (true, 5, true));
+    }
+    let denied = async |charge: Charge| {
+        let before = scripts_run(&server);
+        let told = allows(charge).await;
+        (told, scripts_run(&server) == before)
+    };
+    assert_eq!(denied(low).await, ((false, 5, true), false));
+    assert_eq!(denied(low).await, ((false, 5, true), true));
+    for _ in 0..5 {
+        assert_eq!(allows(own).await, (true, 10, false));
+    }
+    assert_eq!(denied(own).await, ((false, 10, false), false));
+    // A limit that is named is the policy's own too, if it is the same.
+    let named = charge.under(Limit::new(10, 10));
+    assert_eq!(allows(named).await, (false, 10, false));
+    for limit in 0..10 {
+        assert_eq!(allows(high).await, (true, 20, true), "{limit}");
+    }
+    assert_eq!(denied(low).await, ((false, 5, true), false));
+    assert_eq!(denied(own).await, ((false, 10, false), false));
+    assert_eq!(denied(high).await, ((false, 20, true), false));
+    for (charge, limit) in [(low, 5), (own, 10), (high, 20)] {
+        let (told, is_remembered) = denied(charge).await;
+        assert_eq!((told.0, told.1, is_remembered), (false, limit, true));
+    }
 }
 
 /// Of each verb that changes a key, whether the server is asked after it about one who was denied.

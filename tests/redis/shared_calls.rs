@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
+use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Charge, Ledger, RedisLedger, Store};
 use tower_ratelimit::{Decision, Limiter, ManualClock, Policy, StoreError};
 
 use crate::scene::{
@@ -99,6 +101,44 @@ async fn requests_of_one_moment_share_a_call_and_are_decided_in_the_order_in_whi
         assert_eq!(used(&told), [number.min(10); 2]);
     }
     assert_eq!(scripts_run(&server).0, before + 1);
+}
+
+/// Law 11, in one call: each request is decided under its own limit.
+#[tokio::test]
+async fn requests_of_different_limits_share_a_call() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    for policy in every(8, 60 * MINUTE) {
+        let name = policy.name().to_owned();
+        let ledger = store.open(&[policy]).unwrap();
+        let charge = |key: u32| Charge::new(0, key.into_key(), 1);
+        let warm = ledger.charge(&[charge(0)]).wait().await.unwrap();
+        assert!(warm.is_allowed());
+        let (before, _) = scripts_run(&server);
+        let limits = [None, Some(2), Some(5), Some(9)];
+        let charges = (0..32).map(|number: usize| {
+            let limit = limits[number % 4].map(|limit| Limit::new(limit, limit));
+            limit.map_or(charge(7), |limit| charge(7).under(limit))
+        });
+        let asked: Vec<_> = charges
+            .map(|charge| tokio::spawn(ledger.charge(&[charge]).wait()))
+            .collect();
+        let mut used = 0;
+        for (number, asked) in asked.into_iter().enumerate() {
+            let limit = limits[number % 4].unwrap_or(8);
+            let told = asked.await.unwrap().unwrap();
+            let (_, told) = told.iter().next().unwrap();
+            assert_eq!(told.is_allowed(), used < limit, "{name}: {number}");
+            assert_eq!(
+                (told.limit(), told.is_overridden()),
+                (limit, limit != 8),
+                "{name}"
+            );
+            used += u32::from(told.is_allowed());
+        }
+        assert_eq!(used, 9, "{name}");
+        assert_eq!(scripts_run(&server).0, before + 1, "{name}");
+    }
 }
 
 #[tokio::test]

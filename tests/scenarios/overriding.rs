@@ -135,8 +135,8 @@ fn threads_admit_exactly_what_was_given_while_limits_change() {
             }
             is_over.store(true, Ordering::Release);
         });
-        let admitted = admitted.into_inner();
-        assert_eq!(admitted, 3_000, "{algorithm}");
+        // Law 11: what it owes above the smaller capacity is not forgiven.
+        assert_eq!(admitted.into_inner(), 3_000, "{algorithm}");
     }
 }
 

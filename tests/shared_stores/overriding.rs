@@ -61,10 +61,12 @@ async fn the_time_to_live_covers_the_end_of_an_override_and_what_is_left_then() 
     let fast = TokenBucket::per_hour(3_600).burst(10);
     overridden(fast, 2).await;
     assert_eq!(told(8).await, (2, Duration::from_secs(8), true));
+    // The limit of now counts from the charge on.
+    let left = hours(8).saturating_sub(Duration::from_secs(2));
     map.clock.advance(Duration::from_secs(2));
-    assert_eq!(told(0).await, (4, hours(6), false));
+    assert_eq!(told(0).await, (2, left, false));
     map.clock
-        .advance(hours(6).saturating_sub(Duration::from_micros(1)));
+        .advance(left.saturating_sub(Duration::from_micros(1)));
     assert_eq!(told(0).await, (9, Duration::from_micros(1), false));
 
     // Nothing is used, and the limit is there to its end.
@@ -100,6 +102,9 @@ async fn a_node_without_the_policy_leaves_an_override_of_the_key_alone() {
     map.clock.advance(length);
     // What has ended is forgotten with a write.
     assert!(elsewhere.check("ann", 1).await.unwrap().is_allowed());
+    // Two above the capacity have drained at the rate of the override.
+    assert_eq!(told(1).await, (false, 10, 0));
+    map.clock.advance(Duration::from_secs(3_600));
     assert_eq!(told(2).await, (false, 10, 1));
     assert_eq!(told(1).await, (true, 10, 0));
 }

@@ -8,7 +8,7 @@ use tower_ratelimit::algorithm::{Limit, State};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{
-    Amendment, Charge, Ledger, MemoryLedger, Reply, SharedLedger, SharedStore, Store, Wanted,
+    Amendment, Charge, Ledger, MemoryLedger, Reply, SharedLedger, SharedStore, Store,
 };
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, StoreError,
@@ -390,20 +390,18 @@ impl Driver for Shared {
         let refunded = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Refund)
         });
-        refunded.map_or_else(
-            || self.ask(at, |limiter| limiter.refund("key", units)),
-            drop,
-        );
+        if refunded.is_none() {
+            self.ask(at, |limiter| limiter.refund("key", units));
+        }
     }
 
     fn settle(&mut self, at: u64, units: u32) {
         let settled = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Settle)
         });
-        settled.map_or_else(
-            || self.ask(at, |limiter| limiter.settle("key", units)),
-            drop,
-        );
+        if settled.is_none() {
+            self.ask(at, |limiter| limiter.settle("key", units));
+        }
     }
 
     fn reset(&mut self, at: u64) {
@@ -447,7 +445,7 @@ impl Blocking for Shared {
 }
 
 /// What comes of a future that does not wait.
-fn now<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
         Poll::Ready(answer) => answer,

@@ -4,6 +4,13 @@
 //! It is a queue of the kind M/G/c: Poisson arrivals, service times from a log-normal distribution, first come first
 //! served. Seeded, so that a run repeats.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a simulation counts microseconds in numbers of both kinds"
+)]
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -94,13 +101,20 @@ impl Plant {
         self.next_arrival = self.next_arrival.max(from as f64);
         let factor = f64::from(factor.get()) / 1e3;
         let mut is_wanted = false;
-        while weather.demand > 0.0 {
-            let gap = self.random.exponential() * 1e6 / weather.demand;
-            if self.next_arrival + gap >= to as f64 {
-                self.next_arrival = to as f64;
+        // Without demand, the next is never.
+        let mut gap = || self.random.exponential() * 1e6 / weather.demand;
+        let mut arrivals = Vec::new();
+        let mut at = self.next_arrival;
+        loop {
+            at += gap();
+            if at >= to as f64 {
                 break;
             }
-            self.next_arrival += gap;
+            arrivals.push(at);
+        }
+        for arrival in arrivals {
+            let gap = arrival - self.next_arrival;
+            self.next_arrival = arrival;
             self.credit = (self.credit + gap / 1e6 * self.base).min(self.base);
             if self.credit < 1.0 {
                 is_wanted = true;
@@ -108,8 +122,9 @@ impl Plant {
             }
             // The share of the limit is kept by what a request is charged.
             self.credit -= 1.0 / factor;
-            self.arrive(self.next_arrival as u64, weather);
+            self.arrive(arrival as u64, weather);
         }
+        self.next_arrival = to as f64;
         self.now = to;
         self.read(weather, is_wanted)
     }
@@ -221,7 +236,7 @@ pub(super) fn best_static(seed: u64, base: f64, weather: Weather) -> f64 {
     goodputs.fold(0.0, f64::max)
 }
 
-/// A generator of random numbers by Steele, Lea and Flood (SplitMix64).
+/// A generator of random numbers by Steele, Lea and Flood (`SplitMix64`).
 pub(super) struct Random(pub(super) u64);
 
 impl Random {

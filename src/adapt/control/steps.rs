@@ -42,7 +42,7 @@ use crate::factor::Factor;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Steps {
-    steps: Vec<Step>,
+    table: Vec<Step>,
     watched: Vec<Watched>,
     smoothing: Duration,
     hold: Duration,
@@ -78,7 +78,7 @@ impl Steps {
     /// An empty table, whose factor is always 1.
     pub fn new() -> Self {
         Self {
-            steps: Vec::new(),
+            table: Vec::new(),
             watched: Vec::new(),
             smoothing: Duration::from_secs(2),
             hold: Duration::from_secs(10),
@@ -131,7 +131,7 @@ impl Steps {
             })
         });
         let signals = signals.collect();
-        self.steps.push(Step {
+        self.table.push(Step {
             signals,
             above: load,
             factor: factor.min(Factor::ONE),
@@ -179,7 +179,7 @@ impl Steps {
         load: impl Fn(usize) -> Option<Load>,
         margin: Load,
     ) -> Option<(Factor, usize, Load)> {
-        let fits = self.steps.iter().filter_map(|step| {
+        let fits = self.table.iter().filter_map(|step| {
             let loads = step
                 .signals
                 .iter()
@@ -198,7 +198,7 @@ impl Steps {
 
     /// The next factor up from this.
     fn next_up(&self, from: Factor) -> Factor {
-        let steps = self.steps.iter().map(|step| step.factor);
+        let steps = self.table.iter().map(|step| step.factor);
         let above = steps.filter(|factor| *factor > from);
         above.min().unwrap_or(Factor::ONE)
     }

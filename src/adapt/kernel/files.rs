@@ -40,9 +40,9 @@ pub(super) fn number_of(text: &str, name: &str) -> Option<u64> {
 pub(super) fn count_of_list(list: &str) -> Option<u32> {
     let mut count: u32 = 0;
     for range in list.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        let length = last.checked_sub(first)?.checked_add(1)?;
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
+        let length = to.checked_sub(from)?.checked_add(1)?;
         count = count.checked_add(length)?;
     }
     Some(count)

@@ -3,7 +3,7 @@
 #[cfg(feature = "serde")]
 pub(super) mod serde;
 mod step;
-pub(super) mod text;
+mod text;
 
 use super::kind::Kind;
 use super::{FixedWindow, WithRule};

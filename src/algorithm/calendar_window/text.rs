@@ -12,8 +12,6 @@ pub(super) const WEEK: &str = "calendar-week";
 pub(super) const MONTH: &str = "calendar-month";
 pub(super) const YEAR: &str = "calendar-year";
 
-pub(in crate::algorithm) const NAMES: [&str; 4] = [DAY, WEEK, MONTH, YEAR];
-
 pub(super) fn name(unit: Unit) -> &'static str {
     match unit {
         Unit::Day => DAY,
@@ -61,45 +59,50 @@ pub(super) fn without_a_zone(said: impl fmt::Display) -> ConfigError {
     ConfigError::new("calendar", said, remedy)
 }
 
+impl CalendarWindow {
+    pub(in crate::algorithm) const NAMES: [&str; 4] = [DAY, WEEK, MONTH, YEAR];
+
+    /// Reads what stands behind a name.
+    pub(in crate::algorithm) fn parse_named(name: &str, rest: &str) -> Result<Self, ConfigError> {
+        let refuse = |remedy| Err(ConfigError::quoting("calendar", rest, remedy));
+        let mut words = rest.split_whitespace();
+        let limit = words.next().unwrap_or_default();
+        let limit = whole_number(limit)
+            .filter(|_| !limit.is_empty())
+            .ok_or_else(|| not_a_number("limit", limit))?;
+        let mut said = Said::default();
+        while let Some(word) = words.next() {
+            let its = match word {
+                "zone" => &mut said.zone,
+                "start" => &mut said.start,
+                "first-day" => &mut said.first_day,
+                _ => {
+                    return refuse(
+                        "write zone, start or first-day, and its value, behind the limit",
+                    );
+                }
+            };
+            match (words.next(), its.is_some()) {
+                (Some(value), false) => *its = Some(value),
+                (Some(_), true) => return refuse("say each of zone, start and first-day once"),
+                (None, _) => return refuse("write a value behind the last word"),
+            }
+        }
+        said.window(name, limit)
+    }
+}
+
 /// Reads a name and what stands behind it.
 pub(super) fn parse(text: &str) -> Result<CalendarWindow, ConfigError> {
     let text = text.trim();
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    match NAMES.contains(&name) {
-        true => parse_named(name, rest),
+    match CalendarWindow::NAMES.contains(&name) {
+        true => CalendarWindow::parse_named(name, rest),
         false => {
             let remedy = "begin with calendar-day, calendar-week, calendar-month or calendar-year";
             Err(ConfigError::quoting("calendar", text, remedy))
         }
     }
-}
-
-/// Reads what stands behind a name.
-pub(in crate::algorithm) fn parse_named(
-    name: &str,
-    rest: &str,
-) -> Result<CalendarWindow, ConfigError> {
-    let refuse = |remedy| Err(ConfigError::quoting("calendar", rest, remedy));
-    let mut words = rest.split_whitespace();
-    let limit = words.next().unwrap_or_default();
-    let limit = whole_number(limit)
-        .filter(|_| !limit.is_empty())
-        .ok_or_else(|| not_a_number("limit", limit))?;
-    let mut said = Said::default();
-    while let Some(word) = words.next() {
-        let its = match word {
-            "zone" => &mut said.zone,
-            "start" => &mut said.start,
-            "first-day" => &mut said.first_day,
-            _ => return refuse("write zone, start or first-day, and its value, behind the limit"),
-        };
-        match (words.next(), its.is_some()) {
-            (Some(value), false) => *its = Some(value),
-            (Some(_), true) => return refuse("say each of zone, start and first-day once"),
-            (None, _) => return refuse("write a value behind the last word"),
-        }
-    }
-    said.window(name, limit)
 }
 
 /// Writes what stands behind the name.

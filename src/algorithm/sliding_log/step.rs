@@ -247,7 +247,7 @@ impl Step for SlidingLog {
 }
 
 /// Removes all entries but the last `left`, and the total `before` these.
-fn compact(words: &mut SmallVec<[u64; 4]>, left: usize, before: u64) {
+fn compact(words: &mut SmallVec<[u64; 3]>, left: usize, before: u64) {
     let gone = words.len().saturating_sub(2 * left);
     words.drain(1..gone.max(1));
     words[0] = 0;
@@ -260,7 +260,7 @@ fn compact(words: &mut SmallVec<[u64; 4]>, left: usize, before: u64) {
 }
 
 /// Makes room for an entry, a quarter at a time: to double a large log would waste memory.
-fn make_room(words: &mut SmallVec<[u64; 4]>) {
+fn make_room(words: &mut SmallVec<[u64; 3]>) {
     // Half an entry, which only a damaged state has, is dropped.
     if words.len().is_multiple_of(2) {
         words.pop();

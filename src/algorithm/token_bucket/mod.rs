@@ -96,7 +96,7 @@ impl TokenBucket {
     ///
     /// - **Choose it** if people count in "100 a minute, all at once", and a steady trickle in between would
     ///   surprise them.
-    /// - **Keeps** what is missing and the time of the last refill: 16 bytes for each key.
+    /// - **Keeps** what is missing, its rate and the time of the last refill: 24 bytes for each key.
     /// - **Admits** in a closed span of length `x` at most
     ///   `max(B, B − 1 + min(N, B) · (⌊x / period⌋ + 1))`, for a limit `N` and a burst `B`.
     /// - **Tells** a wait to the refill that brings enough tokens.

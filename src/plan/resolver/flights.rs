@@ -11,8 +11,8 @@ use std::future::poll_fn;
 use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::task::Poll;
 
 use ahash::RandomState;
@@ -20,11 +20,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::builder::Options;
 use super::health::Health;
 use super::known::{Answer, Cache, Found, Known, Until, after};
+use super::lock::lock;
 use super::look::{Coming, Finding, Look};
-use super::{Resolved, lock};
+use super::options::Options;
+use super::resolved::Resolved;
 use crate::clock::Timers;
 use crate::decision::Unresolved;
 
@@ -112,9 +113,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
             }
             (None, Err(why)) => Look::Known(self.without_answer(known, why)),
             (None, Ok(landed)) => {
-                let otherwise = self.without_answer(known, Unresolved::Pending);
+                let (shared, key) = (Arc::clone(self), key.clone());
+                let otherwise =
+                    move |why| shared.without_answer(shared.known(&key).as_deref(), why);
                 let timer = Timers::default().after(self.options.timeout);
-                Coming::look(landed, timer, otherwise)
+                Coming::look(landed, timer, Box::new(otherwise))
             }
         }
     }
@@ -330,16 +333,14 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for Landing<K> {
         if self.has_landed {
             return;
         }
-        let why = if std::thread::panicking() {
-            NoAnswer::Panicked
-        } else {
-            NoAnswer::RuntimeEnded
-        };
-        self.shared.health.failed(&why);
-        let mut flights: MutexGuard<'_, Flights<K>> = lock(&self.shared.flights);
+        let has_panicked = std::thread::panicking();
+        if has_panicked {
+            self.shared.health.failed(&NoAnswer::Panicked);
+        }
+        let mut flights = lock(&self.shared.flights);
         // Dropping the sender tells those who wait.
         let flight = flights.remove(&self.key);
-        if flight.as_ref().is_some_and(|flight| !flight.is_outdated) && why == NoAnswer::Panicked {
+        if flight.as_ref().is_some_and(|flight| !flight.is_outdated) && has_panicked {
             self.note_failure();
         }
         drop(flights);
@@ -348,11 +349,10 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for Landing<K> {
 }
 
 /// Why a lookup ended without an answer or an error of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum NoAnswer {
     TooLate,
     Panicked,
-    RuntimeEnded,
 }
 
 impl fmt::Display for NoAnswer {
@@ -360,7 +360,6 @@ impl fmt::Display for NoAnswer {
         f.write_str(match self {
             Self::TooLate => "the lookup did not answer within its `lookup_timeout`",
             Self::Panicked => "the lookup panicked",
-            Self::RuntimeEnded => "the runtime of the lookup ended",
         })
     }
 }

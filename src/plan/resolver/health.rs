@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::known::after;
-use super::lock;
+use super::lock::lock;
 
 /// Whether lookups work. A change is logged, and at most one failure a minute.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache as Quick, DefaultLifecycle};
 use tokio::time::Instant;
 
-use super::Resolved;
 use super::own_limits::OwnLimits;
+use super::resolved::Resolved;
 
 /// What is known of a key.
 #[derive(Clone, Debug)]

@@ -34,7 +34,7 @@ impl Look {
     pub(crate) fn now(self) -> Finding {
         let finding = match self {
             Self::Known(finding) => finding,
-            Self::Coming(coming) => coming.otherwise,
+            Self::Coming(coming) => (coming.otherwise)(Unresolved::Pending),
         };
         Finding {
             is_refused: false,
@@ -75,18 +75,6 @@ impl Finding {
         }
     }
 
-    /// The same, for another reason.
-    fn because(&self, why: Unresolved) -> Self {
-        let how = match self.how {
-            Resolution::Stale(_) => Resolution::Stale(why),
-            _ => Resolution::Default(why),
-        };
-        Self {
-            how,
-            ..self.clone()
-        }
-    }
-
     /// The name of the plan that was found.
     pub(crate) fn plan(&self) -> Option<&str> {
         match self.found.as_deref()? {
@@ -118,19 +106,21 @@ impl Finding {
 pub(crate) struct Coming {
     landed: Pin<Box<dyn Future<Output = Option<Finding>> + Send>>,
     timer: Timer,
-    /// What the request gets if the lookup does not land in time.
-    otherwise: Finding,
+    otherwise: Box<Otherwise>,
 }
+
+/// What a request gets at this moment if its lookup does not land in time, or fails.
+pub(super) type Otherwise = dyn Fn(Unresolved) -> Finding + Send;
 
 impl Coming {
     /// Without a timer no request waits.
     pub(super) fn look(
         mut landed: watch::Receiver<Option<Finding>>,
         timer: Option<Timer>,
-        otherwise: Finding,
+        otherwise: Box<Otherwise>,
     ) -> Look {
         let Some(timer) = timer else {
-            return Look::Known(otherwise);
+            return Look::Known(otherwise(Unresolved::Pending));
         };
         let landed = async move {
             let landed = landed.wait_for(Option::is_some).await.ok()?;
@@ -150,10 +140,11 @@ impl Future for Coming {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finding> {
         if let Poll::Ready(landed) = self.landed.as_mut().poll(cx) {
             // A lookup whose task has ended fails.
-            let failed = || self.otherwise.because(Unresolved::Failed);
+            let failed = || (self.otherwise)(Unresolved::Failed);
             return Poll::Ready(landed.unwrap_or_else(failed));
         }
-        self.timer.poll(cx).map(|()| self.otherwise.clone())
+        let in_time = self.timer.poll(cx);
+        in_time.map(|()| (self.otherwise)(Unresolved::Pending))
     }
 }
 

@@ -6,24 +6,27 @@ mod builder;
 mod flights;
 mod health;
 mod known;
+mod lock;
 mod look;
+mod options;
 mod own_limits;
+mod resolved;
 mod usage;
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
 pub use self::builder::ResolverBuilder;
+pub use self::resolved::Resolved;
 pub use self::usage::ResolverUsage;
 
 pub(crate) use self::look::{Coming, Finding, Look};
 pub(super) use self::own_limits::ResolvedPolicies;
 
 use self::flights::{BoxError, Shared};
-use super::Plan;
 
 /// An asynchronous source of plans or limits: it asks a closure once for each key, and keeps the answers.
 ///
@@ -54,8 +57,11 @@ use super::Plan;
 ///     .plans_by_name(plans)
 ///     .resolver(resolver.clone(), |key| key.to_text())
 ///     .build()?;
-/// assert_eq!(limiter.check("ann", 1).await?.binding().unwrap().1.limit(), 100);
-/// assert_eq!(limiter.check("bob", 1).await?.binding().unwrap().1.limit(), 10);
+/// let decision = limiter.check("ann", 1).await?;
+/// assert_eq!(decision.rule().unwrap().to_string(), "plan pro");
+/// let decision = limiter.check("bob", 1).await?;
+/// assert_eq!(decision.rule().unwrap().to_string(), "plan free");
+/// assert_eq!(decision.resolution().unwrap().to_string(), "default: not found");
 ///
 /// // Ann's plan has changed: the next decision asks anew.
 /// resolver.invalidate(&"ann".to_owned());
@@ -79,28 +85,6 @@ use super::Plan;
 /// alone: the panic of a lookup is a failure. Time is that of tokio's clock.
 pub struct Resolver<K> {
     shared: Arc<Shared<K>>,
-}
-
-/// What a source of plans has for a key.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Resolved {
-    /// The plan of this name, among the plans of the layer or the limiter. A name that is not among them is the default
-    /// plan, and the log names it once.
-    Plan(Arc<str>),
-    /// These limits, under the name of a plan that the layer does not know. They come before the limits of operations
-    /// and of keys. A policy of which they do not speak has the limit that it would have without them. The log names
-    /// a limit once that its policy cannot have.
-    Limits(Plan),
-    /// The source does not know the key: it has the default plan.
-    NotFound,
-}
-
-impl Resolved {
-    /// The plan of this name: see [`Resolved::Plan`].
-    pub fn plan(name: impl Into<Arc<str>>) -> Self {
-        Self::Plan(name.into())
-    }
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
@@ -181,9 +165,4 @@ impl<K> fmt::Debug for Resolver<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resolver").finish_non_exhaustive()
     }
-}
-
-/// No panic leaves what is locked here half changed.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

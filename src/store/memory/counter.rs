@@ -1,6 +1,6 @@
-use super::glance::{Ask, Changed, Counted, Glance, Known, NoRoom};
+use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
+use super::seqlock::Lock;
 use super::timed::{Full, Span};
-use super::version::Lock;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::{Clock, Micros};
 use crate::decision::{Outcome, Outcomes};
@@ -12,7 +12,12 @@ pub(super) use crate::store::{Amendment, Wanted};
 pub(super) trait Counter: Send + Sync + 'static {
     /// Decides on a request without a limit of its own that concerns no other policy, and tells of it if that is
     /// wanted; `None` if there is more to it than usual. `now` is what the clock has just told.
-    fn decide_at_once(&self, ask: Ask, now: Micros, told: Option<&mut Told<'_>>) -> Option<bool>;
+    fn decide_at_once(
+        &self,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool>;
 
     /// Decides on any request that concerns no other policy.
     fn decide_in_the_end(
@@ -21,7 +26,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) -> bool;
 
     /// Looks a key up that stands where it is looked for first, at rest, and asks whether it may be charged; `None`
@@ -35,7 +40,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     );
 
     /// The last moment that the table can hold; later ones are taken for it.
@@ -45,22 +50,22 @@ pub(super) trait Counter: Send + Sync + 'static {
     fn tier(&self) -> &dyn Tier;
 
     /// Looks at a key's page. What is read of it afterwards holds as of this moment.
-    fn glance(
+    fn snapshot(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
-    ) -> (&dyn Tier, Glance);
+    ) -> (&dyn Tier, PageSnapshot);
 
     /// The same of a page that is locked first, however long that takes.
-    fn glance_and_lock(
+    fn snapshot_and_lock(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
-    ) -> (&dyn Tier, Glance, Lock<'_>);
+    ) -> (&dyn Tier, PageSnapshot, Lock<'_>);
 
     /// Changes what is kept of a key, if anything is.
     fn amend(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock, amendment: Amendment);
@@ -97,37 +102,37 @@ pub(super) trait Counter: Send + Sync + 'static {
 /// The table in which a key was looked at.
 pub(super) trait Tier: Send + Sync {
     /// Whether the key may be charged.
-    fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Result<bool, Changed>;
+    fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed>;
 
     /// Tells of a request that is not charged.
     fn tell(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
         allowed: bool,
-        told: &mut Told<'_>,
+        told: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed>;
 
     /// Tells of a request as if it was charged.
     fn foretell(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
-        told: &mut Told<'_>,
+        told: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed>;
 
-    /// Locks the page, if nothing has changed since the glance.
-    fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed>;
+    /// Locks the page, if nothing has changed since the snapshot.
+    fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed>;
 
     /// Moves what the page keeps back to now.
-    fn step_back(&self, glance: &Glance, lock: &mut Lock<'_>, now: Micros);
+    fn step_back(&self, snapshot: &PageSnapshot, lock: &mut Lock<'_>, now: Micros);
 
     /// Makes sure that there is a place for the key, and tells whether it was made just now.
     fn place(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
@@ -136,25 +141,25 @@ pub(super) trait Tier: Send + Sync {
     /// Charges a key that has a place.
     fn charge(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     );
 
     /// Notes that a newcomer that has a place is not charged, and may go.
-    fn may_go(&self, glance: &Glance, now: Micros);
+    fn may_go(&self, snapshot: &PageSnapshot, now: Micros);
 
     /// Whether the key has no place, and the table none that is free.
-    fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool;
+    fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool;
 
     /// Whether a newcomer finds a place, or one can be made for it. No page may be locked.
-    fn has_room(&self, glance: &Glance, now: Micros) -> bool;
+    fn has_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool;
 
     /// Makes room for a newcomer, if any key can go. No page may be locked.
-    fn make_room(&self, glance: &Glance, now: Micros) -> bool;
+    fn make_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool;
 
     /// Lets the table grow, if it has to. No page may be locked.
     fn grow(&self, now: Micros);
@@ -167,7 +172,7 @@ pub(super) fn decide(
     ask: Ask,
     now: Micros,
     clock: &dyn Clock,
-    mut told: Option<&mut Told<'_>>,
+    mut told: Option<&mut OutcomeSink<'_>>,
 ) -> bool {
     match counter.decide_at_once(ask, now, told.as_deref_mut()) {
         Some(allowed) => allowed,
@@ -177,13 +182,13 @@ pub(super) fn decide(
 
 /// Where a policy's outcome is put, if it is wanted: in its place, since it is large to move.
 #[derive(Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct OutcomeSink<'a> {
     pub(super) wanted: Wanted,
     pub(super) policy: usize,
     pub(super) outcomes: &'a mut Outcomes,
 }
 
-impl Told<'_> {
+impl OutcomeSink<'_> {
     pub(super) fn put_down(&mut self, outcome: Outcome, now: Micros) {
         self.outcomes.decided_at(now);
         self.outcomes.push(self.policy, outcome);

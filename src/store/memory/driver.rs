@@ -8,10 +8,10 @@ use std::hint::spin_loop;
 use smallvec::SmallVec;
 
 use super::blocks::Blocks;
-use super::counter::{ATTEMPTS, Counter, Tier, Told, Wanted};
-use super::glance::{Ask, Changed, Counted, Glance, NoRoom};
+use super::counter::{ATTEMPTS, Counter, OutcomeSink, Tier, Wanted};
 use super::ledger::Opened;
-use super::version::Lock;
+use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
+use super::seqlock::Lock;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
@@ -60,7 +60,7 @@ pub(super) struct Part<'a> {
     counted: Counted,
     /// Whether the key has no place, and there was room for it when that was looked up.
     has_room: bool,
-    glance: Glance,
+    snapshot: PageSnapshot,
     allowed: bool,
     /// How long its key is blocked yet.
     blocked: Option<Micros>,
@@ -132,7 +132,7 @@ impl<'a> Decision<'a> {
         let only_asks = self.purpose == Purpose::Peek;
         let mut allowed = true;
         for part in &mut self.parts {
-            part.allowed = part.tier.allows(&part.glance, part.ask, now)?;
+            part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
             part.look_up_block(now, self.clock, only_asks);
             allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
         }
@@ -146,14 +146,15 @@ impl<'a> Decision<'a> {
             .iter()
             .filter(|part| !(allowed && part.charges()))
         {
-            let mut told = Told {
+            let mut told = OutcomeSink {
                 wanted: Wanted::Everything,
                 policy: part.policy,
                 outcomes,
             };
             if self.wanted.includes(allowed) {
-                let (glance, ask) = (&part.glance, part.ask);
-                part.tier.tell(glance, ask, now, part.allowed, &mut told)?;
+                let (snapshot, ask) = (&part.snapshot, part.ask);
+                part.tier
+                    .tell(snapshot, ask, now, part.allowed, &mut told)?;
                 if let Some(left) = part.blocked {
                     outcomes.block(part.policy, left);
                 }
@@ -190,7 +191,7 @@ impl<'a> Decision<'a> {
         let charges = allowed && self.purpose != Purpose::Peek;
         let is_lost = |part: &Part<'_>| {
             !(charges && part.charges() || part.has_room)
-                && part.tier.lacks_room(&part.glance, part.ask)
+                && part.tier.lacks_room(&part.snapshot, part.ask)
         };
         if !self.parts.iter().any(is_lost) {
             return Ok(());
@@ -198,10 +199,10 @@ impl<'a> Decision<'a> {
         // No page may be locked while others are searched.
         self.unlock();
         for part in self.parts.iter_mut().filter(|part| is_lost(part)) {
-            if part.tier.has_room(&part.glance, now) {
+            if part.tier.has_room(&part.snapshot, now) {
                 part.has_room = true;
             } else {
-                part.counted = Counted::Together;
+                part.counted = Counted::Overflow;
             }
         }
         Err(Changed)
@@ -210,16 +211,17 @@ impl<'a> Decision<'a> {
     /// Tells of a request that would be allowed.
     fn foretell(&self, now: Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
         for part in &self.parts {
-            let mut told = Told {
+            let mut told = OutcomeSink {
                 wanted: Wanted::Everything,
                 policy: part.policy,
                 outcomes,
             };
-            let (glance, ask) = (&part.glance, part.ask);
+            let (snapshot, ask) = (&part.snapshot, part.ask);
             if part.charges() {
-                part.tier.foretell(glance, ask, now, &mut told)?;
+                part.tier.foretell(snapshot, ask, now, &mut told)?;
             } else {
-                part.tier.tell(glance, ask, now, part.allowed, &mut told)?;
+                part.tier
+                    .tell(snapshot, ask, now, part.allowed, &mut told)?;
             }
         }
         Ok(true)
@@ -228,7 +230,7 @@ impl<'a> Decision<'a> {
     /// Locks every page, if none has changed since it was seen.
     fn lock(&mut self) -> Result<(), Changed> {
         for part in self.parts.iter_mut().filter(|part| part.lock.is_none()) {
-            part.lock = Some(part.tier.lock(&part.glance)?);
+            part.lock = Some(part.tier.lock(&part.snapshot)?);
         }
         Ok(())
     }
@@ -244,9 +246,9 @@ impl<'a> Decision<'a> {
         for part in &mut self.parts {
             if let Some(lock) = &mut part.lock
                 && part.ask.cost > 0
-                && part.glance.latest > now
+                && part.snapshot.latest > now
             {
-                part.tier.step_back(&part.glance, lock, now);
+                part.tier.step_back(&part.snapshot, lock, now);
             }
         }
         Ok(())
@@ -264,14 +266,14 @@ impl<'a> Decision<'a> {
             if part.charges()
                 && let Some(lock) = &mut part.lock
             {
-                let mut told = Told {
+                let mut told = OutcomeSink {
                     wanted: self.wanted,
                     policy: part.policy,
                     outcomes,
                 };
-                let (glance, ask, is_new) = (&part.glance, part.ask, part.is_new);
+                let (snapshot, ask, is_new) = (&part.snapshot, part.ask, part.is_new);
                 part.tier
-                    .charge(glance, ask, is_new, lock, now, Some(&mut told));
+                    .charge(snapshot, ask, is_new, lock, now, Some(&mut told));
             }
         }
         self.unlock();
@@ -284,14 +286,14 @@ impl<'a> Decision<'a> {
     /// Gives the newcomers' places back, and makes room for the one who has none.
     fn give_up(&mut self, without: usize, now: Micros) {
         for part in self.parts.iter_mut().filter(|part| part.is_new) {
-            part.tier.may_go(&part.glance, now);
+            part.tier.may_go(&part.snapshot, now);
             part.is_new = false;
         }
         self.unlock();
         let part = &mut self.parts[without];
         part.attempts += 1;
-        if part.attempts > ATTEMPTS || !part.tier.make_room(&part.glance, now) {
-            part.counted = Counted::Together;
+        if part.attempts > ATTEMPTS || !part.tier.make_room(&part.snapshot, now) {
+            part.counted = Counted::Overflow;
         }
     }
 
@@ -305,7 +307,7 @@ impl<'a> Decision<'a> {
     fn latest(&self, which: impl Fn(&Part<'_>) -> bool) -> Micros {
         let parts = self.parts.iter().filter(|part| which(part));
         parts
-            .map(|part| part.glance.latest)
+            .map(|part| part.snapshot.latest)
             .max()
             .unwrap_or(Micros::ZERO)
     }
@@ -329,7 +331,7 @@ impl<'a> Part<'a> {
             most: ask.cost,
             counted: Counted::Apart,
             has_room: false,
-            glance: Glance::default(),
+            snapshot: PageSnapshot::default(),
             allowed: false,
             blocked: None,
             is_soft,
@@ -341,14 +343,15 @@ impl<'a> Part<'a> {
 
     fn look(&mut self, clock: &dyn Clock) {
         let limit = self.limit.as_ref();
-        (self.tier, self.glance) = self.counter.glance(self.ask, limit, self.counted, clock);
+        (self.tier, self.snapshot) = self.counter.snapshot(self.ask, limit, self.counted, clock);
     }
 
     /// Waits until the page can be locked, and then looks at it.
     fn lock_and_look(&mut self, clock: &dyn Clock) {
         let (counter, limit) = (self.counter, self.limit.as_ref());
-        let (tier, glance, lock) = counter.glance_and_lock(self.ask, limit, self.counted, clock);
-        (self.tier, self.glance, self.lock) = (tier, glance, Some(lock));
+        let (tier, snapshot, lock) =
+            counter.snapshot_and_lock(self.ask, limit, self.counted, clock);
+        (self.tier, self.snapshot, self.lock) = (tier, snapshot, Some(lock));
     }
 
     /// Whether it is charged if the request is allowed.
@@ -369,7 +372,7 @@ impl<'a> Part<'a> {
     /// How many units its policy grants.
     fn remaining(&self, now: Micros) -> Result<u32, Changed> {
         let mut outcomes = Outcomes::new(now);
-        let mut told = Told {
+        let mut told = OutcomeSink {
             wanted: Wanted::Everything,
             policy: self.policy,
             outcomes: &mut outcomes,
@@ -378,7 +381,7 @@ impl<'a> Part<'a> {
             cost: 0,
             ..self.ask
         };
-        self.tier.tell(&self.glance, ask, now, true, &mut told)?;
+        self.tier.tell(&self.snapshot, ask, now, true, &mut told)?;
         let granted = outcomes.iter().next();
         Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
     }
@@ -388,7 +391,7 @@ impl<'a> Part<'a> {
         if self.charges()
             && let Some(lock) = &mut self.lock
         {
-            self.is_new = self.tier.place(&self.glance, self.ask, lock, now)?;
+            self.is_new = self.tier.place(&self.snapshot, self.ask, lock, now)?;
         }
         Ok(())
     }

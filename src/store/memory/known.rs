@@ -5,10 +5,10 @@
 
 use smallvec::SmallVec;
 
-use super::counter::{Told, Wanted};
-use super::glance::{Ask, Known};
+use super::counter::{OutcomeSink, Wanted};
 use super::ledger::Opened;
-use super::version::Lock;
+use super::page_snapshot::{Ask, Known};
+use super::seqlock::Lock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 
@@ -69,7 +69,7 @@ pub(super) fn decide(
         part.lock = Some(part.known.lock()?);
     }
     for part in &mut parts {
-        let told = &mut Told {
+        let told = &mut OutcomeSink {
             wanted,
             policy: part.policy,
             outcomes,

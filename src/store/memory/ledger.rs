@@ -2,10 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::counter::{Counter, Told};
+use super::counter::{Counter, OutcomeSink};
 use super::driver::{Decision, Part, Purpose};
-use super::glance::Ask;
 use super::known;
+use super::page_snapshot::Ask;
 use super::seed::Seed;
 use super::timed::Full;
 use crate::algorithm::Algorithm;
@@ -101,7 +101,7 @@ impl MemoryLedger {
     /// Decides under one policy, which has to be one of those that were opened.
     pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let told = &mut Told {
+        let told = &mut OutcomeSink {
             wanted: Wanted::Everything,
             policy,
             outcomes: &mut outcomes,
@@ -158,7 +158,7 @@ impl MemoryLedger {
                     && charge.limit.is_none() =>
             {
                 let ask = self.ask(&charge.key, charge.cost);
-                let told = &mut Told {
+                let told = &mut OutcomeSink {
                     wanted,
                     policy: charge.policy,
                     outcomes,
@@ -170,8 +170,12 @@ impl MemoryLedger {
     }
 
     /// Decides on a request that concerns one policy alone.
-    #[inline]
-    fn decide_one(&self, policy: usize, ask: Ask, mut told: Option<&mut Told<'_>>) -> bool {
+    #[expect(
+        clippy::inline_always,
+        reason = "a call costs a twelfth of the decision"
+    )]
+    #[inline(always)]
+    fn decide_one(&self, policy: usize, ask: Ask, mut told: Option<&mut OutcomeSink<'_>>) -> bool {
         let opened = &self.policies[policy];
         let now = self.clock.now();
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
@@ -192,7 +196,7 @@ impl MemoryLedger {
         opened: &Opened,
         ask: Ask,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let (counter, limit) = (&*opened.counter, opened.limit.as_ref());
         counter.decide_in_the_end(ask, limit, now, &self.clock, told)
@@ -200,7 +204,12 @@ impl MemoryLedger {
 
     /// Decides on a request whose key may be blocked.
     #[cold]
-    fn decide_on_a_suspect(&self, policy: usize, ask: Ask, told: Option<&mut Told<'_>>) -> bool {
+    fn decide_on_a_suspect(
+        &self,
+        policy: usize,
+        ask: Ask,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool {
         let mut unwanted = Outcomes::new(Micros::ZERO);
         let (wanted, outcomes) = match told {
             Some(told) => (told.wanted, &mut *told.outcomes),

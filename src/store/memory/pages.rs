@@ -3,7 +3,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::cell::Cell;
-use super::page::{Behind, Page, Place, SLOTS};
+use super::page::{OverflowSlots, Page, Place, SLOTS};
 
 /// The pages of a table, which become more one at a time (linear hashing, after Litwin, 1980).
 ///
@@ -121,7 +121,7 @@ impl<C: Cell> Pages<C> {
             let size = self.size.load(Ordering::Acquire);
             let index = self.index(fingerprint, Size::of_word(size));
             let page = self.page(index);
-            let seen = page.version.seen()?;
+            let seen = page.seqlock.seen()?;
             // If the page was split meanwhile, the key may have moved.
             if self.size.load(Ordering::Acquire) == size {
                 return Some(Sight { page, index, seen });
@@ -164,9 +164,9 @@ impl<C: Cell> Pages<C> {
             size.mask
         };
         let next = Size { mask, pages };
-        let Some((mut lock, _)) = page.version.wait_and_lock() else {
+        let Some((mut lock, _)) = page.seqlock.wait_and_lock() else {
             // Its keys are elsewhere, those of the other half too.
-            other.version.retire_unseen();
+            other.seqlock.retire_unseen();
             self.size.store(next.word(), Ordering::Release);
             return;
         };
@@ -205,7 +205,7 @@ impl<C: Cell> Pages<C> {
     pub(super) fn bytes(&self) -> usize {
         let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some());
         let pages = chunks.count() * CHUNK * size_of::<Page<C>>();
-        let behind = self.behind.load(Ordering::Relaxed) * size_of::<Behind<C>>();
+        let behind = self.behind.load(Ordering::Relaxed) * size_of::<OverflowSlots<C>>();
         size_of_val(&*self.chunks) + pages + behind
     }
 
@@ -388,7 +388,7 @@ mod tests {
         let mut split = None;
         pages.split(&mut |page, _| split = Some(page));
         for sight in seen {
-            let stands = sight.page.version.still_is(sight.seen);
+            let stands = sight.page.seqlock.still_is(sight.seen);
             assert_eq!(stands, Some(sight.index) != split);
         }
     }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::any_rule::AnyRule;
 use super::cell::{Word, Words};
-use super::counter::{Amendment, Counter, Fill, Tier, Told};
-use super::glance::{Ask, Counted, Glance, Known};
+use super::counter::{Amendment, Counter, Fill, OutcomeSink, Tier};
+use super::page_snapshot::{Ask, Counted, Known, PageSnapshot};
+use super::seqlock::Lock;
 use super::table::{Override, Settled, Table};
 use super::timed::Full;
-use super::version::Lock;
 use crate::algorithm::{Algorithm, Pack, State};
 use crate::clock::{Clock, Micros};
 
@@ -89,7 +89,12 @@ fn adopt_into(wide: &Wide) -> impl FnMut(u64, State, Micros) {
 }
 
 impl<S: Pack> Counter for Tiers<S> {
-    fn decide_at_once(&self, ask: Ask, now: Micros, told: Option<&mut Told<'_>>) -> Option<bool> {
+    fn decide_at_once(
+        &self,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
         self.packed
             .decide_at_once(ask, now.min(self.packed.until()), told)
     }
@@ -100,7 +105,7 @@ impl<S: Pack> Counter for Tiers<S> {
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
-        mut told: Option<&mut Told<'_>>,
+        mut told: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let limit = self.other(limit);
         if limit.is_none() {
@@ -137,7 +142,7 @@ impl<S: Pack> Counter for Tiers<S> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
         match self.wide.get().filter(|_| known.is_wide) {
             Some(wide) => wide.charge_known(known, ask, lock, now, told),
@@ -153,36 +158,36 @@ impl<S: Pack> Counter for Tiers<S> {
         &self.packed
     }
 
-    fn glance(
+    fn snapshot(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
-    ) -> (&dyn Tier, Glance) {
+    ) -> (&dyn Tier, PageSnapshot) {
         let limit = self.other(limit);
         if limit.is_none()
-            && let Some(glance) = self.packed.look_at(ask, None, counted, clock)
+            && let Some(snapshot) = self.packed.look_at(ask, None, counted, clock)
         {
-            return (&self.packed, glance);
+            return (&self.packed, snapshot);
         }
-        Counter::glance(self.wide(ask.fingerprint), ask, limit, counted, clock)
+        Counter::snapshot(self.wide(ask.fingerprint), ask, limit, counted, clock)
     }
 
-    fn glance_and_lock(
+    fn snapshot_and_lock(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
-    ) -> (&dyn Tier, Glance, Lock<'_>) {
+    ) -> (&dyn Tier, PageSnapshot, Lock<'_>) {
         let limit = self.other(limit);
         if limit.is_none()
-            && let Some((glance, lock)) = self.packed.lock_and_look_at(ask, None, counted, clock)
+            && let Some((snapshot, lock)) = self.packed.lock_and_look_at(ask, None, counted, clock)
         {
-            return (&self.packed, glance, lock);
+            return (&self.packed, snapshot, lock);
         }
-        Counter::glance_and_lock(self.wide(ask.fingerprint), ask, limit, counted, clock)
+        Counter::snapshot_and_lock(self.wide(ask.fingerprint), ask, limit, counted, clock)
     }
 
     fn amend(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock, amendment: Amendment) {

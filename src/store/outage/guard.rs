@@ -44,7 +44,7 @@ impl Guard {
         self.ask(
             charges,
             || ledger.decide(charges),
-            |guard, charges, outcomes| guard.learn(charges, outcomes),
+            Self::learn,
             |here, charges, error| here.charge(charges, || error),
         )
     }
@@ -70,7 +70,7 @@ impl Guard {
         self.ask(
             charges,
             || ledger.peek(charges),
-            |guard, charges, outcomes| guard.learn(charges, outcomes),
+            Self::learn,
             |here, charges, error| here.peek(charges, || error),
         )
     }

@@ -162,7 +162,7 @@ impl Standby {
             let Some(kept) = self.policies.get(policy) else {
                 return true;
             };
-            if self.are_shares.get(policy) == Some(&true) {
+            if self.are_shares.get(policy) == Some(&true) && !outcome.is_overridden() {
                 *outcome = outcome.overridden(kept.algorithm().period());
             }
             let lets_go_on = kept.when_store_fails() == OnStoreFailure::Allow;

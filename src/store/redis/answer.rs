@@ -1,8 +1,8 @@
 use redis::Value;
 use smallvec::SmallVec;
 
-use super::calls::{Charges, Counted};
 use super::failure::nonsense;
+use super::opened::{Charges, OpenedPolicy};
 use crate::algorithm::State;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
@@ -44,7 +44,7 @@ impl Told {
     }
 
     /// The numbers so much later, if nothing has happened since.
-    pub(super) fn outcome(&self, counted: &Counted, later: Micros) -> Outcome {
+    pub(super) fn outcome(&self, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let (state, at) = (self.state.clone(), self.at.saturating_add(later));
         let own = match self.own {
             Some(own) => counted.algorithm.with_numbers(own.numbers),
@@ -150,7 +150,7 @@ impl Answer {
     }
 
     /// What was charged, if the request was allowed.
-    pub(super) fn taken(&self, policies: &[Counted]) -> SmallVec<[(Charge, Taken); 4]> {
+    pub(super) fn taken(&self, policies: &[OpenedPolicy]) -> SmallVec<[(Charge, Taken); 4]> {
         let taken = self
             .each
             .iter()
@@ -188,7 +188,7 @@ impl Answer {
     }
 
     /// The numbers at the moment of the answer.
-    pub(super) fn outcomes(&self, policies: &[Counted]) -> Outcomes {
+    pub(super) fn outcomes(&self, policies: &[OpenedPolicy]) -> Outcomes {
         let mut outcomes = Outcomes::new(self.at());
         for told in &self.each {
             let policy = told.charge.policy;
@@ -238,9 +238,9 @@ mod tests {
     use crate::algorithm::{Algorithm, AnchoredWindow};
     use crate::key::IntoKey;
 
-    fn counted(algorithm: impl Into<Algorithm>) -> Counted {
+    fn counted(algorithm: impl Into<Algorithm>) -> OpenedPolicy {
         let algorithm = algorithm.into();
-        Counted {
+        OpenedPolicy {
             algorithm,
             lua: algorithm.lua(),
             suffix: String::new(),

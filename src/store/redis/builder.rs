@@ -12,8 +12,8 @@ use super::address::place;
 use super::address::server;
 #[cfg(feature = "redis-cluster")]
 use super::cluster::Seeds;
-use super::denials::Changes;
 use super::greeting::greet;
+use super::key_epochs::KeyEpochs;
 use super::link::Link;
 use super::reach::{Reach, try_out};
 #[cfg(feature = "redis-sentinel")]
@@ -321,7 +321,7 @@ impl RedisStoreBuilder {
             link,
             prefix,
             remember_denials_for: self.remember_denials_for,
-            changes: Arc::new(Changes::new()),
+            epochs: Arc::new(KeyEpochs::new()),
             #[cfg(feature = "testing")]
             clock: None,
         })

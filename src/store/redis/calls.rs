@@ -5,12 +5,15 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
-use super::denials::{Changes, Denials};
+use super::batcher::{Batcher, Query};
+use super::denial_cache::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
-use super::link::{Link, timed_out};
+use super::key_epochs::KeyEpochs;
+use super::link::Link;
+use super::opened::{Charges, OpenedPolicy};
+use super::promise::timed_out;
 use super::script::{Call, Script};
-use super::shared_call::{Question, SharedCalls};
-use crate::algorithm::{Algorithm, Limit, Lua};
+use crate::algorithm::Limit;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
@@ -24,40 +27,15 @@ pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
     pub(super) standby: Arc<Standby>,
-    pub(super) policies: Box<[Counted]>,
+    pub(super) policies: Box<[OpenedPolicy]>,
     pub(super) prefix: Arc<str>,
-    pub(super) denials: Option<Denials>,
-    pub(super) changes: Arc<Changes>,
-    pub(super) charge: SharedCalls,
+    pub(super) denials: Option<DenialCache>,
+    pub(super) epochs: Arc<KeyEpochs>,
+    pub(super) charge: Batcher,
     pub(super) amend: Script,
     pub(super) take: Script,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
-}
-
-/// A policy: its algorithm, and how the keys of its states end.
-pub(super) struct Counted {
-    pub(super) algorithm: Algorithm,
-    pub(super) lua: Option<Lua>,
-    pub(super) suffix: String,
-}
-
-impl Counted {
-    /// The algorithm under the limit of a charge, if that is another than the policy's.
-    pub(super) fn under(&self, charge: &Charge) -> Option<Algorithm> {
-        let limit = charge
-            .limit
-            .filter(|limit| self.algorithm.limits() != Some(*limit))?;
-        self.algorithm.under(limit)
-    }
-
-    /// The rule under the limit of a charge.
-    fn rule(&self, charge: &Charge) -> Option<Lua> {
-        match self.under(charge) {
-            Some(algorithm) => algorithm.lua(),
-            None => self.lua,
-        }
-    }
 }
 
 /// What a request is asked for.
@@ -71,8 +49,6 @@ pub(super) enum Purpose {
 
 /// What the script says when turns of a queue were given back.
 const GIVEN_BACK: Value = Value::Int(1);
-
-pub(super) type Charges = SmallVec<[Charge; 4]>;
 
 impl Calls {
     /// Decides about charges that may be of several keys. Where these may live on several servers, one
@@ -145,16 +121,16 @@ impl Calls {
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
         };
-        let mut question = Question::new(verb, moment);
+        let mut query = Query::new(verb, moment);
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
                 let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
-                question.charge(key, charge, own.map(|lua| lua.numbers));
+                query.charge(key, charge, own.map(|lua| lua.numbers_at(|| self.now())));
             }
         }
-        let value = self.charge.run(question, until).await;
+        let value = self.charge.run(query, until).await;
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| Answer::read(value, charges));
         if let Err(error) = &answer
@@ -273,7 +249,7 @@ impl Calls {
         amendment: Amendment,
     ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
-        self.changes.add(charges);
+        self.epochs.advance(charges);
         // Somebody may be denied in between, and whatever comes of this it may have been done.
         let _forgetting = Forgetting(self, charges);
         let mut changed = Ok(true);
@@ -357,7 +333,7 @@ pub(super) struct Forgetting<'a>(&'a Calls, &'a [Charge]);
 
 impl Drop for Forgetting<'_> {
     fn drop(&mut self) {
-        self.0.changes.add(self.1);
+        self.0.epochs.advance(self.1);
     }
 }
 

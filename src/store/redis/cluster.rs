@@ -12,17 +12,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{failure, is_of_a_key};
-use super::line::Line;
-use super::link::{Promise, in_time};
 use super::node::{Node, TELLING};
+use super::promise::{Promise, in_time};
+use super::ranges::{Address, Range, elsewhere};
+use super::reconnecting::Reconnecting;
 use super::slots::slot_of_key;
-use super::view::{Address, Range, View, elsewhere};
+use super::view::View;
 use crate::error::StoreErrorKind;
 
 /// A cluster: a connection to each primary, and beside them the view of which slots each one has. A primary that
 /// is gone fails the calls that are sent to it, and no others.
 pub(super) struct Cluster {
-    view: Line<Arc<View>>,
+    view: Reconnecting<Arc<View>>,
     nodes: Arc<Nodes>,
 }
 
@@ -64,7 +65,7 @@ impl Cluster {
             }
         };
         Self {
-            view: Line::new(deadline, look),
+            view: Reconnecting::new(deadline, look),
             nodes,
         }
     }

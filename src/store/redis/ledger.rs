@@ -3,8 +3,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::answer::Answer;
-use super::calls::{Calls, Charges, Purpose};
-use super::denials::Question;
+use super::calls::{Calls, Purpose};
+use super::denial_cache::Sent;
+use super::opened::Charges;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
@@ -58,7 +59,7 @@ impl RedisLedger {
             return Charged::now(charges, answer, outcomes);
         }
         let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
-        let question = denials.map(|denials| denials.put(charges, Instant::now()));
+        let sent = denials.map(|denials| denials.send(charges, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
         Charged::later(async move {
             let answer = match purpose {
@@ -66,7 +67,7 @@ impl RedisLedger {
                 _ => Box::pin(calls.peek(&charges)).await,
             };
             match answer {
-                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, question)),
+                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, sent)),
                 Err(error) => calls.decide_here(&charges, purpose, || error),
             }
         })
@@ -104,12 +105,12 @@ impl RedisLedger {
             return Reply::Now(calls.take_here(charges, away()));
         }
         let denials = calls.denials.as_ref();
-        let question = denials.map(|denials| denials.put(&ones, Instant::now()));
+        let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
         Reply::later(async move {
             match calls.take(&charges).await {
                 Ok((units, answer)) => {
-                    let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, question);
+                    let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, sent);
                     Ok((units, outcomes))
                 }
                 // The servers are well: this is no outage.
@@ -127,7 +128,7 @@ impl RedisLedger {
             return Reply::Now(Ok(false));
         }
         if calls.watch.is_away(&charges) {
-            calls.changes.add(&charges);
+            calls.epochs.advance(&charges);
             let changed = Err(away().told());
             let changed = calls.standby.change(&charges, amendment, changed);
             return Reply::Now(changed.map(|()| false));
@@ -172,7 +173,7 @@ impl Calls {
         charges: &[Charge],
         purpose: Purpose,
         answer: &Answer,
-        question: Option<Question>,
+        sent: Option<Sent>,
     ) -> Outcomes {
         for (charge, blocked) in answer.blocks() {
             self.standby.learn(charge, blocked);
@@ -182,15 +183,15 @@ impl Calls {
         {
             match purpose {
                 // What is remembered of other costs tells numbers that are not true any more.
-                Purpose::Charge => self.changes.add(charges),
+                Purpose::Charge => self.epochs.advance(charges),
                 _ => denials.forget(charges),
             }
         }
         let outcomes = answer.outcomes(&self.policies);
-        if let (Some(denials), Some(question)) = (&self.denials, question) {
+        if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             let now = Instant::now();
             let asked = (charges, &*self.policies);
-            denials.remember(asked, question, (answer, &outcomes), now);
+            denials.remember(asked, sent, (answer, &outcomes), now);
         }
         outcomes
     }

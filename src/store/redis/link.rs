@@ -1,22 +1,18 @@
 use std::fmt;
-use std::io;
-use std::pin::Pin;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 #[cfg(feature = "redis-cluster")]
 use super::cluster::{Cluster, Seeds};
 use super::connection::Connection;
 use super::failure::of_a_cluster;
+use super::promise::{Promise, in_time};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
 use super::server::Server;
-
-pub(super) type Promise<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
 
 /// The way to a server, or to a cluster of them: one connection to each, on which calls go out one behind the
 /// other without waiting for each other's answers.
@@ -165,14 +161,6 @@ fn of_a_part(error: RedisError) -> RedisError {
         ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => of_a_cluster(),
         _ => error,
     }
-}
-
-pub(super) fn in_time<T>(answer: Result<RedisResult<T>, Elapsed>) -> RedisResult<T> {
-    answer.unwrap_or_else(|_| Err(timed_out()))
-}
-
-pub(super) fn timed_out() -> RedisError {
-    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 impl fmt::Debug for Link {

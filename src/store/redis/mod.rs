@@ -2,29 +2,34 @@
 
 mod address;
 mod answer;
+mod batcher;
 mod builder;
 mod calls;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod connection;
-mod denials;
+mod denial_cache;
 mod failure;
 #[cfg(test)]
 mod functions;
 mod glue;
 mod greeting;
+mod key_epochs;
 mod ledger;
-mod line;
 mod link;
 #[cfg(feature = "redis-cluster")]
 mod node;
 mod numbers;
+mod opened;
+mod promise;
+#[cfg(feature = "redis-cluster")]
+mod ranges;
 mod reach;
+mod reconnecting;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
 mod server;
-mod shared_call;
 mod slots;
 #[cfg(feature = "redis-cluster")]
 mod view;
@@ -34,11 +39,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::calls::{Calls, Counted};
-use self::denials::{Changes, Denials};
+use self::batcher::Batcher;
+use self::calls::Calls;
+use self::denial_cache::DenialCache;
+use self::key_epochs::KeyEpochs;
 use self::link::Link;
+use self::opened::OpenedPolicy;
 use self::script::Script;
-use self::shared_call::SharedCalls;
 use super::outage::{Standby, Watch};
 use super::{Availability, Store};
 use crate::algorithm::Lua;
@@ -82,7 +89,7 @@ pub struct RedisStore {
     prefix: Arc<str>,
     nodes: Option<NonZeroU32>,
     remember_denials_for: Duration,
-    changes: Arc<Changes>,
+    epochs: Arc<KeyEpochs>,
     #[cfg(feature = "testing")]
     clock: Option<Arc<dyn Clock>>,
 }
@@ -127,12 +134,12 @@ impl Store for RedisStore {
 
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(&given.iter().map(Policy::name))?;
-        let counted = given.iter().map(|policy| Counted {
+        let counted = given.iter().map(|policy| OpenedPolicy {
             algorithm: *policy.algorithm(),
             lua: policy.algorithm().lua(),
             suffix: suffix(policy),
         });
-        let policies: Box<[Counted]> = counted.collect();
+        let policies: Box<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
         let of_each = policies.iter().map(|policy| policy.lua).collect();
         let remembers = !self.remember_denials_for.is_zero();
@@ -148,12 +155,12 @@ impl Store for RedisStore {
         Ok(RedisLedger::new(Calls {
             standby,
             watch: Arc::clone(&self.watch),
-            charge: SharedCalls::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
+            charge: Batcher::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
             amend: Script::of(&rules, include_str!("amend.lua")),
             take: Script::of(&rules, include_str!("take.lua")),
             denials: remembers
-                .then(|| Denials::new(self.remember_denials_for, Arc::clone(&self.changes))),
-            changes: Arc::clone(&self.changes),
+                .then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs))),
+            epochs: Arc::clone(&self.epochs),
             link: Arc::clone(&self.link),
             prefix: Arc::clone(&self.prefix),
             policies,

@@ -7,10 +7,10 @@ use tokio::time::{Instant, timeout};
 
 use super::address::moved;
 use super::connection::Connection;
-use super::line::CONNECTING;
-use super::link::{Promise, timed_out};
+use super::promise::{Promise, timed_out};
+use super::ranges::{Address, Range, ranges};
+use super::reconnecting::CONNECTING;
 use super::server::Server;
-use super::view::{Address, Range, ranges};
 
 /// A node of a cluster, over a connection of its own: what happens to another one does not concern it.
 pub(super) struct Node {

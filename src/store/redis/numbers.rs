@@ -1,5 +1,5 @@
 use super::answer::Told;
-use super::calls::Counted;
+use super::opened::OpenedPolicy;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
@@ -14,7 +14,7 @@ pub(super) enum Numbers {
 
 impl Numbers {
     /// Those that are told for so long.
-    pub(super) fn of(told: &Told, counted: &Counted, length: Micros) -> Self {
+    pub(super) fn of(told: &Told, counted: &OpenedPolicy, length: Micros) -> Self {
         let first = told.outcome(counted, Micros::ZERO);
         let last = told.outcome(counted, length);
         // While nothing arrives no less remains than before, and a moment to which a time runs down does not
@@ -30,7 +30,7 @@ impl Numbers {
     /// Adds them, so much later.
     pub(super) fn tell(
         &self,
-        (policy, counted): (usize, &Counted),
+        (policy, counted): (usize, &OpenedPolicy),
         later: Micros,
         outcomes: &mut Outcomes,
     ) {
@@ -53,13 +53,13 @@ mod tests {
     use crate::key::IntoKey;
     use crate::store::Charge;
     use crate::store::redis::answer::Answer;
-    use crate::store::redis::calls::Charges;
     use crate::store::redis::functions::{algorithms, past};
+    use crate::store::redis::opened::Charges;
 
     const START: i64 = 1_790_000_000_123_456;
 
-    fn counted(algorithm: Algorithm) -> Counted {
-        Counted {
+    fn counted(algorithm: Algorithm) -> OpenedPolicy {
+        OpenedPolicy {
             algorithm,
             lua: algorithm.lua(),
             suffix: String::new(),
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    fn told(numbers: &Numbers, counted: &Counted, later: Micros) -> Outcome {
+    fn told(numbers: &Numbers, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         numbers.tell((0, counted), later, &mut outcomes);
         let (_, outcome) = outcomes.iter().next().expect("one was told");

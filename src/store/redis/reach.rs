@@ -7,8 +7,9 @@ use tokio::time::timeout;
 
 use super::LAYOUT;
 use super::failure::{failure, interrupted};
-use super::line::CONNECTING;
-use super::link::{Link, timed_out};
+use super::link::Link;
+use super::promise::timed_out;
+use super::reconnecting::CONNECTING;
 use super::slots::{slot_of, tag_in};
 use crate::error::StoreError;
 use crate::key::Key;

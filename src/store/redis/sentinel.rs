@@ -9,8 +9,8 @@ use super::address::place;
 use super::address::{host, moved};
 use super::connection::Connection;
 use super::failure::failure;
-use super::line::CONNECTING;
-use super::link::timed_out;
+use super::promise::timed_out;
+use super::reconnecting::CONNECTING;
 use crate::error::{ConfigError, StoreErrorKind};
 
 /// Those who know which server is the master.

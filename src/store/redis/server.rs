@@ -8,11 +8,11 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connection::Connection;
 use super::failure::is_read_only;
-use super::line::Line;
-use super::link::{Promise, in_time, timed_out};
+use super::promise::{Promise, in_time, timed_out};
+use super::reconnecting::Reconnecting;
 
 /// One server, over one connection.
-pub(super) struct Server(Line<Connection>);
+pub(super) struct Server(Reconnecting<Connection>);
 
 /// What comes of one attempt to send a call.
 enum Sent {
@@ -26,7 +26,7 @@ impl Server {
         deadline: Duration,
         connect: impl Fn() -> Promise<Connection> + Send + Sync + 'static,
     ) -> Self {
-        Self(Line::new(deadline, connect))
+        Self(Reconnecting::new(deadline, connect))
     }
 
     pub(super) async fn connect(&self) -> RedisResult<()> {

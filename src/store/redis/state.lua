@@ -35,7 +35,7 @@ local function marking()
   -- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
   -- as a whole. Returns in digits how long the key is blocked yet, what is told of its own limit, whether
   -- anything has changed, and the numbers to go by.
-  local function heed(marks, now, moves, limit, a, b, c)
+  local function heed(rule, marks, now, moves, limit, a, b, c)
     local blocked, changed = 0, false
     for name, mark in pairs({block = marks.block, own = marks.own}) do
       local lasts, back = left(mark, now)

@@ -75,7 +75,7 @@ use crate::policy::{Policy, check_names};
 ///
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
 ///   binary collation.
-/// - **A value** has 9 bytes, and 20 and up to 24 more for each policy of the key; a sliding log has 16 more
+/// - **A value** has 9 bytes, and 20 and up to 32 more for each policy of the key; a sliding log has 16 more
 ///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and a limit of
 ///   the key's own 52, for as long as it lasts. Of one that is too long for the
 ///   place, writing fails; cut short, it is damaged.

@@ -149,11 +149,11 @@ impl Connection {
         if reading != Reading::Status {
             reply.told = Told::by(&head.headers);
         }
-        let keeps = reading == Reading::All
-            && reply.verdict == Verdict::Limited
-            && is_problem(&head.headers);
-        if keeps {
-            return self.problem(&head.headers, body, reply).await;
+        if reading == Reading::All && reply.verdict == Verdict::Limited {
+            if is_problem(&head.headers) {
+                return self.problem(&head.headers, body, reply).await;
+            }
+            reply.told.problem = Problem::Other;
         }
         drain(body).await
     }

@@ -104,11 +104,15 @@ pub async fn run(
         stopping.send_replace(true);
     };
     let finish = async {
-        let mut counted = Counted::default();
+        let mut counted: Option<Counted> = None;
         for thread in running {
-            counted.add(thread.await.map_err(io::Error::other)??);
+            let thread = thread.await.map_err(io::Error::other)??;
+            match &mut counted {
+                Some(counted) => counted.add(thread),
+                None => counted = Some(thread),
+            }
         }
-        Ok::<_, io::Error>(counted)
+        counted.ok_or_else(|| io::Error::other("there is no thread"))
     };
     let counted = alongside(finish, end).await?;
     let mut tally = counted.tally;

@@ -33,20 +33,11 @@ pub(super) struct Counted {
     pub(super) judge: Judge,
 }
 
-impl Default for Counted {
-    fn default() -> Self {
-        Self {
-            tally: Tally::default(),
-            judge: Judge::new(None, 1, 1),
-        }
-    }
-}
-
 impl Counted {
-    /// Checks run on one thread, whose judge is kept.
+    /// Adds what another thread has counted. Checks run on one thread, so that only words are added.
     pub(super) fn add(&mut self, other: Self) {
         self.tally.add(&other.tally);
-        self.judge = other.judge;
+        self.judge.add_words(other.judge);
     }
 }
 

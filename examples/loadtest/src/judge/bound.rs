@@ -38,6 +38,7 @@ struct Debt {
     /// The shortest time in which one request drains, times the limit.
     step: i128,
     capacity: i128,
+    period: Duration,
     /// When nothing is owed any more, times the limit.
     empty_at: i128,
     /// The first admission since nothing was owed, and how many there were since.
@@ -181,6 +182,7 @@ impl Debt {
             limit: i128::from(limit),
             step: least_step(micros(period)),
             capacity: i128::from(capacity),
+            period,
             empty_at: i128::MIN / 4,
             since: None,
             learns,
@@ -202,9 +204,7 @@ impl Debt {
         let span = latest.saturating_sub(since.sent);
         let text = format!(
             "{count} admitted within {span:?}, by a bucket of {} that drains {} in {:?}",
-            self.capacity,
-            self.limit,
-            Duration::from_micros(u64::try_from(self.step).unwrap_or(u64::MAX)),
+            self.capacity, self.limit, self.period,
         );
         Some(Excess { since, text })
     }

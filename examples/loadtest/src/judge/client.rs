@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bound::Bound;
+use super::bound::{Bound, Excess};
 use super::finding::{Check, Finding};
 use super::hypothesis::Hypotheses;
 use super::remaining::{Promises, Remaining};
@@ -43,6 +43,8 @@ pub(super) struct Client {
 struct Policy {
     terms: Terms,
     bound: Bound,
+    /// The same, which learns from refusals that nothing was left.
+    learned: Bound,
     strict: Strict,
     hypotheses: Hypotheses,
 }
@@ -90,6 +92,7 @@ impl Client {
             policy: terms.map(|terms| Policy {
                 terms,
                 bound: Bound::new(&terms, room),
+                learned: Bound::new(&terms, room),
                 strict: Strict::new(terms, room),
                 hypotheses: Hypotheses::new(terms.algorithm),
             }),
@@ -166,11 +169,21 @@ impl Client {
         let Some(policy) = &mut self.policy else {
             return;
         };
-        if let Some(excess) = policy.bound.admitted(answer) {
+        let excess = policy.bound.admitted(answer);
+        let learned = policy.learned.admitted(answer);
+        if excess.is_some() || learned.is_some() {
             self.tally.admitted_wrongly += 1;
+        }
+        let finding = |excess: Excess| {
             let requests = [&excess.since, answer];
-            let finding = Finding::new(Check::Bound, excess.text.clone(), &requests);
-            news.findings.push(finding);
+            Finding::new(Check::Bound, excess.text.clone(), &requests)
+        };
+        if let Some(excess) = excess {
+            news.findings.push(finding(excess));
+            return;
+        }
+        if let Some(excess) = learned {
+            news.findings.push(finding(excess).under_the_only_limit());
             return;
         }
         // A queue tells the places that were left when the request came, long before its answer.
@@ -181,14 +194,14 @@ impl Client {
         let more = standing.and_then(|remaining| u64::try_from(remaining).ok());
         let more = more.and_then(|more| more.checked_sub(between));
         if let Some(more) = more.filter(|more| *more > 0)
-            && !policy.bound.has_room(more, answer.received)
+            && !policy.learned.has_room(more, answer.received)
         {
             let text = format!(
                 "told {} remaining, more than the policy can have left",
                 standing.unwrap_or_default()
             );
             let finding = Finding::new(Check::Remaining, text, &[answer]);
-            news.findings.push(finding);
+            news.findings.push(finding.under_the_only_limit());
         }
     }
 
@@ -244,7 +257,7 @@ impl Client {
             let text = format!("refused, although {text}");
             news.findings.push(Finding::new(check, text, &[answer]));
         } else if self.failed_until <= answer.sent {
-            policy.bound.refused(answer);
+            policy.learned.refused(answer);
         }
     }
 }

@@ -62,16 +62,13 @@ impl Check {
         }
     }
 
-    /// Whether a finding for one client relies on a limit that other clients do not use.
-    pub(super) fn needs_a_limit_of_its_own(self) -> bool {
-        matches!(
-            self,
-            Self::RetryAfterEnough
-                | Self::Remaining
-                | Self::Strictness
-                | Self::Fairness
-                | Self::RefusalsCharge
-        )
+    /// What all findings of this check rely on.
+    pub(super) fn premise(self) -> Premise {
+        match self {
+            Self::RetryAfterEnough | Self::Remaining => Premise::OwnLimit,
+            Self::Strictness | Self::Fairness | Self::RefusalsCharge => Premise::OnlyLimit,
+            _ => Premise::None,
+        }
     }
 }
 
@@ -90,6 +87,19 @@ pub struct Finding {
     pub text: String,
     /// The requests, in the order of sending.
     pub requests: Vec<Arc<Answer>>,
+    /// What has to be so for it to be a failure.
+    pub(super) premise: Premise,
+}
+
+/// What a finding relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Premise {
+    /// Nothing but the time stamps.
+    None,
+    /// That no other client uses the limit.
+    OwnLimit,
+    /// That the policy is the only one, too.
+    OnlyLimit,
 }
 
 impl Finding {
@@ -101,39 +111,48 @@ impl Finding {
             check,
             text,
             requests,
+            premise: check.premise(),
         }
+    }
+
+    /// The same, if no other policy refuses requests.
+    pub(super) fn under_the_only_limit(self) -> Self {
+        let premise = Premise::OnlyLimit;
+        Self { premise, ..self }
     }
 }
 
 /// The findings of a run: all are counted, and the first of each check are kept.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    kept: BTreeMap<Check, Vec<Finding>>,
-    counts: BTreeMap<Check, u64>,
-}
+pub(super) struct Findings(BTreeMap<(Check, Premise), (u64, Vec<Finding>)>);
 
 impl Findings {
     /// How many findings of a check are kept.
     const KEPT: usize = 3;
 
     pub(super) fn add(&mut self, finding: Finding) {
-        *self.counts.entry(finding.check).or_default() += 1;
-        let kept = self.kept.entry(finding.check).or_default();
+        let (count, kept) = self.0.entry((finding.check, finding.premise)).or_default();
+        *count += 1;
         if kept.len() < Self::KEPT {
             kept.push(finding);
         }
     }
 
-    pub(super) fn count(&self, check: Check) -> u64 {
-        self.counts.get(&check).copied().unwrap_or(0)
+    /// Forgets what relies on more than this.
+    pub(super) fn keep_up_to(&mut self, most: Premise) {
+        self.0.retain(|(_, premise), _| *premise <= most);
     }
 
-    /// Copies of those that are kept.
-    pub(super) fn peek(&self, check: Check) -> Vec<Finding> {
-        self.kept.get(&check).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn take(&mut self, check: Check) -> Vec<Finding> {
-        self.kept.remove(&check).unwrap_or_default()
+    /// How many there are of a check, and the first of them.
+    pub(super) fn of(&self, check: Check) -> (u64, Vec<Finding>) {
+        let mut all = (0, Vec::new());
+        for ((other, _), (count, kept)) in &self.0 {
+            if *other == check {
+                all.0 += count;
+                all.1.extend(kept.iter().cloned());
+            }
+        }
+        all.1.truncate(Self::KEPT);
+        all
     }
 }

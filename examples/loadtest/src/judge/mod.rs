@@ -129,6 +129,11 @@ impl Judge {
         self.words.answered(&Arc::new(answer));
     }
 
+    /// Adds what was overheard by another judge.
+    pub fn add_words(&mut self, other: Self) {
+        self.words.add(other.words);
+    }
+
     /// The judgement, when no more answers come.
     pub fn conclude(mut self) -> Judgement {
         for answer in self.order.rest() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::slack::{at_least, longest_step, micros, tick};
 use super::terms::{Rule, Terms};
 use super::times::Times;
-use crate::answer::Answer;
+use crate::answer::{Answer, Verdict};
 
 /// What can have been charged to one key.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(super) struct Strict {
     empty_at: i128,
     /// Whether a request can still be charged at any time.
     is_open: bool,
+    failed: bool,
 }
 
 impl Strict {
@@ -32,6 +33,7 @@ impl Strict {
             // A bucket may have been full when the run began.
             empty_at: i128::from(terms.size) * longest_step(micros(terms.period)),
             is_open: false,
+            failed: false,
         }
     }
 
@@ -51,9 +53,14 @@ impl Strict {
         } else {
             self.empty_at.max(at)
         };
-        self.empty_at = self
-            .empty_at
-            .max(owed + longest_step(micros(self.terms.period)));
+        let step = longest_step(micros(self.terms.period));
+        self.empty_at = self.empty_at.max(owed + step);
+        // An admission shows that no more was owed than the capacity. What failed shows nothing.
+        self.failed |= answer.verdict != Verdict::Allowed;
+        if !self.failed {
+            let full = at + tick() * limit + i128::from(self.terms.size) * step;
+            self.empty_at = self.empty_at.min(full);
+        }
     }
 
     /// Why a refusal cannot be right; asked once every request sent before its receipt is counted.

@@ -5,9 +5,9 @@ use std::fmt;
 
 use hdrhistogram::Histogram;
 
-use super::client::{Client, Tally};
-use super::finding::{Check, Finding};
-use super::{Judge, Terms};
+use super::Judge;
+use super::client::Tally;
+use super::finding::{Check, Finding, Premise};
 
 /// What came of all checks.
 #[derive(Debug)]
@@ -97,16 +97,23 @@ pub(super) fn conclude(mut judge: Judge) -> Judgement {
     if let Some(finding) = unfair(&tallies) {
         judge.findings.add(finding);
     }
+    let several = judge.words.are_several();
+    let words = judge.terms.is_some() || judge.words.tell_numbers();
+    let shared = judge.clients > 1 && (!judge.apart || several || !words);
+    judge.findings.keep_up_to(match (shared, several) {
+        (true, _) => Premise::None,
+        (false, true) => Premise::OwnLimit,
+        (false, false) => Premise::OnlyLimit,
+    });
     if judge.nodes > 1 {
-        for mut finding in judge.findings.peek(Check::Bound) {
+        for mut finding in judge.findings.of(Check::Bound).1 {
             finding.check = Check::Nodes;
             judge.findings.add(finding);
         }
     }
-    let shared = judge.clients > 1 && (!judge.apart || judge.words.are_several());
     let checks = Check::ALL.map(|check| CheckResult {
         check,
-        conclusion: conclusion(&mut judge, check, shared, &tallies),
+        conclusion: conclusion(&judge, check, shared, several, &tallies),
     });
     let mut notes = Vec::new();
     if shared {
@@ -130,52 +137,47 @@ pub(super) fn conclude(mut judge: Judge) -> Judgement {
 }
 
 fn conclusion(
-    judge: &mut Judge,
+    judge: &Judge,
     check: Check,
     shared: bool,
+    several: bool,
     tallies: &[(u32, Tally)],
 ) -> Conclusion {
-    if shared && check.needs_a_limit_of_its_own() {
-        return Conclusion::Unjudged(String::from("the clients may share a limit"));
-    }
-    let count = judge.findings.count(check);
+    let (count, findings) = judge.findings.of(check);
     if count > 0 {
-        let findings = judge.findings.take(check);
         return Conclusion::Broken { count, findings };
     }
-    match unjudged(
-        judge.terms.as_ref(),
-        judge.nodes,
-        check,
-        tallies,
-        &judge.each,
-    ) {
+    if shared && check.premise() > Premise::None {
+        return Conclusion::Unjudged(String::from("the clients may share a limit"));
+    }
+    if several && check.premise() > Premise::OwnLimit {
+        return Conclusion::Unjudged(String::from("there are several policies"));
+    }
+    match unjudged(judge, check, tallies) {
         Some(reason) => Conclusion::Unjudged(reason.to_owned()),
         None => Conclusion::Held,
     }
 }
 
 /// Why nothing could have been found.
-fn unjudged(
-    terms: Option<&Terms>,
-    nodes: u16,
-    check: Check,
-    tallies: &[(u32, Tally)],
-    each: &BTreeMap<u32, Client>,
-) -> Option<&'static str> {
+fn unjudged(judge: &Judge, check: Check, tallies: &[(u32, Tally)]) -> Option<&'static str> {
     let limited: u64 = tallies.iter().map(|(_, tally)| tally.limited).sum();
-    let no_policy = terms.is_none().then_some("needs --policy");
+    let no_policy = judge.terms.is_none().then_some("needs --policy");
     let no_refusal = (limited == 0).then_some("no request was refused");
+    let no_wait = (!judge.words.tell_waits()).then_some("no wait was told");
+    let no_number = (!judge.words.tell_numbers()).then_some("no number was told");
     match check {
         Check::Bound => no_policy,
         Check::Strictness => no_policy.or(no_refusal),
-        Check::RetryAfterEnough | Check::RetryAfterLeast | Check::RefusalLatency => no_refusal,
-        Check::Fairness if each.len() < 2 => Some("needs --clients"),
+        Check::RetryAfterEnough | Check::RetryAfterLeast => no_refusal.or(no_wait),
+        Check::RefusalLatency => no_refusal,
+        Check::Fairness if judge.clients < 2 => Some("needs --clients"),
         Check::Fairness => no_policy,
-        Check::Nodes if nodes < 2 => Some("needs several URLs"),
+        Check::Nodes if judge.nodes < 2 => Some("needs several URLs"),
         Check::Nodes => no_policy,
-        Check::RefusalsCharge => no_refusal,
-        Check::Remaining | Check::Headers => None,
+        Check::RefusalsCharge => no_refusal.or(no_policy.and(no_number)),
+        Check::Remaining => no_number,
+        Check::Headers => no_wait.and(no_number),
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) struct Words {
     families: BTreeMap<Family, u64>,
     refusals: u64,
     waits: u64,
+    bodies: u64,
     problems: u64,
     shortest: Option<u64>,
     longest: Option<u64>,
@@ -35,8 +36,9 @@ impl Words {
                 let seconds = wait.length.as_secs();
                 self.waits += 1;
                 self.shortest = Some(self.shortest.map_or(seconds, |s| s.min(seconds)));
-                self.longest = Some(self.longest.map_or(seconds, |s| s.max(seconds)));
+                self.longest = self.longest.max(Some(seconds));
             }
+            self.bodies += u64::from(told.problem != Problem::Unread);
             self.problems += u64::from(told.problem == Problem::Valid);
         }
         for family in &told.families {
@@ -54,22 +56,60 @@ impl Words {
             }
             let remaining = standing.remaining;
             self.least = Some(self.least.map_or(remaining, |l| l.min(remaining)));
-            self.most = Some(self.most.map_or(remaining, |m| m.max(remaining)));
+            self.most = self.most.max(Some(remaining));
         }
         let text = wrong(answer)?;
         Some(Finding::new(Check::Headers, text, &[answer]))
     }
 
+    /// Adds what other answers told.
+    pub(super) fn add(&mut self, other: Self) {
+        for (policy, answer) in other.policies {
+            let known = self.policies.iter().any(|(known, _)| *known == policy);
+            if !known && self.policies.len() < Self::POLICIES {
+                self.policies.push((policy, answer));
+            }
+        }
+        self.names.extend(other.names);
+        for (family, count) in other.families {
+            *self.families.entry(family).or_default() += count;
+        }
+        self.refusals += other.refusals;
+        self.waits += other.waits;
+        self.bodies += other.bodies;
+        self.problems += other.problems;
+        self.shortest = [self.shortest, other.shortest].into_iter().flatten().min();
+        self.longest = self.longest.max(other.longest);
+        self.least = [self.least, other.least].into_iter().flatten().min();
+        self.most = self.most.max(other.most);
+    }
+
+    /// Whether a refusal told a wait.
+    pub(super) fn tell_waits(&self) -> bool {
+        self.waits > 0
+    }
+
+    /// Whether an answer told what is left.
+    pub(super) fn tell_numbers(&self) -> bool {
+        !self.names.is_empty()
+    }
+
     /// Whether the answers tell of more policies than one.
     pub(super) fn are_several(&self) -> bool {
-        let lists = |name: &Name| (name.family == Family::Lists).then(|| name.text.clone());
-        let standings = self.names.iter().filter_map(lists);
+        let in_lists = |name: &Name| (name.family == Family::Lists).then(|| name.text.clone());
+        let standings = self.names.iter().filter_map(in_lists);
         let policies = self.policies.iter();
-        let policies = policies.filter_map(|(policy, _)| lists(&policy.name));
+        let policies = policies.filter_map(|(policy, _)| in_lists(&policy.name));
         let names: BTreeSet<String> = standings.chain(policies).collect();
-        let separate = self.policies.iter();
-        let separate = separate.filter(|(policy, _)| policy.name.family == Family::Separate);
-        names.len() > 1 || separate.count() > 1
+        // Families without names tell the policy that binds.
+        let mut quotas = BTreeMap::<Family, BTreeSet<u64>>::new();
+        for (policy, _) in &self.policies {
+            if policy.name.family != Family::Lists {
+                let quotas = quotas.entry(policy.name.family).or_default();
+                quotas.insert(policy.quota);
+            }
+        }
+        names.len() > 1 || quotas.values().any(|quotas| quotas.len() > 1)
     }
 
     /// What is told of a policy, if none of it agrees with the one that was stated.
@@ -118,10 +158,10 @@ impl Words {
         } else if refusals > 0 {
             lines.push(format!("no Retry-After in {refusals} refusals"));
         }
-        if refusals > 0 {
-            let problems = self.problems;
+        let (problems, bodies) = (self.problems, self.bodies);
+        if bodies > 0 {
             lines.push(format!(
-                "a problem of RFC 9457 in {problems} of {refusals} refusals"
+                "a problem of RFC 9457 in {problems} of {bodies} refusals"
             ));
         }
         lines

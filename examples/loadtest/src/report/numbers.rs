@@ -64,7 +64,7 @@ impl Report<'_> {
                 ""
             };
             notes.push(format!(
-                "the tester used {used:.2} processors in {} threads{alone}",
+                "processors used by the tester: {used:.2}, of threads: {}{alone}",
                 self.outcome.threads
             ));
         }

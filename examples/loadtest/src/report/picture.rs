@@ -14,7 +14,7 @@ const WIDTH: i32 = 1_000;
 const HEIGHT: i32 = 420;
 const LEFT: i32 = 64;
 const RIGHT: i32 = 980;
-const TOP: i32 = 56;
+const TOP: i32 = 66;
 const BASE: i32 = 330;
 /// Where promises are marked.
 const MARKS: i32 = 378;
@@ -117,11 +117,16 @@ impl Report<'_> {
             return Ok(());
         }
         let y = BASE - pixels(f64::from(BASE - TOP) * share);
+        // White below it, for dark bars.
+        area.draw(&PathElement::new(
+            [(LEFT, y), (RIGHT, y)],
+            WHITE.stroke_width(4),
+        ))?;
         for x in (LEFT..RIGHT).step_by(14) {
-            let dash = [(x, y), ((x + 9).min(RIGHT), y)];
-            area.draw(&PathElement::new(dash, INK.stroke_width(2)))?;
+            dash(area, x, (x + 9).min(RIGHT), y)?;
         }
-        text(area, &format!("{policy}"), (LEFT + 6, y - 18))
+        dash(area, LEFT, LEFT + 14, 43)?;
+        text(area, &format!("{policy}, per second"), (LEFT + 20, 36))
     }
 
     fn draw_promises(&self, area: &Area<'_>, scale: &Scale) -> Drawn {
@@ -183,6 +188,14 @@ fn draw_grid(area: &Area<'_>, scale: &Scale) -> Drawn {
 fn text(area: &Area<'_>, text: &str, place: (i32, i32)) -> Drawn {
     let style = ("sans-serif", 14).into_font().color(&INK);
     area.draw(&Text::new(text.to_owned(), place, style))?;
+    Ok(())
+}
+
+fn dash(area: &Area<'_>, left: i32, right: i32, y: i32) -> Drawn {
+    area.draw(&PathElement::new(
+        [(left, y), (right, y)],
+        INK.stroke_width(2),
+    ))?;
     Ok(())
 }
 

@@ -6,9 +6,11 @@ use http::header::CONTENT_TYPE;
 /// What the body of a response is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Problem {
-    /// It was not looked at, or it is something else.
+    /// It was not looked at.
     #[default]
-    None,
+    Unread,
+    /// It says that it is something else.
+    Other,
     /// `application/problem+json`, as RFC 9457 wants it.
     Valid,
     /// `application/problem+json` by its type, but not by its text.
@@ -19,7 +21,7 @@ impl Problem {
     /// Reads the body of a response with this status.
     pub fn of(headers: &HeaderMap, status: u16, body: &[u8]) -> Self {
         if !is_problem(headers) {
-            return Self::None;
+            return Self::Other;
         }
         let value = match serde_json::from_slice(body) {
             Ok(serde_json::Value::Object(value)) => value,

@@ -164,7 +164,7 @@ fn a_negative_remainder_is_read_as_it_is() {
 #[test]
 fn a_problem_says_the_status_of_its_response() {
     let mut headers = HeaderMap::new();
-    assert_eq!(Problem::of(&headers, 429, b"{}"), Problem::None);
+    assert_eq!(Problem::of(&headers, 429, b"{}"), Problem::Other);
     let kind = HeaderValue::from_static("application/problem+json; charset=utf-8");
     headers.insert("content-type", kind);
     assert_eq!(Problem::of(&headers, 429, b"{}"), Problem::Valid);

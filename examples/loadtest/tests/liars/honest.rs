@@ -82,15 +82,19 @@ fn clients_that_are_counted_by_their_address() {
 #[test]
 fn a_second_limit_for_all_clients_together() {
     each(|algorithm, traffic, stated| {
-        is_acquitted(stated, traffic.of(3), |_| Server {
-            global: Some("gcra 8/second burst 12".parse().unwrap()),
-            ..Server::honest(algorithm)
-        });
-        // If one client meets both limits, the one that is stated is not the whole policy.
-        is_acquitted(None, traffic, |_| Server {
-            global: Some("gcra 4/second burst 12".parse().unwrap()),
-            ..Server::honest(algorithm)
-        });
+        for dialect in [Dialect::Draft11, Dialect::XRateLimit, Dialect::RetryAfter] {
+            let stated = stated.filter(|_| dialect == Dialect::Draft11);
+            is_acquitted(stated, traffic, |_| Server {
+                global: Some("gcra 4/second burst 12".parse().unwrap()),
+                dialect,
+                ..Server::honest(algorithm)
+            });
+            is_acquitted(stated, traffic.of(3), |_| Server {
+                global: Some("gcra 8/second burst 12".parse().unwrap()),
+                dialect,
+                ..Server::honest(algorithm)
+            });
+        }
     });
 }
 

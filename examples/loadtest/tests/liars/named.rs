@@ -112,7 +112,7 @@ fn a_limit_that_is_lower_than_stated() {
         ("gcra 5/second burst 10", "gcra 3/second burst 10"),
         (
             "leaky-bucket 5/second capacity 10",
-            "leaky-bucket 5/second capacity 5",
+            "leaky-bucket 3/second capacity 10",
         ),
         ("token-bucket-interval 10/2s", "token-bucket-interval 8/2s"),
     ] {

@@ -115,7 +115,8 @@ impl Server {
         if let Some(global) = self.global {
             let shared = self.states.remove(&None).unwrap_or_default();
             let (second, shared_after) = global.step(shared.clone(), now, 1);
-            if !second.is_allowed() || (allowed && second.remaining() < outcome.remaining()) {
+            let fewer = second.remaining() < outcome.remaining();
+            if second.retry_after() > outcome.retry_after() || (allowed && fewer) {
                 binding = (second.clone(), global);
             }
             allowed &= second.is_allowed();

@@ -57,35 +57,35 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let time = || clock.now().min(self.until);
         let own = self.own(ask, limit, time(), clock);
         let mut counted = Counted::Apart;
-        let (glance, mut lock, slot) = loop {
-            let (glance, lock) = self.glance_and_lock(ask, counted, own)?;
-            if let Some(slot) = self.page(&glance).find(glance.fingerprint(ask)) {
-                break (glance, lock, slot);
+        let (snapshot, mut lock, slot) = loop {
+            let (snapshot, lock) = self.snapshot_and_lock(ask, counted, own)?;
+            if let Some(slot) = self.page(&snapshot).find(snapshot.fingerprint(ask)) {
+                break (snapshot, lock, slot);
             }
             drop(lock);
             if counted == Counted::Apart
-                && !glance.is_overridden()
-                && (is_of_one_charge(amendment) || !self.has_room(&glance, time()))
+                && !snapshot.is_overridden()
+                && (is_of_one_charge(amendment) || !self.has_room(&snapshot, time()))
             {
-                counted = Counted::Together;
+                counted = Counted::Overflow;
             } else {
                 return Some(());
             }
         };
-        let page = self.page(&glance);
+        let page = self.page(&snapshot);
         let now = time();
-        if now < glance.latest {
-            self.step_back(page, &glance, &mut lock, now);
+        if now < snapshot.latest {
+            self.step_back(page, &snapshot, &mut lock, now);
         }
         lock.changes();
         page.set_latest(now);
-        let rule = self.rule_under(glance.own);
+        let rule = self.rule_under(snapshot.own);
         let mut seen = slot.cell.see(&rule, page.latest());
         let before = rule.size(&seen);
         amend(&rule, &mut seen, now, ask.cost, amendment);
         self.resize(&mut seen, before);
         slot.cell.keep(&rule, seen);
-        self.may_go(&glance, now);
+        self.may_go(&snapshot, now);
         Some(())
     }
 
@@ -112,11 +112,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                 Err(Unsettled::DoesNotFit) => return Settled::DoesNotFit,
                 Err(Unsettled::NoRoom) => {
                     attempts += 1;
-                    let Some((_, glance)) = self.glance(ask, counted, own) else {
+                    let Some((_, snapshot)) = self.snapshot(ask, counted, own) else {
                         return Settled::Retired;
                     };
-                    if attempts > ATTEMPTS || !self.make_room(&glance, time()) {
-                        counted = Counted::Together;
+                    if attempts > ATTEMPTS || !self.make_room(&snapshot, time()) {
+                        counted = Counted::Overflow;
                     }
                 }
             }
@@ -130,22 +130,23 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         (counted, own): (Counted, Option<Own>),
         time: impl Fn() -> Micros,
     ) -> Result<(), Unsettled> {
-        let look = self.glance_and_lock(ask, counted, own);
-        let (glance, mut lock) = look.ok_or(Unsettled::Retired)?;
-        let page = self.page(&glance);
+        let (snapshot, mut lock) = self
+            .snapshot_and_lock(ask, counted, own)
+            .ok_or(Unsettled::Retired)?;
+        let page = self.page(&snapshot);
         let now = time();
-        if now < glance.latest {
-            self.step_back(page, &glance, &mut lock, now);
+        if now < snapshot.latest {
+            self.step_back(page, &snapshot, &mut lock, now);
         }
-        let known = page.find(glance.fingerprint(ask));
+        let known = page.find(snapshot.fingerprint(ask));
         let is_new = known.is_none();
-        let rule = self.rule_under(glance.own);
+        let rule = self.rule_under(snapshot.own);
         if rule.limit() == 0 {
             return Ok(());
         }
         let cell = match known {
             Some(slot) => &slot.cell,
-            None => self.place((page, &glance), ask, &mut lock, now)?,
+            None => self.place((page, &snapshot), ask, &mut lock, now)?,
         };
         lock.changes();
         page.set_latest(now);
@@ -153,16 +154,16 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let before = rule.size(&seen);
         rule.settle(&mut seen, now, ask.cost);
         if !C::holds(&rule, &seen, now) {
-            self.may_go(&glance, now);
+            self.may_go(&snapshot, now);
             return Err(Unsettled::DoesNotFit);
         }
-        if counted == Counted::Together {
+        if counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
         self.resize(&mut seen, before);
         let is_newcomer = is_new && counted == Counted::Apart;
         if is_newcomer {
-            self.welcome(&seen, glance.index, now);
+            self.welcome(&seen, snapshot.index, now);
         }
         cell.keep(&rule, seen);
         drop(lock);

@@ -1,15 +1,20 @@
-use super::{Ask, Changed, Counted, Glance, Known, NoRoom, Override, Settled, Table};
+use super::{Ask, Changed, Counted, Known, NoRoom, Override, PageSnapshot, Settled, Table};
 use crate::algorithm::{Algorithm, State, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::{Counter, Fill, Tier, Told};
+use crate::store::memory::counter::{Counter, Fill, OutcomeSink, Tier};
+use crate::store::memory::seqlock::Lock;
 use crate::store::memory::timed::Full;
-use crate::store::memory::version::Lock;
 
 /// A table that is never retired.
 impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
-    fn decide_at_once(&self, ask: Ask, now: Micros, told: Option<&mut Told<'_>>) -> Option<bool> {
+    fn decide_at_once(
+        &self,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
         self.decide_at_once(ask, now.min(self.until), told)
     }
 
@@ -19,7 +24,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let decided = self.decide_in_the_end(ask, limit, clock, now.min(self.until), told);
         decided.unwrap_or(false)
@@ -35,7 +40,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
         self.charge_known(known, ask, lock, now, told);
     }
@@ -48,27 +53,27 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         self
     }
 
-    fn glance(
+    fn snapshot(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
-    ) -> (&dyn Tier, Glance) {
-        let glance = self.look_at(ask, limit, counted, clock);
-        (self, glance.unwrap_or_default())
+    ) -> (&dyn Tier, PageSnapshot) {
+        let snapshot = self.look_at(ask, limit, counted, clock);
+        (self, snapshot.unwrap_or_default())
     }
 
-    fn glance_and_lock(
+    fn snapshot_and_lock(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
-    ) -> (&dyn Tier, Glance, Lock<'_>) {
+    ) -> (&dyn Tier, PageSnapshot, Lock<'_>) {
         loop {
-            if let Some((glance, lock)) = self.lock_and_look_at(ask, limit, counted, clock) {
-                return (self, glance, lock);
+            if let Some((snapshot, lock)) = self.lock_and_look_at(ask, limit, counted, clock) {
+                return (self, snapshot, lock);
             }
         }
     }
@@ -114,94 +119,94 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
 }
 
 impl<S: Step, C: Keeps<S>> Tier for Table<S, C> {
-    fn allows(&self, glance: &Glance, ask: Ask, now: Micros) -> Result<bool, Changed> {
-        self.look(glance, ask, now, |rule, kept| {
+    fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed> {
+        self.look(snapshot, ask, now, |rule, kept| {
             rule.allows(kept, now, ask.cost)
         })
     }
 
     fn tell(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
         allowed: bool,
-        told: &mut Told<'_>,
+        told: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
-        self.tell_or_foretell(glance, (ask, now), Some(allowed), told)
+        self.tell_or_foretell(snapshot, (ask, now), Some(allowed), told)
     }
 
     fn foretell(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
-        told: &mut Told<'_>,
+        told: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
-        self.tell_or_foretell(glance, (ask, now), None, told)
+        self.tell_or_foretell(snapshot, (ask, now), None, told)
     }
 
-    fn lock(&self, glance: &Glance) -> Result<Lock<'_>, Changed> {
-        let version = &self.page(glance).version;
-        version.lock(glance.seen).ok_or(Changed)
+    fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed> {
+        let seqlock = &self.page(snapshot).seqlock;
+        seqlock.lock(snapshot.seen).ok_or(Changed)
     }
 
-    fn step_back(&self, glance: &Glance, lock: &mut Lock<'_>, now: Micros) {
-        self.step_back(self.page(glance), glance, lock, now);
+    fn step_back(&self, snapshot: &PageSnapshot, lock: &mut Lock<'_>, now: Micros) {
+        self.step_back(self.page(snapshot), snapshot, lock, now);
     }
 
     fn place(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
     ) -> Result<bool, NoRoom> {
-        let page = self.page(glance);
-        if page.find(glance.fingerprint(ask)).is_some() {
+        let page = self.page(snapshot);
+        if page.find(snapshot.fingerprint(ask)).is_some() {
             return Ok(false);
         }
-        self.place((page, glance), ask, lock, now)?;
+        self.place((page, snapshot), ask, lock, now)?;
         Ok(true)
     }
 
     fn charge(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
-        let page = self.page(glance);
-        let Some(slot) = page.find(glance.fingerprint(ask)) else {
+        let page = self.page(snapshot);
+        let Some(slot) = page.find(snapshot.fingerprint(ask)) else {
             return;
         };
         let cell = &slot.cell;
         if is_new {
-            self.charge_new((page, glance), cell, ask, lock, now, told);
+            self.charge_new((page, snapshot), cell, ask, lock, now, told);
         } else {
-            let rule = self.rule_under(glance.own);
-            let seen = cell.see(&rule, glance.latest);
-            self.charge((page, glance), (&rule, cell, seen), ask, lock, now, told);
+            let rule = self.rule_under(snapshot.own);
+            let seen = cell.see(&rule, snapshot.latest);
+            self.charge((page, snapshot), (&rule, cell, seen), ask, lock, now, told);
         }
     }
 
-    fn may_go(&self, glance: &Glance, now: Micros) {
-        self.may_go(glance, now);
+    fn may_go(&self, snapshot: &PageSnapshot, now: Micros) {
+        self.may_go(snapshot, now);
     }
 
-    fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool {
-        self.lacks_room(glance, ask)
+    fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
+        self.lacks_room(snapshot, ask)
     }
 
-    fn has_room(&self, glance: &Glance, now: Micros) -> bool {
-        self.has_room(glance, now)
+    fn has_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
+        self.has_room(snapshot, now)
     }
 
-    fn make_room(&self, glance: &Glance, now: Micros) -> bool {
-        self.make_room(glance, now)
+    fn make_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
+        self.make_room(snapshot, now)
     }
 
     fn grow(&self, now: Micros) {
@@ -217,10 +222,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
-    ) -> Option<Glance> {
-        let (_, mut glance) = self.glance(ask, counted, None)?;
-        glance.own = self.own(ask, limit, self.time(clock), clock);
-        Some(glance)
+    ) -> Option<PageSnapshot> {
+        let (_, mut snapshot) = self.snapshot(ask, counted, None)?;
+        snapshot.own = self.own(ask, limit, self.time(clock), clock);
+        Some(snapshot)
     }
 
     /// The same of a page that is locked first.
@@ -230,10 +235,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
-    ) -> Option<(Glance, Lock<'_>)> {
-        let (mut glance, lock) = self.glance_and_lock(ask, counted, None)?;
-        glance.own = self.own(ask, limit, self.time(clock), clock);
-        Some((glance, lock))
+    ) -> Option<(PageSnapshot, Lock<'_>)> {
+        let (mut snapshot, lock) = self.snapshot_and_lock(ask, counted, None)?;
+        snapshot.own = self.own(ask, limit, self.time(clock), clock);
+        Some((snapshot, lock))
     }
 
     /// The time, if any override has to be compared with it.
@@ -248,18 +253,18 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[inline(never)]
     fn tell_or_foretell(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         (ask, now): (Ask, Micros),
         allowed: Option<bool>,
-        told: &mut Told<'_>,
+        told: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
-        self.look(glance, ask, now, |rule, kept| {
+        self.look(snapshot, ask, now, |rule, kept| {
             if let Some(allowed) = allowed {
-                Self::tell((rule, kept), ask, now, allowed, glance, Some(told));
+                Self::tell((rule, kept), ask, now, allowed, snapshot, Some(told));
             } else {
                 let mut kept = kept.clone();
                 rule.charge(&mut kept, now, ask.cost);
-                Self::tell((rule, &kept), ask, now, true, glance, Some(told));
+                Self::tell((rule, &kept), ask, now, true, snapshot, Some(told));
             }
         })
     }

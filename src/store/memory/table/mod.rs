@@ -85,13 +85,13 @@ use self::judging::Met;
 pub(in crate::store::memory) use self::moving::Settled;
 pub(in crate::store::memory) use self::overriding::Override;
 use super::cell::Keeps;
-use super::counter::{Fill, Told};
-use super::glance::{Ask, Changed, Counted, Glance, Known, NoRoom, Own};
+use super::counter::{Fill, OutcomeSink};
+use super::expiry::ExpiryIndex;
 use super::page::Page;
+use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapshot};
 use super::pages::{Pages, Sight};
-use super::soonest::Soonest;
+use super::seqlock::Lock;
 use super::timed::Timed;
-use super::version::Lock;
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 
@@ -113,9 +113,9 @@ pub(super) struct Table<S, C> {
     overrides: Timed<Algorithm>,
     met: Met<S>,
     /// When a key of a page is as good as new.
-    idle: Soonest,
+    idle: ExpiryIndex,
     /// When a key of a page refuses no more.
-    going: Soonest,
+    admitting: ExpiryIndex,
     /// The page that is looked through next for keys to forget, before another is added.
     next_to_tidy: Mutex<usize>,
     evicted: AtomicU64,
@@ -146,8 +146,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             budget,
             overrides: Timed::default(),
             met: Met::new(rule),
-            idle: Soonest::new(pages.most()),
-            going: Soonest::new(pages.most()),
+            idle: ExpiryIndex::new(pages.most()),
+            admitting: ExpiryIndex::new(pages.most()),
             next_to_tidy: Mutex::new(0),
             evicted: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
@@ -157,63 +157,63 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// Looks at the page of a key; `None` if it is retired.
     #[inline]
-    pub(super) fn glance(
+    pub(super) fn snapshot(
         &self,
         ask: Ask,
         counted: Counted,
         own: Option<Own>,
-    ) -> Option<(&Page<C>, Glance)> {
+    ) -> Option<(&Page<C>, PageSnapshot)> {
         let Sight { page, index, seen } = match counted {
             Counted::Apart => self.pages.sight(ask.fingerprint)?,
-            Counted::Together => Sight {
+            Counted::Overflow => Sight {
                 page: &self.overflow,
                 index: 0,
-                seen: self.overflow.version.seen()?,
+                seen: self.overflow.seqlock.seen()?,
             },
         };
         let latest = page.latest();
-        let glance = Glance {
+        let snapshot = PageSnapshot {
             index,
             seen,
             latest,
             counted,
             own,
         };
-        Some((page, glance))
+        Some((page, snapshot))
     }
 
     /// Locks the page of a key and looks at it; `None` if it is retired.
     #[inline(never)]
-    pub(super) fn glance_and_lock(
+    pub(super) fn snapshot_and_lock(
         &self,
         ask: Ask,
         counted: Counted,
         own: Option<Own>,
-    ) -> Option<(Glance, Lock<'_>)> {
+    ) -> Option<(PageSnapshot, Lock<'_>)> {
         loop {
-            let (page, glance) = self.glance(ask, counted, own)?;
-            let (lock, seen) = page.version.wait_and_lock()?;
+            let (page, snapshot) = self.snapshot(ask, counted, own)?;
+            let (lock, seen) = page.seqlock.wait_and_lock()?;
             // While it was waited for, the page may have been split.
             let is_still_its = match counted {
-                Counted::Apart => self.pages.is_page_of(ask.fingerprint, glance.index),
-                Counted::Together => true,
+                Counted::Apart => self.pages.is_page_of(ask.fingerprint, snapshot.index),
+                Counted::Overflow => true,
             };
             if is_still_its {
                 let latest = page.latest();
-                let glance = Glance {
+                let snapshot = PageSnapshot {
                     seen,
                     latest,
-                    ..glance
+                    ..snapshot
                 };
-                return Some((glance, lock));
+                return Some((snapshot, lock));
             }
         }
     }
 
-    pub(super) fn page(&self, glance: &Glance) -> &Page<C> {
-        match glance.counted {
-            Counted::Apart => self.pages.page(glance.index),
-            Counted::Together => &self.overflow,
+    pub(super) fn page(&self, snapshot: &PageSnapshot) -> &Page<C> {
+        match snapshot.counted {
+            Counted::Apart => self.pages.page(snapshot.index),
+            Counted::Overflow => &self.overflow,
         }
     }
 
@@ -251,25 +251,25 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         own.map_or(self.rule, |own| C::under(&self.rule, &own.algorithm))
     }
 
-    /// Reads something of a key's state under the rule of the request, if nothing has changed since the glance.
+    /// Reads something of a key's state under the rule of the request, if nothing has changed since the snapshot.
     pub(super) fn look<R>(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
         read: impl FnOnce(&S, &S::Kept) -> R,
     ) -> Result<R, Changed> {
-        let rule = self.rule_under(glance.own);
-        let page = self.page(glance);
-        let slot = page.find(glance.fingerprint(ask));
-        let seen = slot.map(|slot| slot.cell.see(&rule, glance.latest));
-        if !page.version.still_is(glance.seen) {
+        let rule = self.rule_under(snapshot.own);
+        let page = self.page(snapshot);
+        let slot = page.find(snapshot.fingerprint(ask));
+        let seen = slot.map(|slot| slot.cell.see(&rule, snapshot.latest));
+        if !page.seqlock.still_is(snapshot.seen) {
             return Err(Changed);
         }
         let Some(seen) = seen else {
             return Ok(read(&rule, &S::Kept::default()));
         };
-        let moved = moved_back(&rule, &seen, glance, now);
+        let moved = moved_back(&rule, &seen, snapshot, now);
         Ok(read(&rule, moved.as_ref().unwrap_or(&seen)))
     }
 
@@ -280,15 +280,15 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         ask: Ask,
         now: Micros,
         allowed: bool,
-        glance: &Glance,
-        told: Option<&mut Told<'_>>,
+        snapshot: &PageSnapshot,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
         if let Some(told) = told
             && told.wanted.includes(allowed)
         {
             let how = (
-                glance.counted,
-                glance.own.is_some_and(|own| own.is_overridden),
+                snapshot.counted,
+                snapshot.own.is_some_and(|own| own.is_overridden),
             );
             if C::IS_SHORT {
                 put_down((rule, &kept.clone()), ask.cost, now, allowed, how, told);
@@ -303,7 +303,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn step_back(
         &self,
         page: &Page<C>,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         lock: &mut Lock<'_>,
         now: Micros,
     ) {
@@ -323,29 +323,29 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             cell.put(&self.rule, moved);
         }
         page.set_latest(now);
-        self.may_go(glance, now);
+        self.may_go(snapshot, now);
     }
 
     /// Makes a place for a newcomer. The page is locked.
     pub(super) fn place<'a>(
         &'a self,
-        (page, glance): (&'a Page<C>, &Glance),
+        (page, snapshot): (&'a Page<C>, &PageSnapshot),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
     ) -> Result<&'a C, NoRoom> {
         lock.changes();
-        let fingerprint = glance.fingerprint(ask);
-        let place = match glance.counted {
-            Counted::Apart => match self.room((page, glance), fingerprint, now) {
+        let fingerprint = snapshot.fingerprint(ask);
+        let place = match snapshot.counted {
+            Counted::Apart => match self.room((page, snapshot), fingerprint, now) {
                 Some(place) => place,
-                None if glance.is_overridden() => {
+                None if snapshot.is_overridden() => {
                     self.budget.exceed(1);
                     self.pages.room(page, fingerprint)
                 }
                 None => return Err(NoRoom),
             },
-            Counted::Together => self.pages.room(page, fingerprint),
+            Counted::Overflow => self.pages.room(page, fingerprint),
         };
         place.take(fingerprint);
         let cell = &place.slot().cell;
@@ -358,41 +358,41 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[inline(always)]
     pub(super) fn charge(
         &self,
-        (page, glance): (&Page<C>, &Glance),
+        (page, snapshot): (&Page<C>, &PageSnapshot),
         (rule, cell, mut seen): (&S, &C, C::Seen<'_>),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
         lock.changes();
         page.set_latest(now);
-        if glance.counted == Counted::Together {
+        if snapshot.counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
         let before = rule.size(&seen);
         rule.charge(&mut seen, now, ask.cost);
         self.resize(&mut seen, before);
-        Self::tell((rule, &seen), ask, now, true, glance, told);
+        Self::tell((rule, &seen), ask, now, true, snapshot, told);
         cell.keep(rule, seen);
     }
 
     /// Charges a newcomer that was given a place. The page is locked.
     pub(super) fn charge_new(
         &self,
-        (page, glance): (&Page<C>, &Glance),
+        (page, snapshot): (&Page<C>, &PageSnapshot),
         cell: &C,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
-        let rule = self.rule_under(glance.own);
-        let seen = cell.see(&rule, glance.latest);
-        self.charge((page, glance), (&rule, cell, seen), ask, lock, now, told);
-        if glance.counted == Counted::Apart {
+        let rule = self.rule_under(snapshot.own);
+        let seen = cell.see(&rule, snapshot.latest);
+        self.charge((page, snapshot), (&rule, cell, seen), ask, lock, now, told);
+        if snapshot.counted == Counted::Apart {
             let kept = cell.see(&self.rule, page.latest());
-            self.welcome(&kept, glance.index, now);
+            self.welcome(&kept, snapshot.index, now);
         }
     }
 
@@ -400,7 +400,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     fn welcome(&self, kept: &S::Kept, index: usize, now: Micros) {
         let reset = now.saturating_add(self.judges().slowest.reset_after(kept, now));
         self.idle.may_be(index, reset);
-        self.going.may_be(index, now);
+        self.admitting.may_be(index, now);
     }
 
     /// Accounts for what a charge has added or removed.
@@ -417,19 +417,19 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// Notes that a key of the page may go from now on: after a step back of the clock, after a refund, and
     /// when a new place is not used. The page is locked.
-    pub(super) fn may_go(&self, glance: &Glance, now: Micros) {
-        if glance.counted == Counted::Apart {
-            self.idle.may_be(glance.index, now);
-            self.going.may_be(glance.index, now);
+    pub(super) fn may_go(&self, snapshot: &PageSnapshot, now: Micros) {
+        if snapshot.counted == Counted::Apart {
+            self.idle.may_be(snapshot.index, now);
+            self.admitting.may_be(snapshot.index, now);
         }
     }
 
     /// Whether the key has no place, and the table none that is free: see [`has_room`](Self::has_room).
-    pub(super) fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool {
-        glance.counted == Counted::Apart
+    pub(super) fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
+        snapshot.counted == Counted::Apart
             && self.budget.is_used_up()
-            && !glance.is_overridden()
-            && self.page(glance).find(ask.fingerprint).is_none()
+            && !snapshot.is_overridden()
+            && self.page(snapshot).find(ask.fingerprint).is_none()
     }
 
     pub(super) fn until(&self) -> Micros {
@@ -444,7 +444,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         Fill {
             keys: self.budget.filled(),
             bound: self.budget.bound(),
-            bytes: self.pages.bytes() + self.idle.bytes() + self.going.bytes(),
+            bytes: self.pages.bytes() + self.idle.bytes() + self.admitting.bytes(),
             evicted: self.evicted.load(Ordering::Relaxed),
             overflowed: self.overflowed.load(Ordering::Relaxed),
         }
@@ -453,8 +453,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
 /// What was seen, as it is after the clock has stepped back; `None` if it has not.
 #[inline]
-fn moved_back<S: Step>(rule: &S, seen: &S::Kept, glance: &Glance, now: Micros) -> Option<S::Kept> {
-    if now < glance.latest {
+fn moved_back<S: Step>(
+    rule: &S,
+    seen: &S::Kept,
+    snapshot: &PageSnapshot,
+    now: Micros,
+) -> Option<S::Kept> {
+    if now < snapshot.latest {
         return rule.moved_back(seen, now);
     }
     None
@@ -468,10 +473,10 @@ fn put_down<S: Step>(
     now: Micros,
     allowed: bool,
     (counted, is_overridden): (Counted, bool),
-    told: &mut Told<'_>,
+    told: &mut OutcomeSink<'_>,
 ) {
     let mut outcome = rule.outcome(kept, now, cost, allowed);
-    if counted == Counted::Together {
+    if counted == Counted::Overflow {
         outcome = outcome.counted_together();
     }
     if is_overridden {
@@ -545,7 +550,7 @@ mod tests {
             };
             for (times, first) in [
                 (&table.idle, soonest(table, page, now, resets)),
-                (&table.going, soonest(table, page, now, retries)),
+                (&table.admitting, soonest(table, page, now, retries)),
             ] {
                 let Some(first) = first else { continue };
                 assert!(times.of(index) <= first, "page {index}");
@@ -595,13 +600,13 @@ mod tests {
             fingerprint: fingerprint(7),
             cost: 1,
         };
-        let (_, glance) = Counter::glance(&table, ask, None, Counted::Apart, &clock);
-        let mut lock = Tier::lock(&table, &glance).ok().unwrap();
+        let (_, snapshot) = Counter::snapshot(&table, ask, None, Counted::Apart, &clock);
+        let mut lock = Tier::lock(&table, &snapshot).ok().unwrap();
         assert!(matches!(
-            Tier::place(&table, &glance, ask, &mut lock, now),
+            Tier::place(&table, &snapshot, ask, &mut lock, now),
             Ok(true)
         ));
-        Tier::may_go(&table, &glance, now);
+        Tier::may_go(&table, &snapshot, now);
         drop(lock);
         assert_no_time_is_too_late(&table, now);
         // It is charged when it comes again, and is no newcomer then.

@@ -46,7 +46,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let page = self.pages.page(index);
         if self.empty_out(page, adopt) {
             self.idle.is_not_before(index, None);
-            self.going.is_not_before(index, None);
+            self.admitting.is_not_before(index, None);
         }
     }
 
@@ -59,7 +59,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     fn empty_out(&self, page: &Page<C>, adopt: &mut dyn FnMut(u64, State, Micros)) -> bool {
-        let Some((mut lock, _)) = page.version.wait_and_lock() else {
+        let Some((mut lock, _)) = page.seqlock.wait_and_lock() else {
             return false;
         };
         lock.changes();
@@ -90,20 +90,20 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             cost: 0,
         };
         let counted = match fingerprint {
-            RESERVED => Counted::Together,
+            RESERVED => Counted::Overflow,
             _ => Counted::Apart,
         };
-        let Some((glance, mut lock)) = self.glance_and_lock(ask, counted, None) else {
+        let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, counted, None) else {
             return;
         };
-        let page = self.page(&glance);
+        let page = self.page(&snapshot);
         let kept = self.rule.read(state);
         lock.changes();
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
-        page.set_latest(latest.max(glance.latest));
+        page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.welcome(&kept, glance.index, latest);
+            self.welcome(&kept, snapshot.index, latest);
         }
         place.slot().cell.put(&self.rule, kept);
         drop(lock);

@@ -1,10 +1,10 @@
-use super::{Ask, Counted, Glance, Own, Table};
+use super::{Ask, Counted, Own, PageSnapshot, Table};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::seed::RESERVED;
+use crate::store::memory::seqlock::Lock;
 use crate::store::memory::timed::{Full, Span};
-use crate::store::memory::version::Lock;
 
 /// The limit of one key, in place of the limits of its requests, for a time.
 pub(in crate::store::memory) type Override = Span<Algorithm>;
@@ -48,23 +48,23 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             algorithm,
             is_overridden: true,
         };
-        let look = self.glance_and_lock(ask, Counted::Apart, Some(own));
-        let Some((glance, mut lock)) = look else {
+        let seen = self.snapshot_and_lock(ask, Counted::Apart, Some(own));
+        let Some((snapshot, mut lock)) = seen else {
             return Ok(());
         };
         let now = self.now(clock);
-        self.drain((ask, &glance), &mut lock, now, clock);
+        self.drain((ask, &snapshot), &mut lock, now, clock);
         let span = Span::new(algorithm, now, length);
         self.overrides.put(fingerprint, span, MOST, |_| false)?;
-        let page = self.page(&glance);
+        let page = self.page(&snapshot);
         if let Some((kept, latest)) = shared
             && page.find(fingerprint).is_none()
-            && let Ok(cell) = self.place((page, &glance), ask, &mut lock, now)
+            && let Ok(cell) = self.place((page, &snapshot), ask, &mut lock, now)
         {
             self.budget.exceed(self.rule.size(&kept) - 1);
-            page.set_latest(latest.max(glance.latest));
+            page.set_latest(latest.max(snapshot.latest));
             cell.put(&self.rule, kept);
-            self.may_go(&glance, now);
+            self.may_go(&snapshot, now);
         }
         Ok(())
     }
@@ -73,15 +73,15 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// decision that has looked at it looks again, and finds the limit that holds from now on.
     fn drain(
         &self,
-        (ask, glance): (Ask, &Glance),
+        (ask, snapshot): (Ask, &PageSnapshot),
         lock: &mut Lock<'_>,
         now: Micros,
         clock: &dyn Clock,
     ) {
         lock.changes();
-        let page = self.page(glance);
-        if now < glance.latest {
-            self.step_back(page, glance, lock, now);
+        let page = self.page(snapshot);
+        if now < snapshot.latest {
+            self.step_back(page, snapshot, lock, now);
         }
         if let Some(slot) = page.find(ask.fingerprint) {
             let rule = self.rule_under(self.own(ask, None, now, clock));
@@ -96,15 +96,15 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// What a key without a place shares with others, if there is no room for it.
     fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(S::Kept, Micros)> {
-        let (page, glance) = self.glance(ask, Counted::Apart, None)?;
+        let (page, snapshot) = self.snapshot(ask, Counted::Apart, None)?;
         let is_overridden = self.overrides.get(ask.fingerprint).is_some();
         if is_overridden
             || page.find(ask.fingerprint).is_some()
-            || self.has_room(&glance, self.now(clock))
+            || self.has_room(&snapshot, self.now(clock))
         {
             return None;
         }
-        self.copy(RESERVED, Counted::Together)
+        self.copy(RESERVED, Counted::Overflow)
     }
 
     /// Ends the override of a key.
@@ -116,11 +116,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             fingerprint,
             cost: 0,
         };
-        if let Some((glance, mut lock)) = self.glance_and_lock(ask, Counted::Apart, None) {
+        if let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, Counted::Apart, None) {
             let now = self.now(clock);
-            self.drain((ask, &glance), &mut lock, now, clock);
+            self.drain((ask, &snapshot), &mut lock, now, clock);
             self.overrides.end(fingerprint);
-            self.may_go(&glance, now);
+            self.may_go(&snapshot, now);
         }
     }
 

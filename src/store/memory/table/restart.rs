@@ -27,7 +27,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         while index < self.pages.len() {
             let page = self.pages.page(index);
             index += 1;
-            let Some((lock, _)) = page.version.wait_and_lock() else {
+            let Some((lock, _)) = page.seqlock.wait_and_lock() else {
                 continue;
             };
             let keys = page.fingerprints();
@@ -36,7 +36,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                 tell(fingerprint, Counted::Apart);
             }
         }
-        tell(RESERVED, Counted::Together);
+        tell(RESERVED, Counted::Overflow);
     }
 
     /// What is kept of a key, and the time of the latest charge on its page.
@@ -46,10 +46,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             fingerprint,
             cost: 0,
         };
-        let (glance, _lock) = self.glance_and_lock(ask, counted, None)?;
-        let slot = self.page(&glance).find(fingerprint)?;
-        let kept = slot.cell.see(&self.rule, glance.latest).clone();
-        Some((kept, glance.latest))
+        let (snapshot, _lock) = self.snapshot_and_lock(ask, counted, None)?;
+        let slot = self.page(&snapshot).find(fingerprint)?;
+        let kept = slot.cell.see(&self.rule, snapshot.latest).clone();
+        Some((kept, snapshot.latest))
     }
 
     /// Puts keys into a table that has none yet, those that are the furthest from new first. Tells how
@@ -82,13 +82,13 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             cost: 0,
         };
         let counted = match fingerprint {
-            RESERVED => Counted::Together,
+            RESERVED => Counted::Overflow,
             _ => Counted::Apart,
         };
-        let Some((glance, mut lock)) = self.glance_and_lock(ask, counted, None) else {
+        let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, counted, None) else {
             return Ok(false);
         };
-        let page = self.page(&glance);
+        let page = self.page(&snapshot);
         if page.find(fingerprint).is_some() {
             return Ok(false);
         }
@@ -101,14 +101,14 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                     self.budget.exceed(self.rule.size(&kept));
                 }
             }
-            Counted::Together => self.budget.exceed(self.rule.size(&kept) - 1),
+            Counted::Overflow => self.budget.exceed(self.rule.size(&kept) - 1),
         }
         lock.changes();
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
-        page.set_latest(latest.max(glance.latest));
+        page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.welcome(&kept, glance.index, now);
+            self.welcome(&kept, snapshot.index, now);
         }
         place.slot().cell.put(&self.rule, kept);
         drop(lock);

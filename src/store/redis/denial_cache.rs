@@ -1,8 +1,6 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem;
-use std::num::NonZeroU16;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,31 +8,23 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::calls::Counted;
+use super::key_epochs::{KeyEpoch, KeyEpochs};
 use super::numbers::Numbers;
+use super::opened::OpenedPolicy;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::key::Key;
 use crate::store::Charge;
 
-/// Requests that were denied and cannot pass yet: whoever asks the same again is told so, and the server is
-/// not asked.
+/// Requests that were denied and cannot pass yet. The same request is denied again, and the server is not asked.
 ///
-/// A denial is remembered until its wait is over, counted from when the question was put, and for no longer
-/// than `longest`: somebody elsewhere may have given the key something back.
+/// A denial is remembered until its wait is over, counted from when the question was sent, and for no longer
+/// than `longest`: another node may have given the key something back.
 #[derive(Debug)]
-pub(super) struct Denials {
+pub(super) struct DenialCache {
     longest: Duration,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
-    changes: Arc<Changes>,
-}
-
-/// How often the state of a key was changed through whatever ledger of the store; many keys share a number.
-#[derive(Debug)]
-pub(super) struct Changes {
-    hasher: RandomState,
-    numbers: [AtomicU64; NUMBERS],
+    epochs: Arc<KeyEpochs>,
 }
 
 /// Nothing in it lasts for long, so what is too much goes by generations: the old one is forgotten when the
@@ -79,40 +69,31 @@ struct Denial {
 #[derive(Debug)]
 struct Denied {
     charge: Charge,
-    /// How often its key had been changed when the question was put, if it is why the request was denied.
-    seen: Option<Seen>,
+    /// The epoch of its key when the question was sent, if it is why the request was denied.
+    epoch: Option<KeyEpoch>,
     numbers: Numbers,
 }
 
-/// A question that was put to the server.
+/// A question that was sent to the server.
 #[derive(Debug)]
-pub(super) struct Question {
-    put: Instant,
-    /// How often each charge's key has been changed.
-    seen: SmallVec<[Seen; 4]>,
-}
-
-/// A number of [`Changes`], and its place there.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    /// From 1 on, so that none takes no room of its own.
-    place: NonZeroU16,
-    number: u64,
+pub(super) struct Sent {
+    at: Instant,
+    /// The epoch of the key of each charge.
+    epochs: SmallVec<[KeyEpoch; 4]>,
 }
 
 const SHARDS: usize = 16;
-const NUMBERS: usize = 4_096;
 
 /// How many denials are remembered at most; each takes some 300 bytes, if it is of one policy.
 const MOST: usize = 10_000;
 
-impl Denials {
-    pub(super) fn new(longest: Duration, changes: Arc<Changes>) -> Self {
+impl DenialCache {
+    pub(super) fn new(longest: Duration, epochs: Arc<KeyEpochs>) -> Self {
         Self {
             longest,
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
-            changes,
+            epochs,
         }
     }
 
@@ -120,7 +101,7 @@ impl Denials {
     /// away, all of its wait is.
     pub(super) fn tell(
         &self,
-        (charges, policies): (&[Charge], &[Counted]),
+        (charges, policies): (&[Charge], &[OpenedPolicy]),
         now: Instant,
         is_away: bool,
         outcomes: &mut Outcomes,
@@ -130,24 +111,23 @@ impl Denials {
         let Some(denial) = shard.young.get(&hash).or_else(|| shard.old.get(&hash)) else {
             return false;
         };
-        // Not since it was put: what is told must not be too short.
+        // Not since it was sent: what is told must not be too short.
         let later = now.saturating_duration_since(denial.received);
         let lasts = if is_away { denial.wait } else { denial.lasts };
-        let still_holds =
-            later < lasts && denial.is_about(charges) && self.changes.are_still(denial);
+        let still_holds = later < lasts && denial.is_about(charges) && self.are_still(denial);
         if still_holds {
             denial.tell(policies, Micros::from(later), outcomes);
         }
         still_holds
     }
 
-    /// A question is about to be put.
-    pub(super) fn put(&self, charges: &[Charge], now: Instant) -> Question {
-        Question {
-            put: now,
-            seen: charges
+    /// Notes that a question about these is about to be sent.
+    pub(super) fn send(&self, charges: &[Charge], now: Instant) -> Sent {
+        Sent {
+            at: now,
+            epochs: charges
                 .iter()
-                .map(|charge| self.changes.seen(&charge.key))
+                .map(|charge| self.epochs.of(&charge.key))
                 .collect(),
         }
     }
@@ -155,8 +135,8 @@ impl Denials {
     /// Remembers the answer, if it denies.
     pub(super) fn remember(
         &self,
-        (charges, policies): (&[Charge], &[Counted]),
-        question: Question,
+        (charges, policies): (&[Charge], &[OpenedPolicy]),
+        sent: Sent,
         (answer, outcomes): (&Answer, &Outcomes),
         now: Instant,
     ) {
@@ -165,19 +145,19 @@ impl Denials {
             return;
         }
         let wait = answer.wait(outcomes).map(Micros::to_duration);
-        let until = question.put + wait.map_or(self.longest, |wait| wait.min(self.longest));
+        let until = sent.at + wait.map_or(self.longest, |wait| wait.min(self.longest));
         // What no wait helps may be given another limit.
-        let over = wait.and_then(|wait| question.put.checked_add(wait));
+        let over = wait.and_then(|wait| sent.at.checked_add(wait));
         let over = over.unwrap_or(until);
         if over <= now {
             return;
         }
         let wait = over.saturating_duration_since(now);
-        let each = charges.iter().zip(question.seen).map(|(charge, seen)| {
+        let each = charges.iter().zip(sent.epochs).map(|(charge, epoch)| {
             let told = answer.of(charge.policy)?;
             Some(Denied {
                 charge: *charge,
-                seen: told.denies().then_some(seen),
+                epoch: told.denies().then_some(epoch),
                 numbers: Numbers::of(told, policies.get(charge.policy)?, wait.into()),
             })
         });
@@ -208,6 +188,12 @@ impl Denials {
         shard.old.remove(&hash);
     }
 
+    /// Whether the keys that are why a request was denied are as they were.
+    fn are_still(&self, denial: &Denial) -> bool {
+        let mut epochs = denial.each.iter().filter_map(|denied| denied.epoch);
+        epochs.all(|epoch| self.epochs.is_still(epoch))
+    }
+
     fn hash(&self, charges: &[Charge]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         for Charge {
@@ -231,47 +217,6 @@ impl Denials {
     }
 }
 
-impl Changes {
-    pub(super) fn new() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            numbers: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
-
-    /// These keys are about to be changed, or may have been.
-    pub(super) fn add(&self, charges: &[Charge]) {
-        for charge in charges {
-            self.number(self.place(&charge.key))
-                .fetch_add(1, Ordering::Release);
-        }
-    }
-
-    fn seen(&self, key: &Key) -> Seen {
-        let place = self.place(key);
-        Seen {
-            place,
-            number: self.number(place).load(Ordering::Acquire),
-        }
-    }
-
-    /// Whether the keys that are why a request was denied are as they were.
-    fn are_still(&self, denial: &Denial) -> bool {
-        let mut seen = denial.each.iter().filter_map(|denied| denied.seen);
-        seen.all(|seen| self.number(seen.place).load(Ordering::Acquire) == seen.number)
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-    fn place(&self, key: &Key) -> NonZeroU16 {
-        let place = (self.hasher.hash_one(key) % NUMBERS as u64) as u16;
-        NonZeroU16::MIN.saturating_add(place)
-    }
-
-    fn number(&self, place: NonZeroU16) -> &AtomicU64 {
-        &self.numbers[usize::from(place.get()) % NUMBERS]
-    }
-}
-
 impl Denial {
     fn is_about(&self, charges: &[Charge]) -> bool {
         let is_about = |(denied, charge): (&Denied, &Charge)| {
@@ -284,7 +229,7 @@ impl Denial {
     }
 
     /// Adds the numbers so much later.
-    fn tell(&self, policies: &[Counted], later: Micros, outcomes: &mut Outcomes) {
+    fn tell(&self, policies: &[OpenedPolicy], later: Micros, outcomes: &mut Outcomes) {
         outcomes.decided_at(self.at.saturating_add(later));
         for denied in &self.each {
             let policy = denied.charge.policy;
@@ -301,18 +246,18 @@ mod tests {
     use super::*;
     use crate::algorithm::{AnchoredWindow, State};
     use crate::key::IntoKey;
-    use crate::store::redis::calls::Charges;
+    use crate::store::redis::opened::Charges;
 
     const LONGEST: Duration = Duration::from_secs(60);
 
-    fn denials() -> Denials {
-        Denials::new(LONGEST, Arc::new(Changes::new()))
+    fn denials() -> DenialCache {
+        DenialCache::new(LONGEST, Arc::new(KeyEpochs::new()))
     }
 
-    fn policies() -> [Counted; 2] {
+    fn policies() -> [OpenedPolicy; 2] {
         [(); 2].map(|()| {
             let algorithm = AnchoredWindow::per_day(1).into();
-            Counted {
+            OpenedPolicy {
                 algorithm,
                 lua: algorithm.lua(),
                 suffix: String::new(),
@@ -328,18 +273,18 @@ mod tests {
         Answer::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW)
     }
 
-    fn remember(denials: &Denials, charges: &[Charge], question: Question, now: Instant) {
+    fn remember(denials: &DenialCache, charges: &[Charge], sent: Sent, now: Instant) {
         let (answer, policies) = (denied(charges), policies());
         let told = (&answer, &answer.outcomes(&policies));
-        denials.remember((charges, &policies), question, told, now);
+        denials.remember((charges, &policies), sent, told, now);
     }
 
-    fn is_told(denials: &Denials, charges: &[Charge], now: Instant) -> bool {
+    fn is_told(denials: &DenialCache, charges: &[Charge], now: Instant) -> bool {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         denials.tell((charges, &policies()), now, false, &mut outcomes)
     }
 
-    fn remembered(denials: &Denials) -> usize {
+    fn remembered(denials: &DenialCache) -> usize {
         let counts = denials.shards.iter().map(|shard| {
             let shard = shard.lock().unwrap();
             shard.young.len() + shard.old.len()
@@ -352,8 +297,8 @@ mod tests {
         let (denials, now) = (denials(), Instant::now());
         for key in 0..1_000_000 {
             let charges = charges(key);
-            let question = denials.put(&charges, now);
-            remember(&denials, &charges, question, now);
+            let sent = denials.send(&charges, now);
+            remember(&denials, &charges, sent, now);
         }
         let remembered = remembered(&denials);
         assert!((MOST / 4..=MOST).contains(&remembered), "{remembered}");
@@ -368,9 +313,9 @@ mod tests {
     fn f62_what_was_changed_between_question_and_answer_is_not_remembered() {
         let (denials, now) = (denials(), Instant::now());
         let charges = charges(7);
-        let question = denials.put(&charges, now);
-        denials.changes.add(&charges);
-        remember(&denials, &charges, question, now);
+        let sent = denials.send(&charges, now);
+        denials.epochs.advance(&charges);
+        remember(&denials, &charges, sent, now);
         assert!(!is_told(&denials, &charges, now));
     }
 
@@ -378,8 +323,8 @@ mod tests {
     fn f62_a_denial_is_remembered_from_its_question_and_no_longer_than_the_bound() {
         let (denials, put) = (denials(), Instant::now());
         let charges = charges(7);
-        let question = denials.put(&charges, put);
-        remember(&denials, &charges, question, put + LONGEST / 2);
+        let sent = denials.send(&charges, put);
+        remember(&denials, &charges, sent, put + LONGEST / 2);
         let just_before = put + LONGEST.saturating_sub(Duration::from_nanos(1));
         assert!(is_told(&denials, &charges, just_before));
         assert!(!is_told(&denials, &charges, put + LONGEST));
@@ -391,13 +336,13 @@ mod tests {
         let (denials, now) = (denials(), Instant::now());
         let key = 7_u32.into_key();
         let both = [Charge::new(0, key, 1), Charge::new(1, key, 1)];
-        let (policies, question) = (policies(), denials.put(&both, now));
+        let (policies, sent) = (policies(), denials.send(&both, now));
         let answer = denied(&both[..1]);
         let told = (&answer, &answer.outcomes(&policies));
-        denials.remember((&both, &policies), question, told, now);
+        denials.remember((&both, &policies), sent, told, now);
         assert_eq!(remembered(&denials), 0);
-        let question = denials.put(&both, now);
-        remember(&denials, &both, question, now);
+        let sent = denials.send(&both, now);
+        remember(&denials, &both, sent, now);
         assert!(is_told(&denials, &both, now));
     }
 }

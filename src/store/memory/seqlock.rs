@@ -17,7 +17,7 @@ use loom::{hint::spin_loop, thread::yield_now};
 ///
 /// What is guarded has to be atomic, since it may be read while it changes; `Relaxed` will do.
 #[derive(Debug)]
-pub(super) struct Version(AtomicU64);
+pub(super) struct Seqlock(AtomicU64);
 
 const ONE_CHANGE: u64 = 2;
 const UNDER_WAY: u64 = 1;
@@ -29,13 +29,13 @@ const RETIRED: u64 = u64::MAX;
 /// suspended.
 const SPINS: u32 = 64;
 
-impl Default for Version {
+impl Default for Seqlock {
     fn default() -> Self {
         Self(AtomicU64::new(0))
     }
 }
 
-impl Version {
+impl Seqlock {
     /// The version now, unless a change is under way. What is read after this is of this version,
     /// if [`still_is`](Self::still_is) says so.
     #[inline]
@@ -83,7 +83,7 @@ impl Version {
         // Whoever sees a part of the change sees that it is under way.
         fence(Ordering::Release);
         Some(Lock {
-            version: self,
+            seqlock: self,
             next: seen,
         })
     }
@@ -108,7 +108,7 @@ impl Version {
 /// A change that is under way; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Lock<'a> {
-    version: &'a Version,
+    seqlock: &'a Seqlock,
     next: u64,
 }
 
@@ -128,7 +128,7 @@ impl Lock<'_> {
 impl Drop for Lock<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.version.0.store(self.next, Ordering::Release);
+        self.seqlock.0.store(self.next, Ordering::Release);
     }
 }
 
@@ -144,7 +144,7 @@ mod models {
     /// Two words that are always written together, and are always equal.
     #[derive(Default)]
     struct Pair {
-        version: Version,
+        seqlock: Seqlock,
         words: [AtomicU64; 2],
     }
 
@@ -156,9 +156,9 @@ mod models {
         }
 
         fn read(&self) -> Option<[u64; 2]> {
-            let seen = self.version.seen().unwrap();
+            let seen = self.seqlock.seen().unwrap();
             let words = self.words();
-            self.version.still_is(seen).then_some(words)
+            self.seqlock.still_is(seen).then_some(words)
         }
 
         fn write(&self, lock: &mut Lock<'_>, value: u64) {
@@ -171,14 +171,14 @@ mod models {
         /// As a decision is made: what is seen is changed, if it still is so.
         fn admit(&self, limit: u64) -> bool {
             loop {
-                let seen = self.version.seen().unwrap();
+                let seen = self.seqlock.seen().unwrap();
                 let [used, again] = self.words();
-                if self.version.still_is(seen) {
+                if self.seqlock.still_is(seen) {
                     assert_eq!(used, again, "a decision is made on a torn pair");
                     if used >= limit {
                         return false;
                     }
-                    if let Some(mut lock) = self.version.lock(seen) {
+                    if let Some(mut lock) = self.seqlock.lock(seen) {
                         self.write(&mut lock, used + 1);
                         return true;
                     }
@@ -202,7 +202,7 @@ mod models {
                 let pair = Arc::clone(&pair);
                 move || {
                     for value in 1..=2 {
-                        pair.write(&mut pair.version.wait_and_lock().unwrap().0, value);
+                        pair.write(&mut pair.seqlock.wait_and_lock().unwrap().0, value);
                     }
                 }
             });
@@ -221,7 +221,7 @@ mod models {
             let pair = Arc::new(Pair::default());
             let writers = [1, 2].map(|value| {
                 let pair = Arc::clone(&pair);
-                spawn(move || pair.write(&mut pair.version.wait_and_lock().unwrap().0, value))
+                spawn(move || pair.write(&mut pair.seqlock.wait_and_lock().unwrap().0, value))
             });
             assert_whole(pair.read());
             for writer in writers {
@@ -264,15 +264,15 @@ mod models {
     fn loom_a_lock_under_which_nothing_changes_lets_readers_and_writers_stand() {
         model(|| {
             let pair = Arc::new(Pair::default());
-            let seen = pair.version.seen().unwrap();
+            let seen = pair.seqlock.seen().unwrap();
             let other = spawn({
                 let pair = Arc::clone(&pair);
-                move || drop(pair.version.wait_and_lock())
+                move || drop(pair.seqlock.wait_and_lock())
             });
             assert_eq!(pair.words(), [0, 0]);
             other.join().unwrap();
-            assert!(pair.version.still_is(seen));
-            assert!(pair.version.lock(seen).is_some());
+            assert!(pair.seqlock.still_is(seen));
+            assert!(pair.seqlock.lock(seen).is_some());
         });
     }
 
@@ -285,7 +285,7 @@ mod models {
         #[derive(Default)]
         struct Pages {
             size: AtomicU64,
-            versions: [Version; 2],
+            versions: [Seqlock; 2],
             keys: [AtomicU64; 2],
         }
 
@@ -341,12 +341,12 @@ mod models {
 
         impl Tables {
             fn retire(&self) {
-                let Some((mut lock, _)) = self.packed.version.wait_and_lock() else {
+                let Some((mut lock, _)) = self.packed.seqlock.wait_and_lock() else {
                     return;
                 };
                 lock.changes();
                 let [used, _] = self.packed.words();
-                let mut of_wide = self.wide.version.wait_and_lock().unwrap().0;
+                let mut of_wide = self.wide.seqlock.wait_and_lock().unwrap().0;
                 let [before, _] = self.wide.words();
                 self.wide.write(&mut of_wide, before + used);
                 drop(of_wide);
@@ -355,12 +355,12 @@ mod models {
 
             fn charge(&self) {
                 loop {
-                    let (pair, seen) = match self.packed.version.seen() {
+                    let (pair, seen) = match self.packed.seqlock.seen() {
                         Some(seen) => (&self.packed, seen),
-                        None => (&self.wide, self.wide.version.seen().unwrap()),
+                        None => (&self.wide, self.wide.seqlock.seen().unwrap()),
                     };
                     let [used, _] = pair.words();
-                    if let Some(mut lock) = pair.version.lock(seen) {
+                    if let Some(mut lock) = pair.seqlock.lock(seen) {
                         pair.write(&mut lock, used + 1);
                         return;
                     }
@@ -381,7 +381,7 @@ mod models {
             tables.retire();
             tables.charge();
             other.join().unwrap();
-            assert_eq!(tables.packed.version.seen(), None);
+            assert_eq!(tables.packed.seqlock.seen(), None);
             assert_eq!(tables.wide.read(), Some([2, 2]));
         });
     }
@@ -394,15 +394,15 @@ mod models {
             loop {
                 let seen = policies
                     .each_ref()
-                    .map(|policy| policy.version.seen().unwrap());
+                    .map(|policy| policy.seqlock.seen().unwrap());
                 let used = policies.each_ref().map(Pair::words);
                 let mut stands = policies.iter().zip(seen);
-                if stands.all(|(policy, seen)| policy.version.still_is(seen)) {
+                if stands.all(|(policy, seen)| policy.seqlock.still_is(seen)) {
                     if used.iter().any(|[used, _]| *used >= 1) {
                         return false;
                     }
-                    if let Some(mut first) = policies[0].version.lock(seen[0])
-                        && let Some(mut second) = policies[1].version.lock(seen[1])
+                    if let Some(mut first) = policies[0].seqlock.lock(seen[0])
+                        && let Some(mut second) = policies[1].seqlock.lock(seen[1])
                     {
                         policies[0].write(&mut first, used[0][0] + 1);
                         policies[1].write(&mut second, used[1][0] + 1);

@@ -5,10 +5,10 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::link::{Promise, timed_out};
+use super::promise::{Promise, timed_out};
 
 /// A connection that is made when it is first needed, and anew once it is of no use any more.
-pub(super) struct Line<C> {
+pub(super) struct Reconnecting<C> {
     connect: Arc<dyn Fn() -> Promise<C> + Send + Sync>,
     current: Arc<Mutex<Current<C>>>,
     /// How long a call may wait for its answer.
@@ -30,7 +30,7 @@ type Coming<C> = watch::Receiver<Option<RedisResult<(C, u64)>>>;
 /// How long an attempt to connect may take at least: whoever cannot wait for it leaves it to the next.
 pub(super) const CONNECTING: Duration = Duration::from_secs(1);
 
-impl<C: Clone + Send + Sync + 'static> Line<C> {
+impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
     pub(super) fn new(
         deadline: Duration,
         connect: impl Fn() -> Promise<C> + Send + Sync + 'static,
@@ -170,7 +170,7 @@ fn ended() -> RedisError {
 
 /// A call whose answer is not there yet. Whoever drops it waits for that no more.
 pub(super) struct Sent<'a, C> {
-    line: &'a Line<C>,
+    line: &'a Reconnecting<C>,
     number: u64,
     at: Instant,
     is_answered: bool,
@@ -208,7 +208,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_millis(100);
 
     /// The first attempt comes to nothing; each of the others takes 60 ms.
-    fn line() -> Arc<Line<u32>> {
+    fn line() -> Arc<Reconnecting<u32>> {
         let attempts = AtomicU32::new(0);
         let connect = move || -> Promise<u32> {
             let attempt = attempts.fetch_add(1, Ordering::Relaxed);
@@ -220,7 +220,7 @@ mod tests {
                 Ok(attempt)
             })
         };
-        Arc::new(Line::new(PATIENCE, connect))
+        Arc::new(Reconnecting::new(PATIENCE, connect))
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! What a decision asks, and what it has seen of a page.
 
 use super::seed::RESERVED;
-use super::version::{Lock, Version};
+use super::seqlock::{Lock, Seqlock};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 
@@ -11,8 +11,8 @@ pub(super) enum Counted {
     /// By itself.
     #[default]
     Apart,
-    /// Together with all others for whom there was no room.
-    Together,
+    /// Overflow with all others for whom there was no room.
+    Overflow,
 }
 
 /// What a table is asked.
@@ -24,7 +24,7 @@ pub(super) struct Ask {
 
 /// A key's page as it was seen at one moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Glance {
+pub(super) struct PageSnapshot {
     pub(super) index: usize,
     pub(super) seen: u64,
     /// The time of the latest charge on the page.
@@ -44,7 +44,7 @@ pub(super) struct Own {
 /// A known key as it was seen at rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
-    pub(super) version: &'a Version,
+    pub(super) seqlock: &'a Seqlock,
     pub(super) seen: u64,
     pub(super) index: usize,
     pub(super) is_allowed: bool,
@@ -56,7 +56,7 @@ impl<'a> Known<'a> {
     /// Locks the page of the key, if it has not changed since.
     #[inline]
     pub(super) fn lock(&self) -> Option<Lock<'a>> {
-        self.version.lock(self.seen)
+        self.seqlock.lock(self.seen)
     }
 }
 
@@ -66,12 +66,12 @@ pub(super) struct Changed;
 /// There is no place for a key unless room is made for it.
 pub(super) struct NoRoom;
 
-impl Glance {
+impl PageSnapshot {
     #[inline]
     pub(super) fn fingerprint(&self, ask: Ask) -> u64 {
         match self.counted {
             Counted::Apart => ask.fingerprint,
-            Counted::Together => RESERVED,
+            Counted::Overflow => RESERVED,
         }
     }
 

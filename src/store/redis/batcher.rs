@@ -14,7 +14,8 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use super::failure::failure_of;
-use super::link::{Link, timed_out};
+use super::link::Link;
+use super::promise::timed_out;
 use super::script::{Call, Script};
 use crate::algorithm::Lua;
 use crate::clock::Micros;
@@ -28,7 +29,7 @@ use crate::store::outage::Watch;
 /// Nobody waits for time to pass. While few calls are under way, a request starts one, which takes along whoever
 /// has come by the time its task runs. The others wait until a call is answered, or until they are as many as a
 /// call may have.
-pub(super) struct SharedCalls(Arc<Shared>);
+pub(super) struct Batcher(Arc<Shared>);
 
 struct Shared {
     script: Script,
@@ -43,11 +44,11 @@ struct Shared {
 
 /// A request that the script decides on.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct Query {
     kind: Kind,
     /// Whom the first charge is of.
     key: Key,
-    charges: SmallVec<[Asked; 2]>,
+    charges: SmallVec<[QueryCharge; 2]>,
 }
 
 /// What all requests of a call have alike.
@@ -59,7 +60,7 @@ struct Kind {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct QueryCharge {
     key: String,
     rule: Rule,
     cost: u32,
@@ -85,7 +86,7 @@ struct Gathered {
 
 #[derive(Debug)]
 struct Waiting {
-    question: Question,
+    query: Query,
     until: Instant,
     /// Where it waits.
     runtime: Handle,
@@ -116,7 +117,7 @@ const MOST_CHARGES: usize = 128;
 /// is known to be of no use before the next request comes.
 const GRACE: Duration = Duration::from_millis(1);
 
-impl Question {
+impl Query {
     /// `charge`, `peek` or `deny`, at this moment or that of the server's clock.
     pub(super) fn new(verb: &'static str, moment: Option<Micros>) -> Self {
         Self {
@@ -131,7 +132,7 @@ impl Question {
         if self.charges.is_empty() {
             self.key = charge.key;
         }
-        self.charges.push(Asked {
+        self.charges.push(QueryCharge {
             key,
             rule: Rule {
                 policy: charge.policy,
@@ -144,7 +145,7 @@ impl Question {
 
     /// Whether it asks the same as another, of other keys perhaps.
     fn is_like(&self, other: &Self) -> bool {
-        let what = |asked: &Asked| (asked.rule, asked.cost, asked.is_soft);
+        let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.is_soft);
         self.charges
             .iter()
             .map(what)
@@ -152,7 +153,7 @@ impl Question {
     }
 }
 
-impl SharedCalls {
+impl Batcher {
     pub(super) fn new(rules: Box<[Option<Lua>]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
         let those: Vec<Lua> = rules.iter().copied().flatten().collect();
         Self(Arc::new(Shared {
@@ -166,15 +167,15 @@ impl SharedCalls {
     }
 
     /// Asks this, and waits until then for what the script tells of it.
-    pub(super) async fn run(&self, question: Question, until: Instant) -> RedisResult<Value> {
+    pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
-            return Box::pin(shared.ask_alone(&question, until)).await;
+            return Box::pin(shared.ask_alone(&query, until)).await;
         }
         let runtime = Handle::try_current().map_err(|_| ended())?;
         let (answer, told) = oneshot::channel();
         shared.add(Waiting {
-            question,
+            query,
             until,
             runtime,
             answer,
@@ -227,23 +228,23 @@ impl Shared {
     /// One call about all of these.
     async fn ask<'a>(
         &self,
-        questions: impl Iterator<Item = &'a Question> + Clone,
+        queries: impl Iterator<Item = &'a Query> + Clone,
         until: Instant,
     ) -> RedisResult<Value> {
-        let call = self.call(questions);
+        let call = self.call(queries);
         self.script.run(&self.link, &call, until).await
     }
 
-    async fn ask_alone(&self, question: &Question, until: Instant) -> RedisResult<Value> {
-        let waiting = self.watch.waiting(&question.key);
-        let answer = self.ask(once(question), until).await;
+    async fn ask_alone(&self, query: &Query, until: Instant) -> RedisResult<Value> {
+        let waiting = self.watch.waiting(&query.key);
+        let answer = self.ask(once(query), until).await;
         waiting.end(failure_of([&answer]).as_ref());
         answer
     }
 
-    fn call<'a>(&self, questions: impl Iterator<Item = &'a Question> + Clone) -> Call {
+    fn call<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let mut call = Call::default();
-        let kind = questions.clone().next().map(|question| question.kind);
+        let kind = queries.clone().next().map(|query| query.kind);
         let moment = kind.and_then(|kind| kind.moment);
         match moment {
             Some(moment) => call.argument(moment.get()),
@@ -251,7 +252,7 @@ impl Shared {
         }
         call.argument(kind.map_or("", |kind| kind.verb));
         let mut rules: SmallVec<[Rule; 4]> = SmallVec::new();
-        for asked in questions.clone().flat_map(|question| &question.charges) {
+        for asked in queries.clone().flat_map(|query| &query.charges) {
             if !rules.contains(&asked.rule) {
                 rules.push(asked.rule);
             }
@@ -266,9 +267,9 @@ impl Shared {
                 call.argument(number);
             }
         }
-        let mut left = questions;
+        let mut left = queries;
         while let Some(first) = left.next() {
-            let is_alike = |question: &&Question| question.is_like(first);
+            let is_alike = |query: &&Query| query.is_like(first);
             let behind = left.clone().take_while(is_alike).count();
             call.argument(1 + behind);
             call.argument(first.charges.len());
@@ -278,8 +279,8 @@ impl Shared {
                 call.argument(asked.cost);
                 call.argument(u8::from(asked.is_soft));
             }
-            for question in once(first).chain(left.by_ref().take(behind)) {
-                for asked in &question.charges {
+            for query in once(first).chain(left.by_ref().take(behind)) {
+                for asked in &query.charges {
                     call.key(&asked.key);
                 }
             }
@@ -304,11 +305,11 @@ impl Gathered {
             if next.answer.is_closed() {
                 continue;
             }
-            charges += next.question.charges.len();
+            charges += next.query.charges.len();
             if let Some(first) = together.first()
                 && (together.len() == MOST_REQUESTS
                     || charges > MOST_CHARGES
-                    || next.question.kind != first.question.kind)
+                    || next.query.kind != first.query.kind)
             {
                 self.waiting.push_front(next);
                 break;
@@ -336,22 +337,19 @@ impl UnderWay {
         let Some(until) = self.together.iter().map(|waiting| waiting.until).max() else {
             return;
         };
-        let questions = self.together.iter().map(|waiting| &waiting.question);
-        let first = questions.clone().next();
+        let queries = self.together.iter().map(|waiting| &waiting.query);
+        let first = queries.clone().next();
         let waiting = self
             .shared
             .watch
             .waiting(&first.map_or(Key::NOBODY, |first| first.key));
-        let answer = self.shared.ask(questions, until).await;
+        let answer = self.shared.ask(queries, until).await;
         let together = mem::take(&mut self.together);
         if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
             // A server on its own that is set up as a node of a cluster. Nothing was done.
             self.shared.is_sliced.store(true, Ordering::Relaxed);
-            for Waiting {
-                question, answer, ..
-            } in together
-            {
-                let asked = Box::pin(self.shared.ask_alone(&question, until));
+            for Waiting { query, answer, .. } in together {
+                let asked = Box::pin(self.shared.ask_alone(&query, until));
                 let _ = answer.send(asked.await);
             }
             return;
@@ -411,8 +409,8 @@ fn ended() -> RedisError {
     (ErrorKind::Io, "the runtime has ended, or there is none").into()
 }
 
-impl fmt::Debug for SharedCalls {
+impl fmt::Debug for Batcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SharedCalls").finish_non_exhaustive()
+        f.debug_tuple("Batcher").finish_non_exhaustive()
     }
 }

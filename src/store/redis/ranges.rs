@@ -1,0 +1,129 @@
+use redis::Value;
+
+use super::slots::SLOTS;
+
+/// Where a node of a cluster is: its host, and its port.
+pub(super) type Address = (String, u16);
+
+/// Slots that follow each other, and the address of the primary that has them.
+pub(super) type Range = (u16, u16, Address);
+
+/// What a node that was asked at this host has told to `CLUSTER SLOTS`, in the order of the slots. What is not
+/// understood is left out.
+pub(super) fn ranges(told: &Value, host: &str) -> Vec<Range> {
+    let Value::Array(told) = told else {
+        return Vec::new();
+    };
+    let mut ranges: Vec<Range> = told.iter().filter_map(|told| range(told, host)).collect();
+    ranges.sort_unstable();
+    ranges
+}
+
+fn range(told: &Value, host: &str) -> Option<Range> {
+    let Value::Array(told) = told else {
+        return None;
+    };
+    // Behind the primary stand its replicas.
+    let [
+        Value::Int(first),
+        Value::Int(last),
+        Value::Array(primary),
+        ..,
+    ] = &told[..]
+    else {
+        return None;
+    };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    let [name, Value::Int(port), ..] = &primary[..] else {
+        return None;
+    };
+    let port = u16::try_from(*port).ok()?;
+    let name = match name {
+        Value::Nil => "",
+        Value::BulkString(name) => str::from_utf8(name).ok()?,
+        Value::SimpleString(name) => name,
+        _ => return None,
+    };
+    (first <= last && last < SLOTS).then_some((first, last, (host_of(name, host)?, port)))
+}
+
+/// The host that a node calls so which was asked at another host. `?` is a node that does not know its own.
+fn host_of(name: &str, asked: &str) -> Option<String> {
+    match name {
+        "?" => None,
+        // It knows no better name, so it is where it answers.
+        "" | "0.0.0.0" | "::" => Some(asked.to_owned()),
+        name => Some(name.to_owned()),
+    }
+}
+
+/// Where a node that was asked at this host says that a slot is: `127.0.0.1:6381`, or `:6381` on its own host.
+pub(super) fn elsewhere(told: &str, host: &str) -> Option<Address> {
+    let (name, port) = told.rsplit_once(':')?;
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    Some((host_of(name, host)?, port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn told(answer: &str) -> Vec<Range> {
+        let answer = answer.replace(' ', "\r\n");
+        ranges(&parse_redis_value(answer.as_bytes()).unwrap(), "10.0.0.1")
+    }
+
+    fn at(host: &str, port: u16) -> Address {
+        (host.to_owned(), port)
+    }
+
+    #[test]
+    fn a_primary_is_where_the_node_says_or_where_the_node_was_asked() {
+        for (name, host) in [
+            ("$8 10.0.0.2", "10.0.0.2"),
+            ("$3 ::1", "::1"),
+            ("$4 node", "node"),
+            ("$0 ", "10.0.0.1"),
+            ("$-1", "10.0.0.1"),
+            ("$7 0.0.0.0", "10.0.0.1"),
+        ] {
+            let answer = format!("*1 *4 :0 :16383 *2 {name} :7001 *2 $1 a :7002 ");
+            assert_eq!(told(&answer), [(0, 16_383, at(host, 7_001))], "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_left_out() {
+        for answer in [
+            "+OK ",
+            "*0 ",
+            "*1 :1 ",
+            "*1 *2 :0 :1 ",
+            "*1 *3 :0 :1 *0 ",
+            "*1 *3 :0 :1 *2 $1 ? :7001 ",
+            "*1 *3 :0 :1 *2 $1 a :70000 ",
+            "*1 *3 :2 :1 *2 $1 a :7001 ",
+            "*1 *3 :0 :16384 *2 $1 a :7001 ",
+            "*1 *3 :-1 :1 *2 $1 a :7001 ",
+        ] {
+            assert_eq!(told(answer), [], "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_slot_that_has_moved_is_where_the_node_says() {
+        for (told, address) in [
+            ("10.0.0.2:7001", Some(at("10.0.0.2", 7_001))),
+            ("::1:7001", Some(at("::1", 7_001))),
+            ("[::1]:7001", Some(at("::1", 7_001))),
+            (":7001", Some(at("10.0.0.1", 7_001))),
+            ("?:7001", None),
+            ("10.0.0.2", None),
+            ("10.0.0.2:", None),
+        ] {
+            assert_eq!(elsewhere(told, "10.0.0.1"), address, "{told}");
+        }
+    }
+}
