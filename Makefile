@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test servers faults chaos model interop lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
+.PHONY: run test servers faults chaos model interop loadtest lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -14,7 +14,7 @@ test: servers ## all tests, those of the documentation too
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features --lib --tests
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features --doc
 
-servers: ## redis-server and memcached, which tests start; installs what is missing
+servers: ## redis-server, memcached and nginx, which tests start; installs what is missing
 	tests/servers/install
 
 faults: servers ## Redis in trouble, one fault after the other, in a minute and a half; ends with a table
@@ -28,6 +28,9 @@ model: ## every order in which threads can meet in the store, by loom
 
 interop: ## curl, urllib3, grpcio, ky and Chromium against the examples; installs what is missing
 	tests/interop/run
+
+loadtest: servers ## the load tester against our algorithms, two crates and nginx, in two minutes; ends with a table
+	examples/loadtest/check
 
 lint: ## format and clippy, warnings denied
 	cargo fmt --all --check

@@ -4,6 +4,10 @@
 //! of allowed and of denied requests share a field. [`Outcomes`] belongs to the stores; a `Decision` adds the
 //! names of the policies for the caller.
 
+mod limit_rule;
+#[cfg(feature = "resolver")]
+mod resolution;
+
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -11,17 +15,21 @@ use std::time::{Duration, SystemTime};
 
 use smallvec::SmallVec;
 
+pub use self::limit_rule::LimitRule;
+#[cfg(feature = "resolver")]
+pub use self::resolution::{Resolution, Unresolved};
+
+#[cfg(feature = "resolver")]
+pub(crate) use self::resolution::ResolvedNames;
+
 use crate::clock::Micros;
+use crate::factor::{Explanation, FactorCell};
 
 /// What one policy decides about one request, at one moment.
 ///
 /// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are independent of each other"
-)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
@@ -29,8 +37,9 @@ pub struct Outcome {
     blocked: bool,
     limit: u32,
     remaining: u32,
-    /// For a key with a limit of its own, the time to which that limit applies, in seconds rounded up;
-    /// [`NO_WINDOW`] if it denies every request.
+    /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or [`NO_WINDOW`] if
+    /// it denies every request; [`OVERRIDDEN`] if it is an override; [`REDUCED`] if load has made it less. With
+    /// [`PRESENT`], it is the length of the present window, under the policy's own limit.
     own_window: Option<NonZeroU32>,
     reset_after: Micros,
     effective_window: Option<Wait>,
@@ -38,7 +47,28 @@ pub struct Outcome {
     wait: Option<Wait>,
 }
 
-const NO_WINDOW: NonZeroU32 = NonZeroU32::MAX;
+const OVERRIDDEN: u32 = 1 << 31;
+const REDUCED: u32 = 1 << 30;
+const PRESENT: u32 = 1 << 29;
+const NO_WINDOW: u32 = PRESENT - 1;
+
+/// Rounded up, and from 1 to what is less than [`NO_WINDOW`].
+fn whole_seconds(window: Micros) -> u32 {
+    let seconds = u32::try_from(window.ceil_secs()).unwrap_or(NO_WINDOW);
+    seconds.clamp(1, NO_WINDOW - 1)
+}
+
+/// What an outcome tells in units; see [`Outcome::in_units`].
+pub(crate) struct Units {
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    pub(crate) effective_window: Micros,
+    /// Whether the limit is another one than the policy's, and the time to which that applies.
+    pub(crate) is_scaled: bool,
+    pub(crate) window: Option<Duration>,
+    /// Whether it is less, because of the load.
+    pub(crate) is_reduced: bool,
+}
 
 /// A time that is not zero, so that an `Option` of it is no larger.
 type Wait = NonZeroU64;
@@ -86,22 +116,52 @@ impl Outcome {
     ///
     /// For a [store](crate::store::Ledger::override_limit) that overrides limits.
     pub fn overridden(self, window: Option<Duration>) -> Self {
-        let window = window.map_or(NO_WINDOW, |window| {
-            let seconds = Micros::from(window).ceil_secs();
-            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX - 1);
-            NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)
-        });
+        let own = self.within(window);
         Self {
-            own_window: Some(window),
+            own_window: own.own_window.map(|window| window | OVERRIDDEN),
+            ..own
+        }
+    }
+
+    /// The same under a limit that is not the policy's own and applies to this time. The length of the present window
+    /// stays, where windows differ in length.
+    pub(crate) fn within(self, window: Option<Duration>) -> Self {
+        let present = self.present_window();
+        let window = present.or_else(|| window.map(|window| whole_seconds(window.into())));
+        Self {
+            own_window: NonZeroU32::new(window.unwrap_or(NO_WINDOW)),
             ..self
         }
     }
 
-    /// The key's own limit, if it has one, and the number of seconds to which it applies.
+    /// The same in a window of this length, where windows differ in length.
+    pub(crate) fn in_window(self, window: Micros) -> Self {
+        Self {
+            own_window: NonZeroU32::new(whole_seconds(window) | PRESENT),
+            ..self
+        }
+    }
+
+    /// The length of the present window in seconds, where windows differ in length and no other limit is told.
+    fn present_window(&self) -> Option<u32> {
+        let window = self.flags();
+        (window & PRESENT != 0).then_some(window & NO_WINDOW)
+    }
+
+    /// Whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
+    /// operation.
+    pub(crate) fn has_another_limit(&self) -> bool {
+        self.flags() & NO_WINDOW != 0 && self.present_window().is_none()
+    }
+
+    /// The limit and the number of seconds to which it applies, if they differ from what the policy says.
     #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
-        let window = self.own_window?;
-        let seconds = Some(window.get()).filter(|_| window != NO_WINDOW);
+        let window = self.flags() & NO_WINDOW;
+        if window == 0 {
+            return None;
+        }
+        let seconds = Some(window).filter(|_| window != NO_WINDOW);
         Some((self.limit, seconds))
     }
 
@@ -163,6 +223,30 @@ impl Outcome {
         }
     }
 
+    /// The same in units, of a policy whose store counts in parts of them.
+    pub(crate) fn in_units(self, units: &Units) -> Self {
+        let told = Self {
+            limit: units.limit,
+            remaining: units.remaining.min(units.limit),
+            effective_window: Wait::new(units.effective_window.get())
+                .filter(|_| self.effective_window.is_some()),
+            own_window: self
+                .present_window()
+                .and_then(|window| NonZeroU32::new(window | PRESENT)),
+            ..self
+        };
+        let told = match units.is_scaled {
+            true if self.is_overridden() => told.overridden(units.window),
+            true => told.within(units.window),
+            false => told,
+        };
+        let flag = if units.is_reduced { REDUCED } else { 0 };
+        Self {
+            own_window: NonZeroU32::new(told.own_window.map_or(0, NonZeroU32::get) | flag),
+            ..told
+        }
+    }
+
     /// [`effective_window`](Self::effective_window) in microseconds.
     pub(crate) fn effective_micros(&self) -> Option<Micros> {
         self.effective_window.map(|time| Micros::new(time.get()))
@@ -198,7 +282,7 @@ impl Outcome {
 
     /// Whether a request is denied because of this policy.
     pub(crate) fn denies(&self) -> bool {
-        !self.allowed && (!self.soft || self.blocked)
+        !self.allowed && (!self.soft || self.is_blocked())
     }
 
     /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
@@ -213,11 +297,20 @@ impl Outcome {
         self.counted_together
     }
 
-    /// Whether the limit differs from the policy's. Either the key has an
-    /// [override](crate::Limiter::override_limit_now), or the decision [is degraded](Decision::is_degraded)
-    /// and this is the node's share of the limit.
+    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force. Not of a
+    /// [blocked](Self::is_blocked) key, which is denied for another reason.
+    pub fn is_reduced(&self) -> bool {
+        self.flags() & REDUCED != 0 && !self.blocked
+    }
+
+    fn flags(&self) -> u32 {
+        self.own_window.map_or(0, NonZeroU32::get)
+    }
+
+    /// Whether the key has an [override](crate::Limiter::override_limit_now), or the decision
+    /// [is degraded](Decision::is_degraded) and this is the node's share of the limit.
     pub fn is_overridden(&self) -> bool {
-        self.own_window.is_some()
+        self.flags() & OVERRIDDEN != 0
     }
 
     /// The most that can be admitted at one instant: the limit of a window, the capacity of a bucket.
@@ -273,7 +366,27 @@ pub struct Outcomes {
     at: Micros,
     is_degraded: bool,
     /// Four in place: more room would be copied with each decision, and few requests need it.
-    each: SmallVec<[(usize, Outcome); 4]>,
+    each: SmallVec<[(Place, Outcome); 4]>,
+}
+
+/// Which policy an outcome is of, and which rule gave the limit, by their places in the limiter's lists.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    policy: u32,
+    rule: u32,
+}
+
+impl Place {
+    #[inline]
+    fn of(policy: usize) -> Self {
+        let policy = u32::try_from(policy).unwrap_or(u32::MAX);
+        Self { policy, rule: 0 }
+    }
+
+    #[inline]
+    fn policy(self) -> usize {
+        self.policy as usize
+    }
 }
 
 impl Clone for Outcomes {
@@ -311,17 +424,21 @@ impl Outcomes {
     /// Drops the outcomes for which `keeps` is false. It may change the others.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(usize, &mut Outcome) -> bool) {
         self.each
-            .retain(|(policy, outcome)| keeps(*policy, outcome));
+            .retain(|(place, outcome)| keeps(place.policy(), outcome));
     }
 
     /// Adds the outcome of the policy at the place `policy` in the limiter's list.
     pub fn push(&mut self, policy: usize, outcome: Outcome) {
-        self.each.push((policy, outcome));
+        self.each.push((Place::of(policy), outcome));
     }
 
     /// Changes the outcome of this policy to that of a blocked key, for the time `left`.
     pub(crate) fn block(&mut self, policy: usize, left: Micros) {
-        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+        for (_, outcome) in self
+            .each
+            .iter_mut()
+            .filter(|(place, _)| place.policy() == policy)
+        {
             *outcome = outcome.blocked_for(left);
         }
     }
@@ -329,7 +446,11 @@ impl Outcomes {
     /// Puts the request behind requests of this policy that wait, with a wait that is `longer`.
     #[cfg(feature = "http")]
     pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
-        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+        for (_, outcome) in self
+            .each
+            .iter_mut()
+            .filter(|(place, _)| place.policy() == policy)
+        {
             if !outcome.allowed || longer > Micros::ZERO {
                 *outcome = outcome.behind(longer);
             }
@@ -339,8 +460,19 @@ impl Outcomes {
     /// Denies a request that this policy would let go on too late, with a wait after which it is in time.
     #[cfg(feature = "http")]
     pub(crate) fn deny(&mut self, policy: usize, retry_after: Micros) {
-        for (_, outcome) in self.each.iter_mut().filter(|(each, _)| *each == policy) {
+        for (_, outcome) in self
+            .each
+            .iter_mut()
+            .filter(|(place, _)| place.policy() == policy)
+        {
             *outcome = outcome.denied(Some(retry_after));
+        }
+    }
+
+    /// Changes each outcome.
+    pub(crate) fn change_each(&mut self, mut change: impl FnMut(usize, &mut Outcome)) {
+        for (place, outcome) in &mut self.each {
+            change(place.policy(), outcome);
         }
     }
 
@@ -350,7 +482,7 @@ impl Outcomes {
 
     /// Puts the outcomes into the order in which the policies were declared.
     pub(crate) fn put_in_order(&mut self) {
-        self.each.sort_unstable_by_key(|(policy, _)| *policy);
+        self.each.sort_unstable_by_key(|(place, _)| place.policy);
     }
 
     /// Whether these are the outcomes of exactly these policies, in this order.
@@ -358,7 +490,7 @@ impl Outcomes {
     pub(crate) fn are_of(&self, policies: impl ExactSizeIterator<Item = usize>) -> bool {
         let are_as_many = self.each.len() == policies.len();
         let mut both = self.each.iter().zip(policies);
-        are_as_many && both.all(|((policy, _), asked)| *policy == asked)
+        are_as_many && both.all(|((place, _), asked)| place.policy() == asked)
     }
 
     pub(crate) fn at(&self) -> Micros {
@@ -367,13 +499,31 @@ impl Outcomes {
 
     /// The outcomes, each with the place of its policy in the limiter's list.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> + Clone {
-        self.each.iter().map(|(policy, outcome)| (*policy, outcome))
+        let each = self.each.iter();
+        each.map(|(place, outcome)| (place.policy(), outcome))
+    }
+
+    /// Notes which rule gave this policy its limit and, if that is not the policy's own, to which time it applies.
+    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, window: Option<Option<Duration>>) {
+        let its = self
+            .each
+            .iter_mut()
+            .filter(|(place, _)| place.policy() == policy);
+        for (place, outcome) in its {
+            // An override is told as such.
+            if !outcome.is_overridden() {
+                place.rule = rule;
+                if let Some(window) = window {
+                    *outcome = outcome.within(window);
+                }
+            }
+        }
     }
 
     /// Marks the outcomes of soft policies.
     pub(crate) fn soften(&mut self, is_soft: impl Fn(usize) -> bool) {
-        for (policy, outcome) in &mut self.each {
-            outcome.soft = is_soft(*policy);
+        for (place, outcome) in &mut self.each {
+            outcome.soft = is_soft(place.policy());
         }
     }
 
@@ -399,7 +549,12 @@ impl Outcomes {
 
     /// The policy that binds: for an allowed request the one with the least remaining, for a denied request
     /// the one with the longest wait, where "never" is the longest. Ties go to the policy declared first.
-    pub(crate) fn binding(&self) -> Option<&(usize, Outcome)> {
+    pub(crate) fn binding(&self) -> Option<(usize, &Outcome)> {
+        let (place, outcome) = self.binding_place()?;
+        Some((place.policy(), outcome))
+    }
+
+    fn binding_place(&self) -> Option<&(Place, Outcome)> {
         if self.is_allowed() {
             // A soft policy denies nothing, and so binds only if all policies are soft.
             return self
@@ -453,12 +608,56 @@ pub struct Decision {
 
 /// What a limiter's policies are called, in the order in which they were declared.
 #[derive(Debug)]
-pub(crate) struct Names(Box<[Rule]>);
+pub(crate) struct Names {
+    policies: Box<[Rule]>,
+    /// The rules that can give them limits.
+    rules: RuleNames,
+}
+
+/// What the rules are called that can give limits, by the places with which charges refer to them.
+#[derive(Debug, Default)]
+pub(crate) struct RuleNames {
+    listed: Box<[LimitRule]>,
+    /// The plans whose limits a resolver gives. Their places are those after the listed rules.
+    #[cfg(feature = "resolver")]
+    resolved: Arc<ResolvedNames>,
+}
+
+impl RuleNames {
+    pub(crate) fn new(listed: impl Into<Box<[LimitRule]>>) -> Self {
+        Self {
+            listed: listed.into(),
+            #[cfg(feature = "resolver")]
+            resolved: Arc::default(),
+        }
+    }
+
+    /// The first place of a plan of a resolver, and their names.
+    #[cfg(feature = "resolver")]
+    pub(crate) fn resolved(&self) -> (usize, Arc<ResolvedNames>) {
+        (self.listed.len(), Arc::clone(&self.resolved))
+    }
+
+    fn get(&self, rule: u32) -> LimitRule {
+        #[cfg(feature = "resolver")]
+        let rule = resolution::place(rule);
+        let listed = self.listed.get(rule as usize);
+        #[cfg(feature = "resolver")]
+        if listed.is_none()
+            && let Some(place) = (rule as usize).checked_sub(self.listed.len())
+            && !self.listed.is_empty()
+        {
+            return LimitRule::Resolver(self.resolved.name(place));
+        }
+        listed.cloned().unwrap_or(LimitRule::Policy)
+    }
+}
 
 /// What decisions and responses tell of a policy, whatever they say of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     name: String,
+    factor: Option<FactorCell>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
     #[cfg(feature = "http")]
@@ -475,11 +674,17 @@ impl Rule {
     pub(crate) fn new(name: &str, limit: Option<u32>, period: Option<Duration>) -> Self {
         Self {
             name: name.to_owned(),
+            factor: None,
             #[cfg(feature = "http")]
             limit,
             #[cfg(feature = "http")]
             period,
         }
+    }
+
+    /// The same of a policy with this factor.
+    pub(crate) fn scaled_by(self, factor: Option<FactorCell>) -> Self {
+        Self { factor, ..self }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -500,12 +705,21 @@ impl Rule {
 }
 
 impl Names {
-    pub(crate) fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
-        Self(rules.into_iter().collect())
+    pub(crate) fn new(policies: impl IntoIterator<Item = Rule>, rules: RuleNames) -> Self {
+        Self {
+            policies: policies.into_iter().collect(),
+            rules,
+        }
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.iter().map(Rule::name)
+        self.policies.iter().map(Rule::name)
+    }
+
+    /// The rule with this place.
+    #[cfg(feature = "config")]
+    pub(crate) fn rule(&self, place: u32) -> LimitRule {
+        self.rules.get(place)
     }
 
     fn get(&self, policy: usize) -> &str {
@@ -513,7 +727,7 @@ impl Names {
     }
 
     pub(crate) fn name(&self, policy: usize) -> Option<&str> {
-        self.0.get(policy).map(Rule::name)
+        self.policies.get(policy).map(Rule::name)
     }
 }
 
@@ -526,11 +740,16 @@ impl Decision {
     /// What responses tell of the policies, and of what they decided.
     #[cfg(feature = "http")]
     pub(crate) fn told(&self) -> (&[Rule], &Outcomes) {
-        (&self.names.0, &self.outcomes)
+        (&self.names.policies, &self.outcomes)
     }
 
     pub(crate) fn outcomes(&self) -> &Outcomes {
         &self.outcomes
+    }
+
+    /// Changes the outcomes where they are.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Outcomes)) {
+        change(&mut self.outcomes);
     }
 
     /// Whether the request may go on: every policy that was asked allows it.
@@ -578,7 +797,37 @@ impl Decision {
     /// service may do less for this request.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
-            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.blocked)
+            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.is_blocked())
+    }
+
+    /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:
+    /// how much of the limit is in force, why and since when. These are as of now, and not as of the decision.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Factor, FactorCell};
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let factor = FactorCell::new();
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
+    ///     .build()?;
+    /// assert_eq!(limiter.check_now("ann", 1).reduced().count(), 0);
+    ///
+    /// factor.set(Factor::thousandths(500), "memory 83 %");
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (policy, why) = decision.reduced().next().unwrap();
+    /// assert_eq!((policy, why.factor().to_string(), why.cause()), ("api", "0.5".into(), Some("memory 83 %")));
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn reduced(&self) -> impl Iterator<Item = (&str, Explanation)> {
+        let reduced = self
+            .outcomes
+            .iter()
+            .filter(|(_, outcome)| outcome.is_reduced());
+        reduced.filter_map(|(policy, _)| {
+            let rule = self.names.policies.get(policy)?;
+            Some((rule.name(), rule.factor.as_ref()?.explain()))
+        })
     }
 
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
@@ -588,7 +837,33 @@ impl Decision {
     /// go to the policy declared first.
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;
-        Some((self.name(*policy), outcome))
+        Some((self.name(policy), outcome))
+    }
+
+    /// Which rule gave the policy that [binds](Self::binding) its limit.
+    pub fn rule(&self) -> Option<LimitRule> {
+        let (place, outcome) = self.outcomes.binding_place()?;
+        Some(self.rule_of(*place, outcome))
+    }
+
+    /// Each policy that was asked, by name, with the rule that gave its limit, in the order of declaration.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = (&str, LimitRule)> {
+        let each = self.outcomes.each.iter();
+        each.map(|(place, outcome)| (self.name(place.policy()), self.rule_of(*place, outcome)))
+    }
+
+    fn rule_of(&self, place: Place, outcome: &Outcome) -> LimitRule {
+        if outcome.is_overridden() {
+            return LimitRule::Override;
+        }
+        self.names.rules.get(place.rule)
+    }
+
+    /// How the plan or the limits of the request were found, if a [`Resolver`](crate::plan::Resolver) was asked.
+    #[cfg(feature = "resolver")]
+    pub fn resolution(&self) -> Option<Resolution> {
+        let mut each = self.outcomes.each.iter();
+        each.find_map(|(place, _)| Resolution::noted(place.rule))
     }
 
     /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.

@@ -126,6 +126,10 @@ pub enum StoreErrorKind {
     Unsupported,
     /// The store has no room for the state. A later attempt can succeed.
     Full,
+    /// A [`Resolver`](crate::plan::Resolver) did not find the plan in time, and refuses such requests. A later attempt
+    /// can succeed. The store was not asked.
+    #[cfg(feature = "resolver")]
+    Unresolved,
 }
 
 impl StoreError {
@@ -186,9 +190,9 @@ impl StoreError {
 
     /// Whether a later attempt can succeed.
     pub fn is_transient(&self) -> bool {
-        matches!(
+        !matches!(
             self.kind,
-            StoreErrorKind::Unavailable | StoreErrorKind::Full
+            StoreErrorKind::Misconfigured | StoreErrorKind::Unsupported
         )
     }
 }
@@ -202,6 +206,8 @@ impl fmt::Display for StoreError {
                 "the rate limiter's store does not support the operation"
             }
             StoreErrorKind::Full => "the rate limiter's store is full",
+            #[cfg(feature = "resolver")]
+            StoreErrorKind::Unresolved => "the plan of the request is not known",
         };
         f.write_str(said)?;
         match self.reason {

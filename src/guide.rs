@@ -5,9 +5,28 @@
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+#[cfg(feature = "calendar")]
+#[doc = include_str!("../docs/calendars.md")]
+pub mod calendars {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
+
+#[cfg(all(feature = "adapt", feature = "axum"))]
+#[doc = include_str!("../docs/adaptive.md")]
+pub mod adaptive {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/plans.md")]
+pub mod plans {}
+
+#[cfg(all(feature = "axum", feature = "resolver"))]
+#[doc = include_str!("../docs/resolver.md")]
+pub mod resolver {}
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/config.md")]
+pub mod config {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
@@ -43,6 +62,9 @@ pub mod reliability {}
 
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
+
+#[doc = include_str!("../docs/loadtest.md")]
+pub mod loadtest {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]

@@ -1,8 +1,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(all(
+        feature = "adapt",
         feature = "axum",
         feature = "client",
+        feature = "config",
         feature = "quanta",
         feature = "serde",
         feature = "tonic"
@@ -51,6 +53,8 @@
 //! - [`limiter`]: the limiter without a service
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
+//! - [`config`]: limits from a file
+//! - [`factor`]: the share of a limit that is in force; [`adapt`] lets it follow the load
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
@@ -65,11 +69,16 @@
 //! | --- | --- | --- |
 //! | `axum` | yes | the peer address and the matched path of axum; turns on `http` |
 //! | `tracing` | yes | [diagnostics] in the log |
+//! | `adapt` | no | limits that follow the load: [adaptive limits](guide::adaptive) |
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients |
+//! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
+//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
+//! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
 //! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |
@@ -80,13 +89,17 @@
 //! [`LimitLayer`] for services of any kind.
 
 pub mod algorithm;
+#[cfg(feature = "calendar")]
+pub mod calendar;
 pub mod clock;
 pub mod decision;
 pub mod diagnostics;
 pub mod error;
+pub mod factor;
 pub mod guide;
 pub mod key;
 pub mod limiter;
+pub mod plan;
 pub mod policy;
 pub mod quota;
 pub mod service;
@@ -94,8 +107,12 @@ pub mod store;
 
 mod line;
 
+#[cfg(feature = "adapt")]
+pub mod adapt;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "config")]
+pub mod config;
 #[cfg(feature = "http")]
 pub mod middleware;
 mod observe;
@@ -109,6 +126,8 @@ pub use self::algorithm::{
     SlidingSlots, SlidingWindow, TokenBucket,
 };
 pub use self::clock::{ManualClock, Micros};
+#[cfg(feature = "config")]
+pub use self::config::Config;
 pub use self::decision::{Decision, Outcome};
 pub use self::error::{ConfigError, RestoreError, StoreError};
 pub use self::limiter::Limiter;

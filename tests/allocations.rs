@@ -104,6 +104,19 @@ fn four_policies_are_decided_and_told_without_allocating_and_up_to_eight_with_on
 }
 
 #[test]
+fn the_verdict_of_eight_policies_allocates_nothing() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for algorithm in ["gcra 1000000/day", "fixed-window 1/day"] {
+        let limiter = limiter(&names, algorithm);
+        let is_first_admitted = limiter.admit_now(ADDRESS, 1);
+        assert!(is_first_admitted);
+        let expected = limiter.admit_now(ADDRESS, 1);
+        let count = allocations(|| assert_eq!(limiter.admit_now(ADDRESS, 1), expected));
+        assert_eq!(count, 0, "{algorithm}");
+    }
+}
+
+#[test]
 fn a_client_behind_proxies_is_found_without_allocating() {
     let networks = || Proxies::in_networks(["10.0.0.0/8", "192.0.2.0/24", "fd00::/8"]);
     let two_hops = || Proxies::hops(2);

@@ -10,23 +10,30 @@ use std::path::{Path, PathBuf};
 const HOUSE: &[(&str, u8, &[&str])] = &[
     ("error", 0, &[]),
     ("clock", 0, &[]),
+    ("factor", 0, &[]),
     // A period is a length of time, and a quota that cannot be is an error.
     ("quota", 0, &["clock", "error"]),
     ("decision", 1, &[]),
     ("diagnostics", 1, &[]),
     ("observe", 1, &[]),
-    ("algorithm", 2, &[]),
+    // A window may be one of a calendar.
+    ("algorithm", 2, &["calendar"]),
+    ("calendar", 2, &[]),
     ("key", 2, &[]),
-    ("policy", 3, &[]),
+    ("plan", 3, &[]),
+    // A policy has limits by key and by operation.
+    ("policy", 3, &["plan"]),
     ("store", 4, &[]),
     ("line", 5, &[]),
     // It holds the requests that its store tells to wait.
     ("limiter", 5, &["line"]),
+    ("adapt", 6, &[]),
     ("response", 6, &[]),
     ("middleware", 7, &[]),
     ("service", 7, &[]),
     ("client", 7, &[]),
     ("testing", 7, &[]),
+    ("config", 8, &[]),
     // Pages of documentation, without code.
     ("guide", 8, &[]),
 ];

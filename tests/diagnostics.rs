@@ -22,6 +22,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{
     self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies, Secret,
 };
+use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, Store, Wanted};
@@ -600,6 +601,75 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         });
         assert_warns_once(&lines, "TRL016", &format!("policy {name:?}"));
     }
+}
+
+fn plans() -> Plans {
+    let window = FixedWindow::per_hour;
+    Plans::new([
+        Plan::new("free").limit("hour", window(10)),
+        Plan::new("pro").limit("hour", window(20)),
+    ])
+}
+
+#[test]
+fn an_unknown_plan_is_named_once_and_is_the_default_plan() {
+    let ((), lines) = Log::of(|| {
+        let limiter = Limiter::builder()
+            .policy(Policy::new("hour", FixedWindow::per_hour(10)))
+            .plans(plans(), |_| Some("platinum"))
+            .build()
+            .unwrap();
+        for _ in 0..3 {
+            let decision = limiter.check_now("ann", 1);
+            assert_eq!(decision.rule().unwrap().to_string(), "plan free");
+        }
+    });
+    assert_warns_once(&lines, "TRL017", "plan \"platinum\"");
+}
+
+#[test]
+fn a_policy_of_which_no_plan_speaks_is_named_unless_that_is_meant() {
+    let build = |address: Policy| {
+        let builder = Limiter::builder()
+            .policy(Policy::new("hour", FixedWindow::per_hour(10)))
+            .policy(address);
+        builder.plans(plans(), |_| None::<&str>).build().unwrap();
+    };
+    let address = || Policy::new("address of plans", FixedWindow::per_day(10));
+    let ((), lines) = Log::of(|| build(address().for_all_plans()));
+    assert!(lines.is_empty(), "{lines:?}");
+    let ((), lines) = Log::of(|| build(address()));
+    assert_warns_once(&lines, "TRL018", "policy \"address of plans\"");
+}
+
+#[test]
+fn a_plan_that_stands_in_a_header_is_warned_of() {
+    let ask = |plan_of: fn(&Head<'_>) -> Option<String>| {
+        let layer = RateLimitLayer::builder()
+            .policy(Policy::new("hour", FixedWindow::per_hour(10)).key(key::global()))
+            .plans(plans(), plan_of)
+            .build()
+            .unwrap();
+        let app: Router = Router::new()
+            .route("/", get(|| async { "hello" }))
+            .layer(layer);
+        let request = Request::builder().header("x-plan", "pro").extension(7_u32);
+        block_on(app.oneshot(request.body(Body::empty()).unwrap())).unwrap();
+    };
+    let verified: fn(&Head<'_>) -> Option<String> = |head| {
+        Some(format!(
+            "fr{}",
+            if head.extension::<u32>() == Some(&7) {
+                "ee"
+            } else {
+                ""
+            }
+        ))
+    };
+    let ((), lines) = Log::of(|| ask(verified));
+    assert!(lines.is_empty(), "{lines:?}");
+    let ((), lines) = Log::of(|| ask(|head| head.header("x-plan").map(str::to_owned)));
+    assert_warns_once(&lines, "TRL019", "header x-plan");
 }
 
 /// Asks at a cost above the limit; tells whether that was allowed.

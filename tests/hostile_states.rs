@@ -47,7 +47,7 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
         86_400_000_000,
         31_622_400_000_000,
     ]);
-    (0_u8..9, small(), period, small(), 1_u32..=128).prop_map(
+    (0_u8..10, small(), period, small(), 1_u32..=128).prop_map(
         |(shape, limit, period, size, slots)| {
             let quota = Quota::new(limit, Duration::from_micros(period)).unwrap();
             match shape {
@@ -61,11 +61,21 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
                     .into(),
                 5 => TokenBucket::of(quota).burst(size).into(),
                 6 => TokenBucket::of(quota).burst(size).by_interval().into(),
-                7 => LeakyBucket::of(quota).capacity(size).into(),
+                #[cfg(feature = "calendar")]
+                7 => calendar(limit, slots),
+                8 => LeakyBucket::of(quota).capacity(size).into(),
                 _ => Gcra::of(quota).burst(size).into(),
             }
         },
     )
+}
+
+#[cfg(feature = "calendar")]
+fn calendar(limit: u32, pick: u32) -> Algorithm {
+    let unit = ["day", "week", "month", "year"][pick as usize % 4];
+    let zone = ["UTC", "Pacific/Apia", "America/Havana"][pick as usize % 3];
+    let text = format!("calendar-{unit} {limit} zone {zone}");
+    text.parse().unwrap()
 }
 
 /// No state locks a key out for longer than the largest debt under any limit takes to drain at the rate of now.

@@ -15,6 +15,7 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::Key;
+use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::service::{LimitLayer, Refused};
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
@@ -130,6 +131,34 @@ async fn a_request_takes_what_it_costs_and_one_that_can_never_pass_is_told_no_wa
     // The limiter is the caller's too.
     limiter.refund_now(1_u32, 1);
     assert_eq!(ask(3).await, Ok(Answer::Done(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_has_the_limit_of_its_plan_and_of_its_operation() {
+    let operations = Operations::new().limit("large", FixedWindow::per_hour(1));
+    let plans = Plans::new([
+        Plan::new("free").limit("jobs", FixedWindow::per_hour(2)),
+        Plan::new("pro").limit("jobs", FixedWindow::per_hour(4)),
+    ]);
+    let limiter = Limiter::builder()
+        .policy(hourly(2).operations(operations))
+        .plans(plans, |_| None::<&str>)
+        .store(in_time())
+        .build();
+    let worker = limit(limiter.unwrap())
+        .plan(|job| (job.owner == Some(7)).then_some("pro"))
+        .operation(|job| (job.size > 100).then_some("large"))
+        .layer(Worker::default());
+    let done = async |owner, size| {
+        let asked = worker.clone().oneshot(job(owner, size)).await;
+        asked == Ok(Answer::Done(size))
+    };
+    for (owner, size, at_most) in [(1, 9, 2), (7, 9, 4), (1, 101, 1), (7, 101, 1)] {
+        for _ in 0..at_most {
+            assert!(done(owner, size).await, "{owner}, {size}");
+        }
+        assert!(!done(owner, size).await, "{owner}, {size}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,8 @@
 //! meanwhile, and to all of it if that was not said. That the server is away, that it has come back,
 //! and what it refuses, such as a password, stands in the log.
 //!
+//! `/calendar-day` has a limit for each day of the time zone `ZONE` (default UTC), such as Europe/London.
+//!
 //! `/leaky-queue` holds requests until their turn: one in each `WINDOW_MS / LIMIT`, and `LIMIT - 1`
 //! may wait; `delay_us` tells how long it was to be.
 
@@ -35,6 +37,7 @@ use axum::response::IntoResponse;
 use axum::{Extension, Router, routing::get};
 use serde_json::{Value, json};
 use tower_http::cors::{Any, CorsLayer};
+use tower_ratelimit::calendar::Zone;
 use tower_ratelimit::key::{self, Secret};
 use tower_ratelimit::response;
 use tower_ratelimit::{
@@ -52,7 +55,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let state = State::open()?;
 
     let mut app = Router::new();
-    for algorithm in algorithms(limit, window)? {
+    let zone = setting("ZONE", Zone::utc())?;
+    for algorithm in algorithms(limit, window, zone)? {
         let route = get(decision).layer(layer(algorithm, &secret, &state)?);
         app = app.route(&format!("/{}", algorithm.name()), route);
     }
@@ -69,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await
         .map_err(|error| format!("cannot listen on ADDR={address}: {error}"))?;
     println!("listening on http://{}", listener.local_addr()?);
-    for algorithm in algorithms(limit, window)? {
+    for algorithm in algorithms(limit, window, zone)? {
         println!("  /{}", algorithm.name());
     }
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -77,9 +81,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn algorithms(limit: u32, window: Duration) -> Result<Vec<Algorithm>, Box<dyn Error>> {
+fn algorithms(limit: u32, window: Duration, zone: Zone) -> Result<Vec<Algorithm>, Box<dyn Error>> {
     Ok(vec![
         FixedWindow::new(limit, window)?.into(),
+        FixedWindow::per_calendar_day(limit).zone(zone).into(),
         AnchoredWindow::new(limit, window)?.into(),
         SlidingLog::new(limit, window)?.into(),
         SlidingWindow::new(limit, window)?.into(),

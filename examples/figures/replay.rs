@@ -35,6 +35,8 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
+use tower_ratelimit::algorithm::CalendarWindow;
+use tower_ratelimit::calendar::{Weekday, Zone};
 use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
@@ -60,6 +62,9 @@ struct Options {
     /// How many slots, for sliding-slots; 10 unless said
     #[arg(long)]
     slots: Option<u32>,
+    /// The time zone, for a calendar-day and its kin, such as Europe/London; UTC unless said
+    #[arg(long)]
+    zone: Option<Zone>,
     /// How many may wait, for leaky-queue; one less than the limit unless said
     #[arg(long)]
     places: Option<u32>,
@@ -82,6 +87,10 @@ struct Options {
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
     FixedWindow,
+    CalendarDay,
+    CalendarWeek,
+    CalendarMonth,
+    CalendarYear,
     AnchoredWindow,
     SlidingLog,
     SlidingWindow,
@@ -227,6 +236,12 @@ impl Options {
         let burst = self.burst.unwrap_or(self.limit);
         let algorithm = match self.algorithm {
             Name::FixedWindow => FixedWindow::of(quota).into(),
+            Name::CalendarDay => self.in_zone(FixedWindow::per_calendar_day(self.limit)),
+            Name::CalendarWeek => {
+                self.in_zone(FixedWindow::per_calendar_week(self.limit, Weekday::Monday))
+            }
+            Name::CalendarMonth => self.in_zone(FixedWindow::per_calendar_month(self.limit)),
+            Name::CalendarYear => self.in_zone(FixedWindow::per_calendar_year(self.limit)),
             Name::AnchoredWindow => AnchoredWindow::of(quota).into(),
             Name::SlidingLog => SlidingLog::up_to(u32::MAX, quota)?.into(),
             Name::SlidingWindow => SlidingWindow::of(quota).into(),
@@ -247,6 +262,12 @@ impl Options {
         if self.burst.is_some() && !is_bucket {
             return Err(format!("--burst is for buckets: a {} has none", algorithm.name()).into());
         }
+        if self.zone.is_some() && !matches!(algorithm, Algorithm::CalendarWindow(_)) {
+            let name = algorithm.name();
+            return Err(
+                format!("--zone is for calendar-day and its kin: a {name} has none").into(),
+            );
+        }
         if self.slots.is_some() && !matches!(algorithm, Algorithm::SlidingSlots(_)) {
             let name = algorithm.name();
             return Err(format!("--slots is for sliding-slots: a {name} has none").into());
@@ -256,6 +277,10 @@ impl Options {
             return Err(format!("--places is for leaky-queue: a {name} has none").into());
         }
         Ok(algorithm)
+    }
+
+    fn in_zone(&self, window: CalendarWindow) -> Algorithm {
+        window.zone(self.zone.unwrap_or_else(Zone::utc)).into()
     }
 
     fn limits(&self, request: &Request) -> bool {

@@ -66,15 +66,38 @@ pub(crate) trait Kind: Copy {
         text::parse(text)
     }
 
+    /// Writes what stands behind its name in the text of an algorithm.
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::show(self, f)
+    }
+
     /// Writes its text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::show(self, f)
     }
 }
 
-/// The list of the algorithms. Passes it to another macro, which repeats something for each of them.
+/// The list of the algorithms that have a quota. Passes it to another macro, which repeats something for each of them.
+macro_rules! each_kind_of_a_quota {
+    ($repeat:ident $($arguments:tt)*) => {
+        $crate::algorithm::kind::with_these! { [] $repeat $($arguments)* }
+    };
+}
+pub(super) use each_kind_of_a_quota;
+
+/// The list with the kinds that a feature adds.
+#[cfg(feature = "calendar")]
 macro_rules! each_kind {
     ($repeat:ident $($arguments:tt)*) => {
+        $crate::algorithm::kind::with_these! { [CalendarWindow] $repeat $($arguments)* }
+    };
+}
+#[cfg(not(feature = "calendar"))]
+use each_kind_of_a_quota as each_kind;
+
+/// The list, and these kinds.
+macro_rules! with_these {
+    ([$($more:ident)*] $repeat:ident $($arguments:tt)*) => {
         $repeat! {
             [
                 FixedWindow
@@ -86,12 +109,13 @@ macro_rules! each_kind {
                 LeakyBucket
                 Gcra
                 LeakyQueue
+                $($more)*
             ]
             $($arguments)*
         }
     };
 }
-pub(super) use each_kind;
+pub(super) use {each_kind, with_these};
 
 /// A `match` with the same arm for every kind, and another arm for no limit:
 /// `match_kind!(self, kind => kind.name(), "unlimited")`.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::Algorithm;
 use super::kind::{Kind, match_kind};
+#[cfg(feature = "calendar")]
+use crate::calendar::Calendar;
 #[cfg(feature = "redis")]
 use crate::clock::Micros;
 use crate::quota::Quota;
@@ -18,13 +20,21 @@ use crate::quota::show_period;
 pub struct Limit {
     quota: u32,
     size: u32,
+    /// Where the windows lie, if it is said.
+    #[cfg(feature = "calendar")]
+    calendar: Option<Calendar>,
 }
 
 impl Limit {
     /// A quota's limit, in units per period, and the most units at one instant: a window's limit again, the
     /// capacity of a bucket, or one more than the places of a queue.
     pub fn new(quota: u32, size: u32) -> Self {
-        Self { quota, size }
+        Self {
+            quota,
+            size,
+            #[cfg(feature = "calendar")]
+            calendar: None,
+        }
     }
 
     /// The limit of the quota, in units per period.
@@ -37,10 +47,34 @@ impl Limit {
         self.size
     }
 
-    /// The share of each of so many nodes: divided among them, rounded up.
+    /// Each number times this; `None` if that is too large.
+    pub(crate) fn times(self, by: u32) -> Option<Self> {
+        let (quota, size) = (self.quota.checked_mul(by)?, self.size.checked_mul(by)?);
+        Some(Self::new(quota, size))
+    }
+
+    /// The share of each of so many nodes, rounded up.
     pub(crate) fn shared_by(self, nodes: NonZeroU32) -> Self {
-        let share = |number: u32| number.div_ceil(nodes.get());
-        Self::new(share(self.quota), share(self.size))
+        self.map(|number| number.div_ceil(nodes.get()))
+    }
+
+    /// This limit, raised by as much as `raised` is above `whole`.
+    pub(crate) fn beyond(self, whole: Self, raised: Self) -> Self {
+        let more = |own: u32, from: u32, to: u32| own.saturating_add(to.saturating_sub(from));
+        Self {
+            quota: more(self.quota, whole.quota, raised.quota),
+            size: more(self.size, whole.size, raised.size),
+            ..self
+        }
+    }
+
+    fn map(self, change: impl Fn(u32) -> u32) -> Self {
+        Self {
+            quota: change(self.quota),
+            size: change(self.size),
+            #[cfg(feature = "calendar")]
+            calendar: self.calendar,
+        }
     }
 }
 
@@ -72,7 +106,42 @@ impl Algorithm {
 
     /// In what algorithms of one [frame](Self::frame) differ. `None` if unlimited.
     pub(crate) fn limits(&self) -> Option<Limit> {
-        match_kind!(self, kind => Some(Limit::new(kind.quota().limit(), Kind::size(kind))), None)
+        let limit = match_kind!(self, kind => Limit::new(kind.quota().limit(), Kind::size(kind)), return None);
+        #[cfg(feature = "calendar")]
+        if let Self::CalendarWindow(window) = self {
+            let calendar = Some(window.calendar());
+            return Some(Limit { calendar, ..limit });
+        }
+        Some(limit)
+    }
+
+    /// The limit under which a charge can take so much beyond this limit, at the same rate.
+    pub(crate) fn beyond(&self, more: u32) -> Option<Limit> {
+        let limit = self.limits()?;
+        let size = limit.size.checked_add(more)?;
+        // A window has one number for both.
+        let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
+        Some(Limit {
+            quota: if has_rate { limit.quota } else { size },
+            size,
+            ..limit
+        })
+    }
+
+    /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
+    /// of 0.
+    pub(crate) fn rate(&self) -> Option<(u32, Duration)> {
+        let quota = self.limits()?.quota;
+        let (_, period, _) = self.frame();
+        (self.has_rate() && quota > 0).then_some((quota, period?))
+    }
+
+    fn has_rate(&self) -> bool {
+        match self {
+            Self::TokenBucket(bucket) => !bucket.is_by_interval(),
+            Self::LeakyBucket(_) | Self::Gcra(_) | Self::LeakyQueue(_) => true,
+            _ => false,
+        }
     }
 
     /// The share of each of so many nodes: the limits divided among them, rounded up.
@@ -85,7 +154,12 @@ impl Algorithm {
     pub(crate) fn under(&self, limit: Limit) -> Option<Self> {
         let (_, period, _) = self.frame();
         let quota = Quota::new(limit.quota, period?).ok()?;
-        match_kind!(self, kind => kind.resized(quota, limit.size).ok().map(Self::from), None)
+        let algorithm = match_kind!(self, kind => Self::from(kind.resized(quota, limit.size).ok()?), return None);
+        #[cfg(feature = "calendar")]
+        if let (Self::CalendarWindow(window), Some(calendar)) = (algorithm, limit.calendar) {
+            return Some(window.with_calendar(calendar).into());
+        }
+        Some(algorithm)
     }
 }
 
@@ -106,6 +180,8 @@ mod tests {
             "leaky-bucket 7/minute capacity 9",
             "gcra 7/minute burst 9",
             "leaky-queue 7/minute places 9",
+            #[cfg(feature = "calendar")]
+            "calendar-week 7 zone Europe/London",
         ];
         for text in all {
             let algorithm: Algorithm = text.parse().unwrap();
@@ -151,6 +227,12 @@ mod tests {
                 "leaky-queue 5/minute places 4",
             ),
             ("fixed-window 10/minute", 1, "fixed-window 10/minute"),
+            #[cfg(feature = "calendar")]
+            (
+                "calendar-day 10 zone Europe/London",
+                3,
+                "calendar-day 4 zone Europe/London",
+            ),
         ] {
             let share: Algorithm = share.parse().unwrap();
             assert_eq!(shared(text, nodes).limits(), share.limits(), "{text}");

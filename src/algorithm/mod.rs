@@ -7,6 +7,7 @@
 //! | algorithm | what it admits |
 //! | --- | --- |
 //! | [`FixedWindow`] | a number of requests in each minute of the wall clock |
+//! | `CalendarWindow` (feature `calendar`) | a number of requests in each day or month of a time zone |
 //! | [`AnchoredWindow`] | a number in the minute after a key's first request |
 //! | [`SlidingWindow`] | a number in the last minute, estimated from two counters |
 //! | [`SlidingSlots`] | a number in the last minute, counted in parts of a minute |
@@ -24,6 +25,8 @@
 // `use` here, and a line of the list in `kind.rs`.
 
 mod anchored_window;
+#[cfg(feature = "calendar")]
+mod calendar_window;
 mod constructors;
 mod drain;
 mod fixed_window;
@@ -50,6 +53,8 @@ mod window;
 use std::time::Duration;
 
 pub use self::anchored_window::AnchoredWindow;
+#[cfg(feature = "calendar")]
+pub use self::calendar_window::CalendarWindow;
 pub use self::fixed_window::FixedWindow;
 pub use self::gcra::Gcra;
 pub use self::leaky_bucket::LeakyBucket;
@@ -65,7 +70,7 @@ pub use self::unparsed::{Parsed, Unparsed};
 
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
-pub(crate) use self::step::{Fixed, Pack, Step, WithRule, read};
+pub(crate) use self::step::{Fixed, Long, Pack, Step, WithRule, read};
 
 use self::constructors::{paved_constructors, quota_constructors};
 use self::kind::{Kind, each_kind, match_kind};
@@ -196,6 +201,16 @@ impl Algorithm {
     /// request is denied, or if unlimited.
     pub fn longest_wait(&self) -> Option<Duration> {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.longest_wait()))
+    }
+
+    /// Whether an outcome tells the length of the present window.
+    #[cfg(feature = "redis")]
+    pub(crate) fn has_windows_of_several_lengths(&self) -> bool {
+        #[cfg(feature = "calendar")]
+        if matches!(self, Self::CalendarWindow(_)) {
+            return true;
+        }
+        false
     }
 
     fn if_limited(&self, time: Micros) -> Option<Duration> {

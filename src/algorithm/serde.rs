@@ -9,8 +9,12 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::kind::each_kind;
+use super::kind::each_kind_of_a_quota;
 use super::{Algorithm, Gcra, TokenBucket};
+#[cfg(feature = "calendar")]
+use super::{CalendarWindow, calendar_window::serde as calendar_window};
+#[cfg(feature = "calendar")]
+use crate::calendar::Unit;
 
 /// Reads and writes a kind of algorithm as a table: `limit`, `per` and optional fields of its own.
 ///
@@ -88,6 +92,18 @@ macro_rules! named {
             $($kind(super::$kind),)+
             /// The name says how it is refilled, and so it has no field `refill`.
             TokenBucketInterval(Gcra),
+            #[cfg(feature = "calendar")]
+            #[serde(deserialize_with = "calendar_window::day", serialize_with = "calendar_window::write")]
+            CalendarDay(CalendarWindow),
+            #[cfg(feature = "calendar")]
+            #[serde(deserialize_with = "calendar_window::week", serialize_with = "calendar_window::write")]
+            CalendarWeek(CalendarWindow),
+            #[cfg(feature = "calendar")]
+            #[serde(deserialize_with = "calendar_window::month", serialize_with = "calendar_window::write")]
+            CalendarMonth(CalendarWindow),
+            #[cfg(feature = "calendar")]
+            #[serde(deserialize_with = "calendar_window::year", serialize_with = "calendar_window::write")]
+            CalendarYear(CalendarWindow),
         }
 
         impl From<Named> for Algorithm {
@@ -98,6 +114,11 @@ macro_rules! named {
                         .burst(bucket.size())
                         .by_interval()
                         .into(),
+                    #[cfg(feature = "calendar")]
+                    Named::CalendarDay(window)
+                    | Named::CalendarWeek(window)
+                    | Named::CalendarMonth(window)
+                    | Named::CalendarYear(window) => window.into(),
                 }
             }
         }
@@ -106,6 +127,8 @@ macro_rules! named {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let named = match *self {
                     $(Self::$kind(kind) => Named::$kind(kind),)+
+                    #[cfg(feature = "calendar")]
+                    Self::CalendarWindow(window) => named_by_unit(window),
                     Self::Unlimited => return serializer.serialize_str(self.name()),
                 };
                 named.serialize(serializer)
@@ -113,7 +136,17 @@ macro_rules! named {
         }
     };
 }
-each_kind!(named);
+each_kind_of_a_quota!(named);
+
+#[cfg(feature = "calendar")]
+fn named_by_unit(window: CalendarWindow) -> Named {
+    match window.unit() {
+        Unit::Day => Named::CalendarDay(window),
+        Unit::Week(_) => Named::CalendarWeek(window),
+        Unit::Month => Named::CalendarMonth(window),
+        Unit::Year => Named::CalendarYear(window),
+    }
+}
 
 impl<'de> Deserialize<'de> for Algorithm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -4,9 +4,11 @@
 //! knows the type of the rule keeps this form, and so reads and writes no states: in one word if it
 //! [packs](Pack::pack), in three words, or as a list of any length.
 
-use super::State;
+use super::kind::Kind;
+use super::{Limit, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
+use crate::quota::Quota;
 
 /// The rule of one algorithm, as pure functions on integers.
 ///
@@ -15,7 +17,7 @@ use crate::decision::Outcome;
 ///
 /// The functions see costs from 1 to the limit, and no state that [`moved_back`](Self::moved_back) would
 /// change.
-pub(crate) trait Step: Send + Sync + 'static {
+pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// What is kept of one key. The default is that of a new key.
     type Kept: Clone + Default;
 
@@ -71,6 +73,12 @@ pub(crate) trait Step: Send + Sync + 'static {
     /// How long a client has to make do with what remains in order not to be refused.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
+    /// How long the present window is, if windows differ in their lengths.
+    #[inline]
+    fn present_window(&self, _: &Self::Kept, _: Micros) -> Option<Micros> {
+        None
+    }
+
     /// How long a request of this cost, which is charged already, is held before it goes on.
     #[inline]
     fn delay(&self, _: &Self::Kept, _: Micros, _: u32) -> Micros {
@@ -80,12 +88,6 @@ pub(crate) trait Step: Send + Sync + 'static {
     /// How much room this takes in a store: 1 for a key, or the number of its entries.
     fn size(&self, _: &Self::Kept) -> usize {
         1
-    }
-
-    /// Does something with a rule that tells all of what a state says, if this rule may not: see
-    /// [`Pack::fits`].
-    fn with_whole<W: WithRule>(&self, act: W) -> Result<W::Result, W> {
-        Err(act)
     }
 
     /// Takes less room if possible. The rule may then hold requests back for longer, but admits no more.
@@ -119,6 +121,10 @@ pub(crate) trait Step: Send + Sync + 'static {
             )
             .lasting(self.effective_window(kept, now)),
         };
+        let outcome = match self.present_window(kept, now) {
+            Some(window) if limit > 0 => outcome.in_window(window),
+            _ => outcome,
+        };
         if allowed {
             return match self.delay(kept, now, cost) {
                 Micros::ZERO => outcome,
@@ -149,11 +155,6 @@ pub(crate) trait Pack: Step<Kept: Copy + PartialEq> + Copy {
     /// the same as of each of these moments.
     fn unpack(&self, word: u64, latest: Micros) -> Self::Kept;
 
-    /// As much of this as one word holds: of a count, at least twice the limit.
-    fn fitted(&self, kept: Self::Kept) -> Self::Kept {
-        kept
-    }
-
     /// Whether one word holds this as of now.
     fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
         self.unpack(self.pack(kept), now) == kept
@@ -162,6 +163,20 @@ pub(crate) trait Pack: Step<Kept: Copy + PartialEq> + Copy {
     /// Whether one word holds all that this state says, which another limit may have left.
     fn fits(&self, state: &State, now: Micros) -> bool {
         self.packs(self.read(state.clone()), now)
+    }
+}
+
+/// A rule that keeps any number of words.
+pub(crate) trait Long: Step<Kept = State> {
+    /// The same rule under this limit, if it can have it.
+    fn limited(&self, limit: Limit) -> Self;
+}
+
+impl<K: Kind + Step<Kept = State>> Long for K {
+    fn limited(&self, limit: Limit) -> Self {
+        let quota = Quota::new(limit.quota(), Kind::quota(self).period());
+        let limited = quota.and_then(|quota| self.resized(quota, limit.size()));
+        limited.unwrap_or(*self)
     }
 }
 
@@ -194,10 +209,10 @@ pub(crate) trait WithRule {
     }
 
     /// For a rule that keeps any number of words.
-    fn long(self, rule: impl Step<Kept = State>) -> Self::Result;
+    fn long(self, rule: impl Long) -> Self::Result;
 
     /// For a rule that keeps nothing of its own.
-    fn stateless(self, rule: impl Step<Kept = State>) -> Self::Result
+    fn stateless(self, rule: impl Long) -> Self::Result
     where
         Self: Sized,
     {

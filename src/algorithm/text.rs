@@ -3,7 +3,9 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use super::kind::{Kind, each_kind, match_kind};
+#[cfg(feature = "calendar")]
+use super::CalendarWindow;
+use super::kind::{Kind, each_kind_of_a_quota, match_kind};
 use super::{Algorithm, TokenBucket};
 use crate::error::ConfigError;
 use crate::quota::{Quota, not_a_number, whole_number};
@@ -44,11 +46,15 @@ macro_rules! texts {
             $(if name == super::$kind::NAME {
                 return Some(rest.parse::<super::$kind>().map(Algorithm::from));
             })+
+            #[cfg(feature = "calendar")]
+            if CalendarWindow::NAMES.contains(&name) {
+                return Some(CalendarWindow::parse_named(name, rest).map(Algorithm::from));
+            }
             (name == TokenBucket::BY_INTERVAL)
                 .then(|| Ok(rest.parse::<TokenBucket>()?.by_interval().into()))
         }
 
-        const NAMES: &[&str] = &[$(super::$kind::NAME,)+ TokenBucket::BY_INTERVAL, UNLIMITED];
+        const NAMES: &[&str] = &[$(super::$kind::NAME,)+ TokenBucket::BY_INTERVAL];
 
         $(
             impl FromStr for super::$kind {
@@ -67,7 +73,31 @@ macro_rules! texts {
         )+
     };
 }
-each_kind!(texts);
+each_kind_of_a_quota!(texts);
+
+fn names() -> Vec<&'static str> {
+    let mut names = NAMES.to_vec();
+    #[cfg(feature = "calendar")]
+    names.extend(CalendarWindow::NAMES);
+    names.push(UNLIMITED);
+    names
+}
+
+#[cfg(feature = "calendar")]
+impl FromStr for CalendarWindow {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        Kind::parse(text)
+    }
+}
+
+#[cfg(feature = "calendar")]
+impl Display for CalendarWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Kind::fmt(self, f)
+    }
+}
 
 const UNLIMITED: &str = "unlimited";
 
@@ -81,7 +111,7 @@ impl FromStr for Algorithm {
         }
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         named(name, rest).unwrap_or_else(|| {
-            let names = NAMES.join(", ");
+            let names = names().join(", ");
             let remedy = format!("use one of {names}, such as fixed-window 100/minute");
             Err(ConfigError::quoting("algorithm", text, remedy))
         })
@@ -93,7 +123,7 @@ impl Display for Algorithm {
         f.write_str(self.name())?;
         match_kind!(self, kind => {
             f.write_str(" ")?;
-            show(kind, f)
+            Kind::show(kind, f)
         }, Ok(()))
     }
 }

@@ -131,12 +131,4 @@ impl<W: InWindows> Pack for W {
             used: word ^ (begun << bits),
         }
     }
-
-    fn fitted(&self, kept: Window) -> Window {
-        let most = (1 << bits_of_count(self.limit())) - 1;
-        Window {
-            used: kept.used.min(most),
-            ..kept
-        }
-    }
 }

@@ -55,6 +55,12 @@ impl Micros {
             .map_or(Self::ZERO, Self::from)
     }
 
+    /// What time it is by the clock of this node, which may be set while it runs.
+    #[cfg(feature = "redis")]
+    pub(crate) fn by_this_node() -> Self {
+        Self::from_system_time(SystemTime::now())
+    }
+
     pub(crate) const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }

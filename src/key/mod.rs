@@ -309,6 +309,8 @@ mod value;
 
 #[cfg(feature = "http")]
 mod and;
+#[cfg(feature = "config")]
+mod any;
 #[cfg(feature = "http")]
 mod api_key;
 #[cfg(feature = "http")]
@@ -372,6 +374,8 @@ mod tonic;
 
 #[cfg(feature = "http")]
 pub use self::and::And;
+#[cfg(feature = "config")]
+pub(crate) use self::any::AnyKey;
 #[cfg(feature = "http")]
 pub use self::api_key::{ApiKey, api_key};
 #[cfg(feature = "http")]

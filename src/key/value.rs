@@ -99,6 +99,27 @@ impl Key {
         self.with_bytes(KeyName::of)
     }
 
+    /// Returns whether the key is text that begins with `prefix`.
+    ///
+    /// A text of more than 46 bytes is a digest in the key, and begins with nothing.
+    pub fn starts_with(&self, prefix: &str) -> bool {
+        self.with_text(|text| text.starts_with(prefix).then_some(()))
+            .is_some()
+    }
+
+    /// Returns the text of a key that is text of at most 46 bytes; `None` for any other key.
+    pub fn to_text(&self) -> Option<String> {
+        self.with_text(|text| Some(text.to_owned()))
+    }
+
+    /// Reads the text of a key that is text; `None` for any other key.
+    pub(crate) fn with_text<T>(&self, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        if self.kind() != Kind::Text {
+            return None;
+        }
+        self.with_bytes(|bytes| read(str::from_utf8(bytes.get(HEAD..)?).ok()?))
+    }
+
     pub(super) fn text(text: &str) -> Self {
         Self::of(Kind::Text, Kind::DigestOfText, text.as_bytes())
     }

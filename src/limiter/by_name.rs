@@ -35,7 +35,7 @@ impl Limiter {
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<(), ConfigError> {
-        let charges = self.asked_by_name(amounts)?;
+        let charges = self.asked_by_name_at_least(amounts)?;
         self.amend_now(&charges, Amendment::Refund);
         Ok(())
     }
@@ -96,7 +96,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let charges = self.asked_by_name(amounts)?;
+        let charges = self.asked_by_name_at_least(amounts)?;
         Ok(self.amend(&charges, Amendment::Refund))
     }
 

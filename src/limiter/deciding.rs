@@ -39,13 +39,29 @@ impl Deciding {
         this.charged = ledger.charge(charges, Wanted::Everything, &mut this.outcomes);
         match this.charged {
             Charged::Now(Ok(_)) => match check(charges, &mut this.outcomes) {
-                Ok(()) => policies.look_at_costs(charges, &this.outcomes),
+                Ok(()) => {
+                    policies.look_at_costs(charges, &this.outcomes);
+                    policies.prices.tell(charges, &mut this.outcomes);
+                }
                 Err(error) => this.charged = Charged::Now(Err(error)),
             },
             Charged::Now(Err(_)) => {}
             Charged::Later(_) => this.asked = Some((Arc::clone(policies), charges.into())),
         }
         this
+    }
+
+    /// Decides by this future, which looks at what it asks itself.
+    pub(super) fn later(
+        policies: &Policies,
+        decided: impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            names: Some(Arc::clone(&policies.names)),
+            charged: Charged::Later(Box::pin(decided)),
+            outcomes: Outcomes::new(Micros::ZERO),
+            asked: None,
+        }
     }
 }
 

@@ -72,6 +72,14 @@ impl Mistakes {
         }
     }
 
+    /// The same for policies that count in parts, as the store has them.
+    pub(super) fn of_parts(self, policies: &[Policy]) -> Self {
+        Self {
+            never_bind: self.never_bind,
+            ..Self::of_costs(policies)
+        }
+    }
+
     /// Looks too whether a policy never binds. What each is asked is not known before it is, and so the
     /// limiter is watched.
     pub(super) fn look_whether_all_bind(&mut self, policies: &[Policy]) {
@@ -113,8 +121,9 @@ impl Mistakes {
         for (policy, outcome) in outcomes.iter() {
             let mut asked = charges.iter().filter(|charge| charge.policy == policy);
             let cost = asked.next().map_or(0, |charge| charge.cost);
-            // A limit of 0 closes a policy, and a limit of a key's own is meant for that key.
-            let is_meant = outcome.limit() == 0 || outcome.is_overridden() || outcome.is_blocked();
+            // A limit of 0 closes a policy, and another limit than the policy's own is meant for its requests.
+            let is_meant =
+                outcome.limit() == 0 || outcome.has_another_limit() || outcome.is_blocked();
             if !outcome.denies() || is_meant || cost <= outcome.limit() {
                 continue;
             }

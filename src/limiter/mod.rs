@@ -7,12 +7,18 @@
 mod by_name;
 mod deciding;
 mod inspection;
+mod limits;
 mod mistakes;
 mod overriding;
+mod prices;
 mod queueing;
 mod verbs;
 
+use std::borrow::Cow;
 use std::fmt;
+use std::future::ready;
+#[cfg(feature = "resolver")]
+use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -20,18 +26,28 @@ use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
 
+pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
+
 use self::deciding::Deciding;
+use self::limits::PlanOf;
+#[cfg(feature = "resolver")]
+use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
+use self::prices::Prices;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
+use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
+#[cfg(feature = "resolver")]
+use crate::plan::Resolver;
+use crate::plan::{Asker, Finding, Look, Plans};
 use crate::policy::{Policy, check_names};
 use crate::store::{
     Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted,
-    answered,
+    answered, check,
 };
 
 /// Decides whether a key may go on, under one or more policies. It knows nothing of HTTP.
@@ -54,6 +70,8 @@ use crate::store::{
 /// ```
 pub struct Limiter<L: ?Sized = MemoryLedger> {
     policies: Arc<Policies>,
+    /// The plan and the operation of the requests, if they are said.
+    asker: Option<Arc<Asker>>,
     ledger: Guarded<L>,
 }
 
@@ -62,14 +80,18 @@ struct Policies {
     /// By which requests wait that were told to.
     timers: Timers,
     algorithms: Box<[Algorithm]>,
+    /// The rules that give limits; `None` if each policy has one limit.
+    limits: Option<RequestLimits>,
     /// The index of each limited policy, and whether it is soft. Unlimited policies are never
     /// asked.
     limited: Vec<(usize, bool)>,
-    /// The limited policy, if it is the only one and not soft.
+    /// The limited policy, if it is the only one, has one limit and is not soft.
     only: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
     mistakes: Mistakes,
+    /// Of the policies that have a factor.
+    prices: Prices,
 }
 
 impl Policies {
@@ -78,15 +100,16 @@ impl Policies {
         self.mistakes.look_at_costs(&self.names, charges, outcomes);
     }
 
-    /// A store's answer to these charges, looked through.
+    /// A store's answer to these charges, looked through and told.
     fn answered(
         &self,
         charges: &[Charge],
         answer: Result<Outcomes, StoreError>,
     ) -> Result<Outcomes, StoreError> {
-        let answer = answered(charges, answer);
-        if let Ok(outcomes) = &answer {
+        let mut answer = answered(charges, answer);
+        if let Ok(outcomes) = &mut answer {
             self.look_at_costs(charges, outcomes);
+            self.prices.tell(charges, outcomes);
         }
         answer
     }
@@ -105,6 +128,8 @@ impl Limiter {
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder {
             policies: Vec::new(),
+            plans: None,
+            sources: Sources::default(),
             store: MemoryStore::new(),
             nodes: 1,
         }
@@ -122,16 +147,26 @@ impl Limiter {
     /// Returns the decision where it is made, because a move of it costs as much as the decision.
     #[inline]
     fn decide_now(&self, key: Key, cost: u32) -> Decision {
+        if self.policies.prices.are_any() {
+            return self.decide_priced(key, cost);
+        }
         let names = Arc::clone(&self.policies.names);
         match self.policies.only {
             Some(policy) => {
                 Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
             }
-            None => Decision::new(
-                names,
-                self.ledger.inner().charge_now(&self.alike(key, cost)),
-            ),
+            None => Decision::new(names, self.charge_all(&self.alike(key, cost))),
         }
+    }
+
+    /// The same under policies of which one has a factor.
+    fn decide_priced(&self, key: Key, cost: u32) -> Decision {
+        let charges = self.alike(key, cost);
+        let names = Arc::clone(&self.policies.names);
+        let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
+        let prices = &self.policies.prices;
+        decision.change(|outcomes| prices.tell(&charges, outcomes));
+        decision
     }
 
     /// Decides on a request that may cost more than a limit, and diagnoses it if it does.
@@ -149,15 +184,43 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
+        if self.policies.prices.are_any() {
+            // A limit that was reached is one that may grow, and the numbers tell that.
+            return self.check_now(key, cost).is_allowed();
+        }
         let is_admitted = match self.policies.only {
             Some(policy) => self.ledger.inner().admit_one(policy, &key, cost),
-            None => self.ledger.inner().admit_now(&self.alike(key, cost)),
+            None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
             let charges = self.charges(key, cost);
             self.look_at_costs(&charges, &self.ledger.inner().peek_now(&charges));
         }
         is_admitted
+    }
+
+    /// Charges these policies in this process, and marks what their outcomes tell beside the store.
+    fn charge_all(&self, charges: &[Charge]) -> Outcomes {
+        let mut outcomes = self.ledger.inner().charge_now(charges);
+        // The store in this process tells of each charge.
+        let _ = check(charges, &mut outcomes);
+        outcomes
+    }
+
+    fn admit_alike(&self, key: &Key, cost: u32) -> bool {
+        let Policies {
+            mistakes,
+            limited,
+            limits,
+            ..
+        } = &*self.policies;
+        let ledger = self.ledger.inner();
+        if limits.is_some() {
+            return ledger.admit_now(&self.alike(*key, cost));
+        }
+        mistakes.are_asked_alike();
+        let admitted = ledger.admit_alike(limited, key, cost);
+        admitted.unwrap_or_else(|| ledger.admit_now(&self.charges(*key, cost)))
     }
 
     /// Changes what the store in this process keeps of a key.
@@ -185,8 +248,27 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         match self.policies.only {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
-            Some(policy) => self.deciding(&[Charge::new(policy, key, cost)]),
-            None => self.deciding(&self.alike(key, cost)),
+            Some(policy) => {
+                let mut charge = Charge::new(policy, key, cost);
+                self.price(&mut charge, Class::default);
+                self.deciding(&[charge])
+            }
+            None => match self.look(&key) {
+                None => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
+                Some(look) => self.deciding_for(look, key, cost),
+            },
+        }
+    }
+
+    fn deciding_for(&self, look: Look, key: Key, cost: u32) -> Deciding {
+        match look {
+            Look::Known(finding) => match heed(&finding) {
+                Ok(()) => self.deciding(&self.alike_for(self.asker(), key, cost, Some(&finding))),
+                Err(error) => Deciding::later(&self.policies, ready(Err(error))),
+            },
+            Look::Coming(coming) => {
+                Deciding::later(&self.policies, self.check_after(coming, key, cost))
+            }
         }
     }
 
@@ -196,8 +278,20 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// All policies about one key at one cost, as a request asks.
     pub(crate) fn alike(&self, key: Key, cost: u32) -> Charges {
+        let finding = self.found_now(&key);
+        self.alike_for(self.asker(), key, cost, finding.as_ref())
+    }
+
+    /// The same of a request of this plan and operation, for which a resolver has this.
+    pub(crate) fn alike_for(
+        &self,
+        asker: Asker,
+        key: Key,
+        cost: u32,
+        finding: Option<&Finding>,
+    ) -> Charges {
         self.policies.mistakes.are_asked_alike();
-        self.charges(key, cost)
+        self.charges_for(asker, key, cost, finding)
     }
 
     /// The same of some policies, each about a key and at a cost of its own.
@@ -209,28 +303,160 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.charges_by_name(asked)
     }
 
+    /// Asks some policies by name, once it is known what a resolver has for their keys.
+    fn ask_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Reply<Result<Outcomes, StoreError>>, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let charges = self.named(asked)?;
+        Ok(match self.find(&charges) {
+            Reply::Now(findings) => self.ask_found(&charges, &findings),
+            Reply::Later(findings) => {
+                let limiter = self.clone();
+                Reply::later(async move {
+                    let findings = findings.await;
+                    limiter.ask_found(&charges, &findings).wait().await
+                })
+            }
+        })
+    }
+
+    fn ask_found(
+        &self,
+        charges: &[Charge],
+        findings: &[Option<Finding>],
+    ) -> Reply<Result<Outcomes, StoreError>> {
+        if let Err(error) = findings.iter().flatten().try_for_each(heed) {
+            return Reply::Now(Err(error));
+        }
+        let mut charges = self.limited_each(charges, findings);
+        self.price_all(&mut charges);
+        let policies = Arc::clone(&self.policies);
+        let reply = self.ask(&charges);
+        reply.map(move |answer| policies.answered(&charges, answer))
+    }
+
+    /// The same at the least price, for what is given back.
+    fn asked_by_name_at_least<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let mut charges = self.unpriced_by_name(asked)?;
+        for charge in &mut charges {
+            self.policies.prices.price_at_least(charge);
+        }
+        Ok(charges)
+    }
+
     /// Looks whether a request was denied since it costs more than a limit.
     #[inline]
     pub(crate) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
         self.policies.look_at_costs(charges, outcomes);
     }
 
+    /// A charge for each limited policy, at the price of now.
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
-        let mut charges = Charges::new();
-        for &(policy, is_soft) in &self.policies.limited {
-            charges.push(Charge {
-                policy,
-                key,
-                cost,
-                is_soft,
-                limit: None,
-            });
+        let finding = self.found_now(&key);
+        self.charges_found(key, cost, finding.as_ref())
+    }
+
+    /// The same of a request for which a resolver has this.
+    fn charges_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
+        self.charges_for(self.asker(), key, cost, finding)
+    }
+
+    fn charges_for(&self, asker: Asker, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
+        let mut charges = self.unpriced(asker, key, cost, finding);
+        self.price_all(&mut charges);
+        charges
+    }
+
+    /// The same at the least price, for what is given back.
+    fn charges_at_least(&self, key: Key, units: u32) -> Charges {
+        let finding = self.found_now(&key);
+        let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
+        for charge in &mut charges {
+            self.policies.prices.price_at_least(charge);
         }
         charges
     }
 
-    /// Makes a charge for each of these policies, by name, with a key of its own.
+    /// Turns the cost of a charge from units to what the store is asked for.
+    #[inline]
+    pub(crate) fn price(&self, charge: &mut Charge, class: impl FnOnce() -> Class) {
+        if self.policies.prices.are_any() {
+            self.policies.prices.price(charge, class());
+        }
+    }
+
+    fn price_all(&self, charges: &mut [Charge]) {
+        if self.policies.prices.are_any() {
+            for charge in charges {
+                self.price(charge, Class::default);
+            }
+        }
+    }
+
+    /// What the store has answered to these charges, as it is told.
+    #[inline]
+    pub(crate) fn told<'a>(&self, charges: &[Charge], outcomes: &'a Outcomes) -> Cow<'a, Outcomes> {
+        if !self.policies.prices.are_any() {
+            return Cow::Borrowed(outcomes);
+        }
+        let mut told = outcomes.clone();
+        self.policies.prices.tell(charges, &mut told);
+        Cow::Owned(told)
+    }
+
+    fn unpriced(&self, asker: Asker, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
+        let asker = self.with_plan_of(asker, &key, finding);
+        let mut charges = Charges::new();
+        for &(policy, is_soft) in &self.policies.limited {
+            let charge = Charge {
+                is_soft,
+                ..Charge::new(policy, key, cost)
+            };
+            charges.extend(self.limited(charge, asker, finding));
+        }
+        charges
+    }
+
+    /// Makes a charge for each of these policies, by name, with a key of its own, at the price of now.
     fn charges_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let mut charges = self.unpriced_by_name(asked)?;
+        self.price_all(&mut charges);
+        Ok(charges)
+    }
+
+    /// The same without their prices.
+    fn unpriced_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let charges = self.named(asked)?;
+        let found = |charge: &Charge| self.found_now(&charge.key);
+        let findings: Vec<_> = charges.iter().map(found).collect();
+        Ok(self.limited_each(&charges, &findings))
+    }
+
+    /// The same charges under the limits of their requests.
+    fn limited_each(&self, charges: &[Charge], findings: &[Option<Finding>]) -> Charges {
+        let each = charges.iter().zip(findings);
+        let limited = |(charge, finding): (&Charge, &Option<Finding>)| {
+            let finding = finding.as_ref();
+            let asker = self.with_plan_of(self.asker(), &charge.key, finding);
+            self.limited(*charge, asker, finding)
+        };
+        each.filter_map(limited).collect()
+    }
+
+    /// The same without the limits of their requests.
+    fn named<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
@@ -250,11 +476,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             named.push(policy);
             if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
                 charges.push(Charge {
-                    policy,
-                    key: key.into_key(),
-                    cost,
                     is_soft,
-                    limit: None,
+                    ..Charge::new(policy, key.into_key(), cost)
                 });
             }
         }
@@ -292,10 +515,18 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.peek(charges)
     }
 
+    /// The rules that give limits; `None` if each policy has one limit.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn limits(&self) -> Option<&RequestLimits> {
+        self.policies.limits.as_ref()
+    }
+
     pub(crate) fn timers(&self) -> &Timers {
         &self.policies.timers
     }
 
+    /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -304,18 +535,23 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     #[cfg(feature = "http")]
-    pub(crate) fn of(policies: &[Policy], ledger: Guarded<L>) -> Self {
-        Self::with(policies, ledger, Mistakes::of_costs(policies))
+    pub(crate) fn of(policies: &[Policy], ledger: Guarded<L>, limits: PreparedLimits) -> Self {
+        Self::with(policies, ledger, Mistakes::of_costs(policies), limits)
     }
 
-    fn with(policies: &[Policy], ledger: Guarded<L>, mistakes: Mistakes) -> Self {
+    fn with(
+        policies: &[Policy],
+        ledger: Guarded<L>,
+        mistakes: Mistakes,
+        PreparedLimits { limits, rules }: PreparedLimits,
+    ) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
             .filter(|(_, policy)| policy.is_limited())
             .map(|(index, policy)| (index, policy.is_soft()))
             .collect();
         let only = match *limited {
-            [(policy, false)] => Some(policy),
+            [(policy, false)] if limits.is_none() => Some(policy),
             _ => None,
         };
         let timers = Timers::of(ledger.clock());
@@ -323,12 +559,15 @@ impl<L: Ledger> Limiter<L> {
             policies: Arc::new(Policies {
                 queue: queueing::queue(policies, &timers),
                 timers,
-                names: Arc::new(Names::new(policies.iter().map(Policy::rule))),
+                names: Arc::new(Names::new(policies.iter().map(Policy::rule), rules)),
+                limits,
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
                 mistakes,
+                prices: Prices::of(policies),
             }),
+            asker: None,
             ledger,
         }
     }
@@ -337,6 +576,7 @@ impl<L: Ledger> Limiter<L> {
     pub fn erased(self) -> Limiter<dyn Ledger> {
         Limiter {
             policies: self.policies,
+            asker: self.asker,
             ledger: self.ledger.erased(),
         }
     }
@@ -353,6 +593,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
     fn clone(&self) -> Self {
         Self {
             policies: Arc::clone(&self.policies),
+            asker: self.asker.clone(),
             ledger: self.ledger.clone(),
         }
     }
@@ -372,6 +613,8 @@ impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
 #[must_use = "a builder does nothing until it is built"]
 pub struct LimiterBuilder<S = MemoryStore> {
     policies: Vec<Policy>,
+    plans: Option<Plans>,
+    sources: Sources,
     store: S,
     nodes: u32,
 }
@@ -389,10 +632,63 @@ impl<S> LimiterBuilder<S> {
         self
     }
 
+    /// Sets the plans, and how the plan of a key is found: the name that the closure returns. `None`, and a name
+    /// that no plan has, is the default plan. [`Limiter::plan`] names the plan of a request in its place.
+    ///
+    /// See [`plan`](crate::plan) for an example.
+    pub fn plans<R: AsRef<str>>(
+        mut self,
+        plans: Plans,
+        plan_of: impl Fn(&Key) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.plans = Some(plans);
+        self.sources.plan_of = Some(PlanOf::new(plan_of));
+        self
+    }
+
+    /// Sets the plans, for those who name the plan of a request: [`Limiter::plan`], a
+    /// [`LimitLayer`](crate::LimitLayer), or a resolver. A request of which no plan is named has the default plan.
+    pub fn plans_by_name(mut self, plans: Plans) -> Self {
+        self.plans = Some(plans);
+        self
+    }
+
+    /// Finds the plan or the limits of a request by looking its key up. `customer` makes of a key what the resolver
+    /// looks up; a key for which it returns `None` is not looked up.
+    ///
+    /// The futures of `check`, `check_with`, `take_up_to`, `peek` and `inspect` wait for a lookup. All else has what is
+    /// known already, or else the default plan, and begins a lookup if there is a tokio runtime: so do the verbs that
+    /// end in `_now`, since they have nothing to wait in. A request of a plan that is [named](Limiter::plan) is not
+    /// looked up.
+    ///
+    /// See [`Resolver`](crate::plan::Resolver) for an example.
+    #[cfg(feature = "resolver")]
+    pub fn resolver<K>(
+        mut self,
+        resolver: Resolver<K>,
+        customer: impl Fn(&Key) -> Option<K> + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Clone + Eq + Hash + Send + Sync + 'static,
+    {
+        let look_up = move |key: &Key| Some(resolver.look(&customer(key)?));
+        self.sources.resolver = Some(ResolverOf::new(look_up));
+        self.takes_resolved_limits()
+    }
+
+    /// Lets the resolver of a [`LimitLayer`](crate::LimitLayer) give limits. It can name plans without this.
+    #[cfg(feature = "resolver")]
+    pub fn takes_resolved_limits(mut self) -> Self {
+        self.sources.are_resolved = true;
+        self
+    }
+
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
         LimiterBuilder {
             policies: self.policies,
+            plans: self.plans,
+            sources: self.sources,
             store,
             nodes: self.nodes,
         }
@@ -437,16 +733,22 @@ impl<S: Store> LimiterBuilder<S> {
     /// - a name cannot stand in a header, or is there twice,
     /// - a policy lets requests [wait](Policy::wait_up_to), which only an HTTP layer can do,
     /// - limits are [split](Self::split_over) over no node, or over nodes that share a store, or
+    /// - a plan, a limit by key or a limit by operation cannot be: see [`Plans`], [`KeyLimits`](crate::plan::KeyLimits)
+    ///   and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
         #[cfg(feature = "http")]
         check_patience(&self.policies)?;
-        let policies = split(self.policies, self.nodes, &self.store)?;
+        let mut policies = split(self.policies, self.nodes, &self.store)?;
+        let plans = self.plans.as_ref();
+        let limits = PreparedLimits::new(plans, self.sources, &mut policies, self.nodes)?;
+        let mut never_bind = Mistakes::of_costs(&policies);
+        never_bind.look_whether_all_bind(&policies);
+        let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
-        let mut mistakes = Mistakes::of_costs(&policies);
-        mistakes.look_whether_all_bind(&policies);
-        Ok(Limiter::with(&policies, ledger, mistakes))
+        let mistakes = never_bind.of_parts(&policies);
+        Ok(Limiter::with(&policies, ledger, mistakes, limits))
     }
 }
 
@@ -471,6 +773,11 @@ pub(crate) fn split(
     Ok(policies.into_iter().map(share).collect())
 }
 
+/// Returns the policies as a store is opened for them.
+pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
+    policies.into_iter().map(Policy::in_parts).collect()
+}
+
 /// Refuses policies that let requests wait, because a limiter holds no requests.
 #[cfg(feature = "http")]
 fn check_patience(policies: &[Policy]) -> Result<(), ConfigError> {
@@ -492,6 +799,7 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         return Err(ConfigError::new("policies", "empty", remedy));
     }
     check_names(&policies.iter().map(Policy::name))?;
+    policies.iter().try_for_each(Policy::check_mark)?;
     check_queues(policies)
 }
 

@@ -42,6 +42,7 @@ impl Limiter {
     /// When
     ///
     /// - the limiter has no policy of this name, or the policy has no limit,
+    /// - the policy has a [factor](crate::Policy::factor),
     /// - the new limit is of another kind or period,
     /// - the length is zero, or
     /// - there is no room for another override.
@@ -112,6 +113,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// At once, when
     ///
     /// - the limiter has no policy of this name, or the policy has no limit,
+    /// - the policy has a [factor](crate::Policy::factor),
     /// - the new limit is of another kind or period, or
     /// - the length is zero.
     ///
@@ -157,6 +159,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));
         };
+        if self.policies.prices.has(charge.policy) {
+            let remedy = "name a policy without a factor: a key with a limit of its own would not keep to the factor";
+            return Err(ConfigError::quoting("policy", policy, remedy));
+        }
         let its = &self.policies.algorithms[charge.policy];
         let fits = limit.differs_in_its_limit_alone(its);
         let Some(numbers) = limit.limits().filter(|_| fits) else {

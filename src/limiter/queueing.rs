@@ -75,7 +75,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let (limiter, charge) = (self.clone(), queued.charge);
         let give_back = move |free| limiter.give_back(&charge, free);
         let delay = queued.delay.to_duration();
-        lines.join(charge.key, queued.place, delay, Box::new(give_back))
+        let place = (queued.place, delay);
+        Turn::join(lines, charge.key, place, Box::new(give_back))
     }
 
     /// Gives turns back that no request takes, and keeps for the next requests what the store cannot take

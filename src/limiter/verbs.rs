@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Inspection, Limiter};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
-use crate::key::IntoKey;
+use crate::key::{IntoKey, Key};
 use crate::store::{Amendment, Ledger, answered};
 
 impl Limiter {
@@ -55,8 +55,9 @@ impl Limiter {
     ) -> Result<Decision, ConfigError> {
         let charges = self.asked_by_name(asked)?;
         let names = Arc::clone(&self.policies.names);
-        let decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
+        let mut decision = Decision::new(names, self.charge_all(&charges));
         self.look_at_costs(&charges, decision.outcomes());
+        decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
         Ok(decision)
     }
 
@@ -108,7 +109,9 @@ impl Limiter {
     pub fn peek_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let charges = self.charges(key.into_key(), cost);
         let names = Arc::clone(&self.policies.names);
-        Decision::new(names, self.ledger.inner().peek_now(&charges))
+        let mut decision = Decision::new(names, self.ledger.inner().peek_now(&charges));
+        decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
+        decision
     }
 
     /// Gives back units that were charged to this key, under every policy, for work that was not
@@ -134,7 +137,10 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn refund_now(&self, key: impl IntoKey, units: u32) {
-        self.amend_now(&self.charges(key.into_key(), units), Amendment::Refund);
+        self.amend_now(
+            &self.charges_at_least(key.into_key(), units),
+            Amendment::Refund,
+        );
     }
 
     /// Charges this key more units under every policy, for work that took more than its estimate.
@@ -252,6 +258,9 @@ impl Limiter {
     /// decision about them. With nothing to be had that is 0, and the decision is about one unit. A
     /// [soft](crate::Policy::soft) policy limits nothing, and is charged where it has room.
     ///
+    /// If a policy has a [factor](crate::Policy::factor), it is two steps, to ask how much there is and to take that. If
+    /// other requests take it in between several times, none is taken.
+    ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
     ///
@@ -268,6 +277,9 @@ impl Limiter {
     /// ```
     pub fn take_up_to_now(&self, key: impl IntoKey, most: u32) -> (u32, Decision) {
         let key = key.into_key();
+        if self.policies.prices.are_any() {
+            return self.take_priced(key, most);
+        }
         let charges = self.charges(key, most);
         if most == 0 || charges.is_empty() {
             return (most, self.peek_now(key, 0));
@@ -275,6 +287,35 @@ impl Limiter {
         let (units, outcomes) = self.ledger.inner().take_up_to_now(&charges);
         (units, self.decision(outcomes))
     }
+
+    /// Takes as much as there is at the price of now, for which the store has no step of its own.
+    fn take_priced(&self, key: Key, most: u32) -> (u32, Decision) {
+        for _ in 0..TRIES {
+            let units = takeable(&self.peek_now(key, 0), most);
+            if units == 0 {
+                break;
+            }
+            let decision = self.check_now(key, units);
+            if decision.is_allowed() {
+                return (units, decision);
+            }
+        }
+        (0, self.peek_now(key, most.min(1)))
+    }
+}
+
+/// How often it is asked again how much there is, if other requests take it meanwhile.
+const TRIES: usize = 4;
+
+/// How many units all policies have, at most so many.
+fn takeable(decision: &Decision, most: u32) -> u32 {
+    let limiting = decision
+        .policies()
+        .filter(|(_, outcome)| !outcome.is_soft());
+    let remaining = limiting.map(|(_, outcome)| outcome.remaining());
+    remaining
+        .min()
+        .map_or(most, |remaining| remaining.min(most))
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
@@ -304,13 +345,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
     {
-        let charges = self.asked_by_name(asked)?;
-        let reply = self.ask(&charges);
-        let policies = Arc::clone(&self.policies);
-        Ok(async move {
-            let outcomes = policies.answered(&charges, reply.wait().await)?;
-            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
-        })
+        let reply = self.ask_by_name(asked)?;
+        let names = Arc::clone(&self.policies.names);
+        Ok(async move { Ok(Decision::new(names, reply.wait().await?)) })
     }
 
     /// How this key stands under every policy, in sentences for a person; as
@@ -330,7 +367,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Takes as much as there is, up to this much; as [`take_up_to_now`](Limiter::take_up_to_now), in
     /// any store, in one step of the store.
     ///
-    /// The question is put at once, not when the future is first polled.
+    /// The question is put at once, not when the future is first polled, unless a policy has a
+    /// [factor](crate::Policy::factor).
     ///
     /// # Errors
     ///
@@ -340,21 +378,43 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         most: u32,
     ) -> impl Future<Output = Result<(u32, Decision), StoreError>> + Send + 'static {
-        let charges = self.charges(key.into_key(), most);
-        let reply = match (most, &*charges) {
-            // There is nothing to take, or nothing that limits it.
-            (0, _) | (_, []) => {
-                let told = self.ledger.peek(&charges);
-                told.map(move |answer| Ok((most, answer?)))
+        let key = key.into_key();
+        self.once_found(key, move |limiter, finding| {
+            let charges = limiter.charges_found(key, most, finding);
+            let taken = match (most, &*charges) {
+                // There is nothing to take, or nothing that limits it.
+                (0, _) | (_, []) => {
+                    let told = limiter.ledger.peek(&charges);
+                    Ok(told.map(move |answer| Ok((most, answer?))))
+                }
+                _ if limiter.policies.prices.are_any() => Err(limiter.clone()),
+                _ => Ok(limiter.ledger.take_up_to(&charges)),
+            };
+            let policies = Arc::clone(&limiter.policies);
+            async move {
+                let (units, outcomes) = match taken {
+                    Ok(reply) => reply.wait().await?,
+                    Err(priced) => return priced.take_priced_in_any(key, most).await,
+                };
+                let outcomes = policies.answered(&charges, Ok(outcomes))?;
+                Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
             }
-            _ => self.ledger.take_up_to(&charges),
-        };
-        let names = Arc::clone(&self.policies.names);
-        async move {
-            let (units, outcomes) = reply.wait().await?;
-            let outcomes = answered(&charges, Ok(outcomes))?;
-            Ok((units, Decision::new(names, outcomes)))
+        })
+    }
+
+    /// Takes as much as there is at the price of now, for which a store has no step of its own.
+    async fn take_priced_in_any(self, key: Key, most: u32) -> Result<(u32, Decision), StoreError> {
+        for _ in 0..TRIES {
+            let units = takeable(&self.peek(key, 0).await?, most);
+            if units == 0 {
+                break;
+            }
+            let decision = self.check(key, units).await?;
+            if decision.is_allowed() {
+                return Ok((units, decision));
+            }
         }
+        Ok((0, self.peek(key, most.min(1)).await?))
     }
 
     /// Returns what [`check`](Self::check) would decide, and charges nothing.
@@ -367,13 +427,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
-        let charges = self.charges(key.into_key(), cost);
-        let reply = self.ledger.peek(&charges);
-        let names = Arc::clone(&self.policies.names);
-        async move {
-            let outcomes = answered(&charges, reply.wait().await)?;
-            Ok(Decision::new(names, outcomes))
-        }
+        let key = key.into_key();
+        self.once_found(key, move |limiter, finding| {
+            let charges = limiter.charges_found(key, cost, finding);
+            let reply = limiter.ledger.peek(&charges);
+            let policies = Arc::clone(&limiter.policies);
+            async move {
+                let mut outcomes = answered(&charges, reply.wait().await)?;
+                policies.prices.tell(&charges, &mut outcomes);
+                Ok(Decision::new(Arc::clone(&policies.names), outcomes))
+            }
+        })
     }
 
     /// Gives back so much of what this key was charged last, under every policy, and at most what
@@ -388,7 +452,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         units: u32,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges(key.into_key(), units), Amendment::Refund)
+        self.amend(
+            &self.charges_at_least(key.into_key(), units),
+            Amendment::Refund,
+        )
     }
 
     /// Charges this key so much more under every policy, after the fact; as

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use tokio::time::Instant;
 use super::leaving::Leaving;
 use super::order::{Free, Next, Order, PATIENCE};
 use super::stretch::Place;
-use super::turn::{GiveBack, NoTimer, Turn};
-use crate::clock::Timers;
+use crate::clock::{Timer, Timers};
 use crate::key::Key;
 
 /// The requests that wait for their turn under one policy.
@@ -24,6 +23,18 @@ pub(crate) struct Lines {
     /// Lines that begin anew number their requests from here on: a request that others have passed may still hold
     /// a number of the line before.
     numbers: AtomicU64,
+}
+
+/// There is nothing that would wake a request when it is due.
+pub(crate) struct NoTimer;
+
+/// What a request has that has entered a line.
+pub(super) struct Entered {
+    /// Its number in the line.
+    pub(super) number: u64,
+    pub(super) timer: Timer,
+    /// Turns that no request takes.
+    pub(super) free: Option<Free>,
 }
 
 type Orders = HashMap<Key, Order, RandomState>;
@@ -51,15 +62,14 @@ impl Lines {
         due.saturating_duration_since(now)
     }
 
-    /// Lets a request of this key wait in this place for `delay`, or for those before it. `None` if it can
-    /// go on at once. `give_back` is called with turns that no request takes, now or when this one leaves.
-    pub(crate) fn join(
-        self: &Arc<Self>,
+    /// Lets a request of this key enter its line at this place, for `delay` or for those before it. `None` if it can
+    /// go on at once.
+    pub(super) fn enter(
+        &self,
         key: Key,
         place: Place,
         delay: Duration,
-        give_back: GiveBack,
-    ) -> Result<Option<Turn>, NoTimer> {
+    ) -> Result<Option<Entered>, NoTimer> {
         let mut orders = self.lock();
         if delay.is_zero() && !orders.contains_key(&key) {
             return Ok(None);
@@ -68,12 +78,11 @@ impl Lines {
         let now = self.timers.now();
         let order = orders.entry(key).or_insert_with(|| self.order(now));
         let (number, free) = order.join(place, now);
-        drop(orders);
-        if let Some(free) = free {
-            give_back(free);
-        }
-        let lines = Arc::clone(self);
-        Ok(Some(Turn::new(lines, (key, number), timer, give_back)))
+        Ok(Some(Entered {
+            number,
+            timer,
+            free,
+        }))
     }
 
     /// Keeps turns for the next requests of this key that the store could not take back. If they have come
@@ -137,46 +146,5 @@ impl fmt::Debug for Lines {
         f.debug_struct("Lines")
             .field("leaving", &self.leaving)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::task::Context;
-
-    use super::*;
-    use crate::clock::Micros;
-    use crate::key::IntoKey;
-
-    const TURN: Duration = Duration::from_millis(100);
-
-    fn join(lines: &Arc<Lines>, number: u64) -> Turn {
-        let delay = TURN * u32::try_from(number).unwrap();
-        let moments = [number, number + 1].map(|turn| Micros::new(100_000 * turn));
-        let place = Place::new(1, moments.into(), Instant::now() + delay);
-        let turn = lines.join("ann".into_key(), place, delay, Box::new(|_| {}));
-        turn.unwrap_or_else(|_| panic!("no timer")).unwrap()
-    }
-
-    fn is_ready(turn: &mut Turn) -> bool {
-        turn.poll(&mut Context::from_waker(Waker::noop()))
-            .is_ready()
-    }
-
-    /// A request that is not polled was passed by the last of its line, and had the number of the first in the
-    /// next line: when it was dropped, that one went on at once.
-    #[tokio::test(start_paused = true)]
-    async fn a_request_that_was_passed_takes_no_turn_of_the_next_line() {
-        let lines = Arc::new(Lines::new("queue", Timers::default()));
-        let passed = join(&lines, 1);
-        let mut last = join(&lines, 2);
-        tokio::time::advance(Duration::from_secs(3)).await;
-        assert!(is_ready(&mut last));
-        drop(last);
-        let mut next = join(&lines, 5);
-        drop(passed);
-        assert!(!is_ready(&mut next));
-        tokio::time::advance(5 * TURN).await;
-        assert!(is_ready(&mut next));
     }
 }

@@ -13,7 +13,7 @@ mod turn;
 
 #[cfg(feature = "http")]
 pub(crate) use self::leaving::Leaving;
-pub(crate) use self::lines::Lines;
+pub(crate) use self::lines::{Lines, NoTimer};
 pub(crate) use self::order::Free;
 pub(crate) use self::stretch::Place;
-pub(crate) use self::turn::{NoTimer, Turn};
+pub(crate) use self::turn::Turn;

@@ -2,9 +2,11 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use super::lines::Lines;
+use super::lines::{Lines, NoTimer};
 use super::order::{Free, Next};
+use super::stretch::Place;
 use crate::clock::Timer;
 use crate::key::Key;
 
@@ -21,23 +23,28 @@ pub(crate) struct Turn {
 /// What becomes of turns that no request takes.
 pub(crate) type GiveBack = Box<dyn Fn(Free) + Send + Sync>;
 
-/// There is nothing that would wake a request when it is due.
-pub(crate) struct NoTimer;
-
 impl Turn {
-    pub(super) fn new(
-        lines: Arc<Lines>,
-        (key, number): (Key, u64),
-        timer: Timer,
+    /// Lets a request of this key wait in this place for `delay`, or for those before it. `None` if it can
+    /// go on at once. `give_back` is called with turns that no request takes, now or when this one leaves.
+    pub(crate) fn join(
+        lines: &Arc<Lines>,
+        key: Key,
+        (place, delay): (Place, Duration),
         give_back: GiveBack,
-    ) -> Self {
-        Self {
-            lines,
-            key,
-            number,
-            timer,
-            give_back: Some(give_back),
+    ) -> Result<Option<Self>, NoTimer> {
+        let Some(entered) = lines.enter(key, place, delay)? else {
+            return Ok(None);
+        };
+        if let Some(free) = entered.free {
+            give_back(free);
         }
+        Ok(Some(Self {
+            lines: Arc::clone(lines),
+            key,
+            number: entered.number,
+            timer: entered.timer,
+            give_back: Some(give_back),
+        }))
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -81,5 +88,48 @@ impl Drop for Turn {
 impl fmt::Debug for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::clock::{Micros, Timers};
+    use crate::key::IntoKey;
+
+    const TURN: Duration = Duration::from_millis(100);
+
+    fn join(lines: &Arc<Lines>, number: u64) -> Turn {
+        let delay = TURN * u32::try_from(number).unwrap();
+        let moments = [number, number + 1].map(|turn| Micros::new(100_000 * turn));
+        let place = Place::new(1, moments.into(), Instant::now() + delay);
+        let turn = Turn::join(lines, "ann".into_key(), (place, delay), Box::new(|_| {}));
+        turn.unwrap_or_else(|_| panic!("no timer")).unwrap()
+    }
+
+    fn is_ready(turn: &mut Turn) -> bool {
+        turn.poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    }
+
+    /// A request that is not polled was passed by the last of its line, and had the number of the first in the
+    /// next line: when it was dropped, that one went on at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_passed_takes_no_turn_of_the_next_line() {
+        let lines = Arc::new(Lines::new("queue", Timers::default()));
+        let passed = join(&lines, 1);
+        let mut last = join(&lines, 2);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(is_ready(&mut last));
+        drop(last);
+        let mut next = join(&lines, 5);
+        drop(passed);
+        assert!(!is_ready(&mut next));
+        tokio::time::advance(5 * TURN).await;
+        assert!(is_ready(&mut next));
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! It only collects options. `build` checks all of them in one place, and an error names the option.
 
+#[cfg(feature = "resolver")]
+use std::hash::Hash;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -9,9 +11,15 @@ use http::StatusCode;
 use super::RateLimitLayer;
 use super::gate::Gate;
 use super::lists::Lists;
+#[cfg(feature = "resolver")]
+use super::plan_of::ResolverOf;
+use super::plan_of::{PlanOf, Sources};
 use crate::error::ConfigError;
 use crate::key::{Head, Secret};
-use crate::limiter::{check_policies, split};
+use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
+use crate::plan::Plans;
+#[cfg(feature = "resolver")]
+use crate::plan::Resolver;
 use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
@@ -23,6 +31,8 @@ use crate::store::{Guarded, MemoryStore, Store};
 #[must_use = "a builder does nothing until it is built"]
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
     policies: Vec<Policy<Http>>,
+    plans: Option<Plans>,
+    sources: Sources,
     store: S,
     lists: Lists,
     answers: AnswerOptions,
@@ -35,6 +45,8 @@ impl RateLimitLayerBuilder {
     pub(super) fn new() -> Self {
         Self {
             policies: Vec::new(),
+            plans: None,
+            sources: Sources::default(),
             store: MemoryStore::new(),
             lists: Lists::default(),
             answers: AnswerOptions::default(),
@@ -59,10 +71,88 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Sets the plans, and how the plan of a request is found: the name that the closure returns, for example of
+    /// what authentication has left among the extensions. `None`, and a name that no plan has, is the default plan.
+    ///
+    /// Take the plan from a verified source. A client that chooses its plan by a header has the largest one.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use tower_ratelimit::key::{self, Head};
+    /// use tower_ratelimit::plan::{Plan, Plans};
+    /// use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer};
+    ///
+    /// /// The authentication layer, outside this one, puts it into the extensions of the request.
+    /// #[derive(Clone)]
+    /// struct Customer {
+    ///     id: u64,
+    ///     plan: Arc<str>,
+    /// }
+    ///
+    /// let plans = Plans::new([
+    ///     Plan::new("free").limit("minute", AnchoredWindow::per_minute(10)),
+    ///     Plan::new("pro").limit("minute", AnchoredWindow::per_minute(100)),
+    /// ]);
+    /// let customer = key::extension::<Customer>().map(|customer: &Customer| customer.id);
+    /// let layer = RateLimitLayer::builder()
+    ///     .policy(Policy::new("minute", AnchoredWindow::per_minute(10)).key(customer))
+    ///     .plans(plans, |head: &Head<'_>| {
+    ///         let customer = head.extension::<Customer>()?;
+    ///         Some(Arc::clone(&customer.plan))
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn plans<R: AsRef<str>>(
+        mut self,
+        plans: Plans,
+        plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.plans = Some(plans);
+        self.sources.plan_of = Some(PlanOf::new(plan_of));
+        self
+    }
+
+    /// Sets the plans, of which a resolver names that of a request. A request of which no plan is named has the default
+    /// plan.
+    #[cfg(feature = "resolver")]
+    pub fn plans_by_name(mut self, plans: Plans) -> Self {
+        self.plans = Some(plans);
+        self
+    }
+
+    /// Finds the plan or the limits of a request by looking its customer up. `customer` reads what the resolver looks
+    /// up; a request for which it returns `None` is not looked up. A plan that the resolver names comes before that of
+    /// [`plans`](Self::plans).
+    ///
+    /// The request waits for a lookup before anything is charged, and takes nothing of the inner service meanwhile that
+    /// it did not have. An interceptor cannot wait: it has what is known already, or else the default plan.
+    ///
+    /// A resolver keeps what `customer` returns. Let it be of bounded length: a text of a header may be as long as the
+    /// server allows.
+    ///
+    /// See [`Resolver`](crate::plan::Resolver) for an example.
+    #[cfg(feature = "resolver")]
+    pub fn resolver<K>(
+        mut self,
+        resolver: Resolver<K>,
+        customer: impl Fn(&Head<'_>) -> Option<K> + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Clone + Eq + Hash + Send + Sync + 'static,
+    {
+        let look_up = move |head: &Head<'_>| Some(resolver.look(&customer(head)?));
+        self.sources.resolver = Some(ResolverOf::new(look_up));
+        self
+    }
+
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> RateLimitLayerBuilder<T> {
         RateLimitLayerBuilder {
             policies: self.policies,
+            plans: self.plans,
+            sources: self.sources,
             store,
             lists: self.lists,
             answers: self.answers,
@@ -242,6 +332,10 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Treats every request as a call.
     pub(super) fn all_calls(mut self) -> Self {
         self.answers.grpc.take_all();
+        self.sources.resolver = self
+            .sources
+            .resolver
+            .map(super::plan_of::ResolverOf::without_waiting);
         self
     }
 }
@@ -261,6 +355,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     /// - a soft policy waits,
     /// - the jitter is not in whole seconds,
     /// - a gRPC message is too long,
+    /// - a plan, a limit by key or a limit by operation cannot be,
     /// - limits are split over no node, or over nodes that share a store, or
     /// - an exempt path is not a path.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
@@ -279,10 +374,18 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
         self.answers.check()?;
-        let policies = split(policies, self.nodes, &self.store)?;
+        let mut policies = split(policies, self.nodes, &self.store)?;
+        let of_keys = limiter::Sources {
+            are_resolved: self.sources.resolver.is_some(),
+            ..limiter::Sources::default()
+        };
+        let plans = self.plans.as_ref();
+        let limits = PreparedLimits::new(plans, of_keys, &mut policies, self.nodes)?;
+        let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
-        let mut gate = Gate::new(&policies, readers, ledger, answers);
+        let mut gate = Gate::new(&policies, readers, ledger, answers, limits);
+        gate.read_plans(self.sources);
         gate.look_up_in(self.lists);
         gate.bound_those_who_wait(self.wait_places);
         if self.exposes_decision {

@@ -11,15 +11,17 @@ use super::OverLimit;
 use super::deadline::deadline;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
+use super::plan_of::Sources;
 use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter};
+use crate::limiter::{Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
 use crate::observe::StoreHealth;
+use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
 use crate::store::{Charge, Charged, Guarded, Ledger, Wanted, answered, check};
@@ -34,6 +36,8 @@ pub(super) struct Gate {
     store: StoreHealth,
     /// `None` if nobody is on them.
     lists: Option<Lists>,
+    /// How the plan of a request is found.
+    sources: Sources,
     /// Whether a policy lets requests over its limit go on.
     is_soft: bool,
     /// The requests whose numbers are told.
@@ -71,6 +75,8 @@ struct Asked<'a> {
 }
 
 enum Coming {
+    /// What a resolver has for the request, which is charged nothing yet.
+    Plan(plan::Coming),
     Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
     /// It was denied, and waits for its turn.
     Turn(Box<Waiter>),
@@ -140,11 +146,12 @@ impl Gate {
         readers: Vec<Http>,
         ledger: Guarded<impl Ledger>,
         answers: Answers,
+        limits: PreparedLimits,
     ) -> Self {
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
-        let limiter = Limiter::of(policies, ledger);
+        let limiter = Limiter::of(policies, ledger, limits);
         let timers = limiter.timers().clone();
         let tells_all = answers.tell_numbers() || is_soft || has_queue;
         Self {
@@ -158,6 +165,7 @@ impl Gate {
             answers,
             store: StoreHealth::default(),
             lists: None,
+            sources: Sources::default(),
             is_soft,
             waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
@@ -167,6 +175,10 @@ impl Gate {
 
     pub(super) fn limiter(&self) -> &Limiter<dyn Ledger> {
         &self.limiter
+    }
+
+    pub(super) fn read_plans(&mut self, sources: Sources) {
+        self.sources = sources;
     }
 
     pub(super) fn look_up_in(&mut self, lists: Lists) {
@@ -196,10 +208,31 @@ impl Gate {
             Some(Listed::Allowed) => return Ruling::Pass(None),
             Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
         }
+        let look = self.sources.resolver.as_ref();
+        match look.and_then(|resolver| resolver.look(&head)) {
+            None => self.ask_as(None, request),
+            Some(Look::Known(finding)) => self.ask_as(Some(&finding), request),
+            Some(Look::Coming(coming)) => {
+                let nothing_yet = Asked {
+                    charges: &[],
+                    caller: None,
+                };
+                nothing_yet.waiting_for(Coming::Plan(coming))
+            }
+        }
+    }
+
+    /// Asks about a request for which a resolver has this.
+    fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
+        if let Some(kind) = finding.and_then(Finding::refusal) {
+            return Ruling::Refuse(self.answers.store_failed(kind, request));
+        }
+        let head = Head::of(request);
+        let plan = self.plan(&head, finding);
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
-            return match read(reader, &mut charge, &head) {
+            return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
                 Ok(false) => Ruling::Pass(None),
                 Err(no_charge) => self.refuse_for(no_charge, request),
@@ -208,7 +241,7 @@ impl Gate {
         let mut charges = Charges::new();
         for (policy, reader) in &self.readers {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
-            match read(reader, &mut charge, &head) {
+            match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => charges.push(charge),
                 Ok(false) => {}
                 Err(no_charge) => return self.refuse_for(no_charge, request),
@@ -218,6 +251,61 @@ impl Gate {
             return Ruling::Pass(None);
         }
         self.put(&charges, request)
+    }
+
+    #[cfg(feature = "config")]
+    pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
+        let listed = self.lists.as_ref().map(|lists| lists.look_up(head));
+        listed.unwrap_or(Listed::Nowhere)
+    }
+
+    /// Says that the gate is one of those that a layer has one after the other: if it sees a single request, the
+    /// layer was still not built for that request.
+    #[cfg(feature = "config")]
+    pub(super) fn is_one_of_many(&self) {
+        self.life.request();
+        self.life.request();
+    }
+
+    #[cfg(feature = "config")]
+    pub(super) fn readers(&self) -> &[(usize, Http)] {
+        &self.readers
+    }
+
+    /// The plan of a request, which it has under all policies.
+    #[inline]
+    pub(super) fn plan(&self, head: &Head<'_>, finding: Option<&Finding>) -> Option<ChosenPlan> {
+        let mut plan = self.limiter.plan_found(finding);
+        if plan.is_some() {
+            return plan;
+        }
+        let (plan_of, limits) = (self.sources.plan_of.as_ref()?, self.limiter.limits()?);
+        plan_of.read(head, |name| plan = limits.limits().plan(name));
+        plan
+    }
+
+    /// Puts into the charge what a policy charges this request; returns whether it does.
+    #[inline]
+    fn read(
+        &self,
+        reader: &Http,
+        charge: &mut Charge,
+        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
+        head: &Head<'_>,
+    ) -> Result<bool, NoCharge> {
+        if !read(reader, charge, head)? {
+            return Ok(false);
+        }
+        if let Some(limits) = self.limiter.limits() {
+            let operations = limits.limits().operations(charge.policy);
+            let operation = operations.and_then(|operations| reader.operation(head, operations));
+            let asker = Asker { plan, operation };
+            if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
+                return Ok(false);
+            }
+        }
+        self.limiter.price(charge, || reader.class(head));
+        Ok(true)
     }
 
     /// The same for all clones of a layer, and for no other layer.
@@ -279,6 +367,10 @@ impl Gate {
             caller: *caller,
         };
         Poll::Ready(match answer {
+            Coming::Plan(coming) => {
+                let finding = ready!(Pin::new(coming).poll(cx));
+                self.ask_as(Some(&finding), request)
+            }
             Coming::Outcomes(answer) => {
                 let answer = ready!(answer.as_mut().poll(cx));
                 self.rule(asked, answer, request)
@@ -321,19 +413,20 @@ impl Gate {
             return self.deny(asked, outcomes, request);
         }
         self.store.answered();
+        let told = self.limiter.told(asked.charges, outcomes);
         if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
-            request
-                .extensions_mut()
-                .insert(OverLimit::new(self.limiter.decision(outcomes.clone())));
+            request.extensions_mut().insert(OverLimit::new(
+                self.limiter.decision(told.clone().into_owned()),
+            ));
         }
         if self.exposes_decision {
             request
                 .extensions_mut()
-                .insert(self.limiter.decision(outcomes.clone()));
+                .insert(self.limiter.decision(told.clone().into_owned()));
         }
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
-        let fields = self.answers.allowed(charges, outcomes);
+        let fields = self.answers.allowed(charges, &told);
         match self.turn(asked, outcomes) {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
@@ -400,9 +493,10 @@ impl Gate {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
-        let decision = self.limiter.decision(outcomes.clone());
+        let told = self.limiter.told(asked.charges, outcomes);
+        let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
-        Ruling::Refuse(self.answers.denied(&charges, outcomes, decision, request))
+        Ruling::Refuse(self.answers.denied(&charges, &told, decision, request))
     }
 
     fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {

@@ -1,12 +1,20 @@
 use std::sync::Arc;
 
+#[cfg(feature = "config")]
+use arc_swap::ArcSwap;
 use tower_layer::Layer;
 
+#[cfg(feature = "config")]
+use super::explanation::Explanation;
 use super::gate::Gate;
+use super::gates::Gates;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
+#[cfg(feature = "config")]
+use crate::key::{Head, Key};
 use crate::limiter::Limiter;
+use crate::limiter::PreparedLimits;
 use crate::policy::Policy;
 use crate::response::{AnswerOptions, Answers};
 use crate::store::{Guarded, Ledger, MemoryStore};
@@ -21,7 +29,7 @@ use crate::store::{Guarded, Ledger, MemoryStore};
 /// that was ready for it. Its response body may have any type whose data converts from `Bytes`.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
-    gate: Arc<Gate>,
+    gates: Gates,
 }
 
 impl RateLimitLayer {
@@ -40,6 +48,7 @@ impl RateLimitLayer {
             vec![reader],
             Guarded::in_process(ledger),
             answers,
+            PreparedLimits::of_one_each(),
         ))
     }
 
@@ -93,18 +102,58 @@ impl RateLimitLayer {
     /// # }
     /// ```
     pub fn limiter(&self) -> Limiter<dyn Ledger> {
-        self.gate.limiter().clone()
+        self.gates.with(|gate| gate.limiter().clone())
+    }
+
+    #[cfg(feature = "config")]
+    pub(crate) fn explain(
+        &self,
+        head: &Head<'_>,
+        plan: Option<&str>,
+        key: Option<Key>,
+    ) -> Explanation {
+        self.gates.with(|gate| gate.explain(head, plan, key))
     }
 
     pub(super) fn of(gate: Gate) -> Self {
         Self {
-            gate: Arc::new(gate),
+            gates: Gates::One(Arc::new(gate)),
         }
+    }
+
+    /// The same layer, whose gate a [`Swap`] can replace.
+    #[cfg(feature = "config")]
+    pub(crate) fn replaceable(self) -> (Self, Swap) {
+        let newest = self
+            .gates
+            .with(|gate| Arc::new(ArcSwap::new(Arc::clone(gate))));
+        let layer = Self {
+            gates: Gates::Newest(Arc::clone(&newest)),
+        };
+        (layer, Swap { newest })
     }
 
     #[cfg(test)]
     pub(super) fn number(&self) -> usize {
-        self.gate.id()
+        self.gates.with(|gate| gate.id())
+    }
+}
+
+/// Replaces what a layer asks, for all services that it wraps.
+#[cfg(feature = "config")]
+#[derive(Debug)]
+pub(crate) struct Swap {
+    newest: Arc<ArcSwap<Gate>>,
+}
+
+#[cfg(feature = "config")]
+impl Swap {
+    /// Requests that come from now on are asked as this layer asks. Others end as they began.
+    pub(crate) fn put(&self, layer: &RateLimitLayer) {
+        layer.gates.with(|gate| {
+            gate.is_one_of_many();
+            self.newest.store(Arc::clone(gate));
+        });
     }
 }
 
@@ -112,6 +161,6 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit::new(inner, Arc::clone(&self.gate))
+        RateLimit::new(inner, self.gates.clone())
     }
 }

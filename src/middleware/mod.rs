@@ -252,9 +252,12 @@ mod body;
 mod builder;
 mod crowd;
 mod deadline;
+#[cfg(feature = "config")]
+mod explanation;
 mod foresight;
 mod future;
 mod gate;
+mod gates;
 mod grpc_timeout;
 #[cfg(feature = "tonic")]
 mod interceptor;
@@ -262,18 +265,27 @@ mod layer;
 mod lists;
 mod nesting;
 mod over_limit;
+mod plan_of;
 mod service;
+#[cfg(feature = "adapt")]
+mod traffic;
 mod unbuilt;
 mod waiting;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
 pub use self::deadline::Deadline;
+#[cfg(feature = "config")]
+pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
 #[cfg(feature = "tonic")]
 pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
+#[cfg(feature = "config")]
+pub(crate) use self::layer::Swap;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;
+#[cfg(feature = "adapt")]
+pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};

@@ -7,19 +7,20 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::gate::{Gate, Ruling};
+use super::gate::Ruling;
+use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of an inner service.
 #[derive(Clone, Debug)]
 pub struct RateLimit<S> {
     inner: S,
-    gate: Arc<Gate>,
+    gates: Gates,
 }
 
 impl<S> RateLimit<S> {
-    pub(super) fn new(inner: S, gate: Arc<Gate>) -> Self {
-        Self { inner, gate }
+    pub(super) fn new(inner: S, gates: Gates) -> Self {
+        Self { inner, gates }
     }
 
     /// Returns the inner service.
@@ -38,12 +39,10 @@ impl<S> RateLimit<S> {
     }
 }
 
-impl<S: Clone> RateLimit<S> {
-    /// Drops the instance that was polled ready. It may hold a permit or a place in a queue, which
-    /// other requests can then have.
-    fn let_others_have_it(&mut self) {
-        self.inner = self.inner.clone();
-    }
+/// Drops the instance that was polled ready. It may hold a permit or a place in a queue, which
+/// other requests can then have.
+fn let_others_have<S: Clone>(inner: &mut S) {
+    *inner = inner.clone();
 }
 
 /// Has the name of the inner service, so that it can replace it in a tonic server.
@@ -67,36 +66,33 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.gate.ask(&mut request) {
+        let Self { inner, gates } = self;
+        gates.with(|gate| match gate.ask(&mut request) {
             // A separate arm avoids copying an empty `Fields`.
-            Ruling::Pass(None) => {
-                ResponseFuture::calling(&mut self.inner, request, None, self.gate.id())
-            }
-            Ruling::Pass(fields) => {
-                ResponseFuture::calling(&mut self.inner, request, fields, self.gate.id())
-            }
+            Ruling::Pass(None) => ResponseFuture::calling(inner, request, None, gate.id()),
+            Ruling::Pass(fields) => ResponseFuture::calling(inner, request, fields, gate.id()),
             Ruling::Refuse(response) => {
-                self.let_others_have_it();
+                let_others_have(inner);
                 ResponseFuture::refused(response)
             }
             Ruling::Hold(turn, fields) => {
-                self.let_others_have_it();
-                let gate = Arc::clone(&self.gate);
-                ResponseFuture::held(turn, fields, gate, self.inner.clone(), request)
+                let_others_have(inner);
+                let gate = Arc::clone(gate);
+                ResponseFuture::held(turn, fields, gate, inner.clone(), request)
             }
             Ruling::Wait(question) if question.waits_its_turn() => {
-                self.let_others_have_it();
-                let gate = Arc::clone(&self.gate);
-                ResponseFuture::waiting(question, gate, self.inner.clone(), false, request)
+                let_others_have(inner);
+                let gate = Arc::clone(gate);
+                ResponseFuture::waiting(question, gate, inner.clone(), false, request)
             }
             Ruling::Wait(question) => {
                 // The instance that was polled ready has to be the one that is called. Its clone is
                 // not ready, and stays behind to be polled again.
-                let not_ready_inner = self.inner.clone();
-                let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
-                let gate = Arc::clone(&self.gate);
+                let not_ready_inner = inner.clone();
+                let ready_inner = mem::replace(inner, not_ready_inner);
+                let gate = Arc::clone(gate);
                 ResponseFuture::waiting(question, gate, ready_inner, true, request)
             }
-        }
+        })
     }
 }

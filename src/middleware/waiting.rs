@@ -232,7 +232,7 @@ impl Waits {
             due: now + wait.max(SHORTEST),
             give_up: give_up.into_iter().flatten().min()?,
         };
-        let charge = charges.iter().find(|charge| charge.policy == *policy)?;
+        let charge = charges.iter().find(|charge| charge.policy == policy)?;
         Some(((charge.policy, charge.key), step))
     }
 

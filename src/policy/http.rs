@@ -10,7 +10,9 @@ use super::in_the_clear::watched;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
+use crate::factor::Class;
 use crate::key::{Extract, Head, Key, Missing};
+use crate::plan::LimitsByOperation;
 
 /// How a policy reads an HTTP request: its key, its cost, and whether it applies.
 #[derive(Clone)]
@@ -18,7 +20,9 @@ pub struct Http {
     key: Arc<dyn Extract>,
     cost: Option<Arc<Cost>>,
     when: Option<Arc<When>>,
+    operation: Option<OperationOf>,
     no_key: Option<NoKey>,
+    class: Option<Arc<ClassOf>>,
     is_soft: bool,
     is_limited: bool,
 }
@@ -30,8 +34,16 @@ const OWN_SECRET: Diagnostic = Diagnostic::new(
     "hash it with a secret from configuration, `.hashed(&Secret::new(secret)?)`, the same for all",
 );
 
+/// How the operation of a request is found.
+#[derive(Clone)]
+enum OperationOf {
+    Named(Arc<dyn Extract>),
+    Path,
+}
+
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
+type ClassOf = dyn Fn(&Head<'_>) -> Class + Send + Sync;
 
 impl Policy {
     /// Sets the key: an extractor of [`key`](crate::key), or a closure over the [`Head`] of the
@@ -40,14 +52,22 @@ impl Policy {
         Policy {
             name: self.name,
             algorithm: self.algorithm,
+            key_limits: self.key_limits,
+            operations: self.operations,
+            has_several_limits: self.has_several_limits,
+            is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
+            factor: self.factor,
+            told: self.told,
             on_store_failure: self.on_store_failure,
             patience: self.patience,
             reads: Http {
                 key: Arc::new(key),
                 cost: None,
                 when: None,
+                operation: None,
                 no_key: None,
+                class: None,
                 is_soft: false,
                 is_limited: true,
             },
@@ -75,6 +95,62 @@ impl Policy<Http> {
         self
     }
 
+    /// Sets which of the policy's [operations](Policy::operations) a request is: the text that an extractor takes,
+    /// such as [`key::method`](crate::key::method()), `key::matched_path()` or `key::grpc_method()`, or that a closure
+    /// returns.
+    ///
+    /// A text that no operation has as its name, and a request without one, is one of the other operations.
+    ///
+    /// ```
+    /// use tower_ratelimit::key::{self, Head};
+    /// use tower_ratelimit::plan::Operations;
+    /// use tower_ratelimit::{FixedWindow, Policy};
+    ///
+    /// let operations = Operations::new()
+    ///     .limit("read", FixedWindow::per_minute(100))
+    ///     .limit("write", FixedWindow::per_minute(10));
+    /// let policy = Policy::new("api", FixedWindow::per_minute(50))
+    ///     .key(key::api_key())
+    ///     .operations(operations)
+    ///     .operation(|head: &Head<'_>| if head.method().is_safe() { "read" } else { "write" });
+    /// ```
+    pub fn operation(mut self, operation: impl Extract) -> Self {
+        self.reads.operation = Some(OperationOf::Named(Arc::new(operation)));
+        self
+    }
+
+    /// Takes the names of the policy's [operations](Policy::operations) for prefixes of paths, by whole segments:
+    /// `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of `/bulky`. The longest one counts.
+    pub fn operation_by_path(mut self) -> Self {
+        self.reads.operation = Some(OperationOf::Path);
+        self
+    }
+
+    /// Sets how much a request matters; the default is [`Class::Critical`]. Without a
+    /// [factor](Policy::factor), it changes nothing.
+    ///
+    /// Requests of all classes share the quota of their key. While the factor is below 1, those that matter less are
+    /// charged more, and so run out first.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Class, FactorCell};
+    /// use tower_ratelimit::{Policy, TokenBucket, key};
+    ///
+    /// let factor = FactorCell::new();
+    /// let policy = Policy::new("api", TokenBucket::per_minute(100))
+    ///     .factor(&factor)
+    ///     .key(key::client_ip())
+    ///     .class(|head| match head.path() {
+    ///         path if path.starts_with("/checkout") => Class::CriticalPlus,
+    ///         path if path.starts_with("/suggestions") => Class::Sheddable,
+    ///         _ => Class::Critical,
+    ///     });
+    /// ```
+    pub fn class(mut self, class: impl Fn(&Head<'_>) -> Class + Send + Sync + 'static) -> Self {
+        self.reads.class = Some(Arc::new(class));
+        self
+    }
+
     /// Sets what happens to requests without a key, whether the client or the server has left it
     /// out.
     ///
@@ -95,7 +171,17 @@ impl Policy<Http> {
     /// Refuses a status that cannot answer a request, and a wait that cannot happen.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_patience()?;
+        self.check_operations()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)
+    }
+
+    fn check_operations(&self) -> Result<(), ConfigError> {
+        let remedy = match (&self.operations, &self.reads.operation) {
+            (Some(_), None) => "say which operation a request is, `.operation(key::method())`",
+            (None, Some(_)) => "give it limits by operation, `.operations(Operations::new()…)`",
+            _ => return Ok(()),
+        };
+        Err(ConfigError::quoting("operations", &self.name, remedy))
     }
 
     /// Warns of a key that does not belong into a store of several processes: it shows a credential, or
@@ -131,7 +217,13 @@ impl Policy<Http> {
         let rule = Policy {
             name: self.name,
             algorithm: self.algorithm,
+            key_limits: self.key_limits,
+            operations: self.operations,
+            has_several_limits: self.has_several_limits,
+            is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
+            factor: self.factor,
+            told: self.told,
             on_store_failure: self.on_store_failure,
             patience: self.patience,
             reads: Unkeyed,
@@ -173,8 +265,28 @@ impl Http {
         self.is_limited || matches!(self.no_key, Some(NoKey::Refuse(_)))
     }
 
+    /// The key as tables have it, before it is hashed; `None` if the request has none.
+    pub(crate) fn plain_key(&self, head: &Head<'_>) -> Option<Key> {
+        self.key.plain(head).ok()
+    }
+
+    /// The name of the operation that a request is, as a key.
+    pub(crate) fn operation(&self, head: &Head<'_>, limits: &LimitsByOperation) -> Option<Key> {
+        match self.operation.as_ref()? {
+            OperationOf::Named(extract) => extract.extract(head).ok(),
+            OperationOf::Path => limits.of_path(head.path()),
+        }
+    }
+
     pub(crate) fn no_key(&self, missing: &Missing) -> NoKey {
         self.no_key.unwrap_or_else(|| NoKey::by_default(missing))
+    }
+
+    #[inline]
+    pub(crate) fn class(&self, head: &Head<'_>) -> Class {
+        self.class
+            .as_ref()
+            .map_or(Class::Critical, |class| class(head))
     }
 
     #[inline]

@@ -18,9 +18,13 @@ mod patience;
 mod never_binds;
 mod on_store_failure;
 
+use std::sync::Arc;
+
 use crate::algorithm::Algorithm;
 use crate::decision::Rule;
 use crate::error::ConfigError;
+use crate::factor::FactorCell;
+use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
 pub use self::on_store_failure::OnStoreFailure;
 
@@ -73,7 +77,14 @@ pub(crate) use self::patience::Patience;
 pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,
+    key_limits: Option<Arc<KeyLimits>>,
+    operations: Option<Arc<Operations>>,
+    has_several_limits: bool,
+    is_for_all_plans: bool,
     is_soft: bool,
+    factor: Option<FactorCell>,
+    /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
+    told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     #[cfg(feature = "http")]
     patience: Patience,
@@ -99,7 +110,13 @@ impl Policy {
         Self {
             name: name.into(),
             algorithm: algorithm.into(),
+            key_limits: None,
+            operations: None,
+            has_several_limits: false,
+            is_for_all_plans: false,
             is_soft: false,
+            factor: None,
+            told: None,
             on_store_failure: OnStoreFailure::default(),
             #[cfg(feature = "http")]
             patience: Patience::default(),
@@ -113,6 +130,61 @@ impl Policy {
             algorithm,
             ..self.clone()
         }
+    }
+
+    /// Notes whether requests may have another limit than the policy's own.
+    pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>, is_resolved: bool) {
+        let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
+        self.has_several_limits =
+            is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        if let Some(plans) = plans
+            && !self.has_several_limits
+            && !self.is_for_all_plans
+            && self.is_limited()
+        {
+            plans.warn_of_silence_about(&self.name);
+        }
+    }
+
+    /// Returns the same policy, counting in parts if it has a factor, as a ledger is opened for it.
+    ///
+    /// The unit of the limits is then a thousandth of a unit under the most that the factor can be. The name is marked by
+    /// a character that no name of a policy has, since states in parts and in units do not mix.
+    pub(crate) fn in_parts(self) -> Result<Self, ConfigError> {
+        let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
+            return Ok(self);
+        };
+        if self.has_several_limits {
+            let remedy = "give it one limit, without plans, limits by key and operations; or leave the factor out";
+            return Err(ConfigError::quoting("factor", &self.name, remedy));
+        }
+        let most = cell.most().get();
+        let parts = limits
+            .times(most)
+            .filter(|parts| parts.size() <= MOST_PARTS);
+        let Some(algorithm) = parts.and_then(|parts| self.algorithm.under(parts)) else {
+            let remedy = format!(
+                "give at most {} where a factor of at most {} is to apply",
+                MOST_PARTS / most,
+                cell.most(),
+            );
+            return Err(ConfigError::new("limit", self.algorithm, remedy));
+        };
+        Ok(Self {
+            algorithm,
+            name: format!("{}{PARTS}", self.name),
+            told: Some((self.name, self.algorithm)),
+            has_several_limits: true,
+            ..self
+        })
+    }
+
+    /// Refuses the mark of a policy that counts in parts in the name of one that does not.
+    pub(crate) fn check_mark(&self) -> Result<(), ConfigError> {
+        if self.told.is_none() && self.name.ends_with(PARTS) {
+            return Err(ConfigError::quoting("name", &self.name, PRINTABLE));
+        }
+        Ok(())
     }
 
     /// Describes this policy for the comparison with others. It applies to every request.
@@ -159,6 +231,72 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Sets limits by key: see [`KeyLimits`]. They come before the limit of a plan.
+    pub fn key_limits(mut self, limits: KeyLimits) -> Self {
+        self.key_limits = Some(Arc::new(limits));
+        self
+    }
+
+    /// Sets limits by operation: see [`Operations`]. They come before limits by key and the limit of a plan.
+    ///
+    /// A layer also needs to know which operation a request is: [`operation`](Policy::operation). The caller of a
+    /// limiter names it: [`Limiter::operation`](crate::Limiter::operation).
+    pub fn operations(mut self, operations: Operations) -> Self {
+        self.operations = Some(Arc::new(operations));
+        self
+    }
+
+    /// Says that the policy has one limit under all [plans](crate::plan::Plans), such as a policy on the address. The
+    /// log warns of a policy of which no plan speaks ([`TRL018`](crate::diagnostics)), unless this is said.
+    pub fn for_all_plans(mut self) -> Self {
+        self.is_for_all_plans = true;
+        self
+    }
+
+    /// What is said of its limits.
+    pub(crate) fn limited(&self) -> Limited<'_> {
+        Limited {
+            name: &self.name,
+            own: &self.algorithm,
+            by_key: self.key_limits.as_deref(),
+            by_operation: self.operations.as_deref(),
+        }
+    }
+
+    /// Lets only the share of the limit be in force that this [factor](crate::factor) says, from moment to moment.
+    ///
+    /// - A request passes if the whole limit would admit it, and is then charged its cost divided by the factor. So a
+    ///   client that waits as it was told passes, whatever the factor does meanwhile.
+    /// - Under a factor of a half, a key has half of the limit in the long run, and can take half of the burst at once.
+    /// - One request is charged at most a whole limit more than its cost. So the share is exact for costs of at most the
+    ///   limit times the factor; requests of greater cost take more than that share.
+    /// - Decisions and responses tell the limit in force: how much a key that has used nothing can take, and at least 1.
+    /// - The policy counts in thousandths of a unit, so that a charge is right to 0.05 %. In a store its states are apart
+    ///   from those of a policy of the same name without a factor.
+    /// - Over a shared store, each node charges by its own factor.
+    /// - What is [refunded](crate::Limiter::refund_now) counts at the price of a factor at its most, which is never more
+    ///   than was charged. What is [settled](crate::Limiter::settle_now) counts at the price of now.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::{Factor, FactorCell};
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let factor = FactorCell::new();
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
+    ///     .build()?;
+    /// factor.set(Factor::thousandths(500), "memory 83 %");
+    ///
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (_, outcome) = decision.binding().unwrap();
+    /// assert_eq!((outcome.limit(), outcome.remaining()), (50, 49));
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn factor(mut self, factor: &FactorCell) -> Self {
+        self.factor = Some(factor.clone());
+        self
+    }
+
     /// Returns whether the policy is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
@@ -181,8 +319,18 @@ impl<R> Policy<R> {
 
     /// What decisions and responses tell of it.
     pub(crate) fn rule(&self) -> Rule {
-        let (limit, period) = (self.algorithm.limit(), self.algorithm.period());
-        Rule::new(&self.name, limit, period)
+        let (name, algorithm) = match &self.told {
+            None => (&self.name, &self.algorithm),
+            Some((name, algorithm)) => (name, algorithm),
+        };
+        let rule = Rule::new(name, algorithm.limit(), algorithm.period());
+        rule.scaled_by(self.factor.clone())
+    }
+
+    /// The factor, and the algorithm in units, of a policy that counts in parts.
+    pub(crate) fn parts(&self) -> Option<(&FactorCell, &Algorithm)> {
+        let (_, algorithm) = self.told.as_ref()?;
+        Some((self.factor.as_ref()?, algorithm))
     }
 
     /// How it is enforced.
@@ -191,19 +339,29 @@ impl<R> Policy<R> {
     }
 }
 
-/// Refuses policies with the same name, and names that a header cannot contain.
+const PRINTABLE: &str = "name a policy with 1 to 64 printable characters of ASCII";
+
+/// Marks the name of a policy that counts in parts.
+const PARTS: char = '‰';
+
+/// The largest limit in parts: a charge can take as much again beyond it, and all of it fits in 32 bits.
+const MOST_PARTS: u32 = u32::MAX / 2;
+
+/// Refuses policies with the same name, and names that a header cannot contain. A policy that [counts in
+/// parts](Policy::in_parts) has a mark behind its name.
 pub(crate) fn check_names<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
 ) -> Result<(), ConfigError> {
     const LONGEST: usize = 64;
     let printable = |byte: u8| (0x20..=0x7e).contains(&byte);
     for (index, name) in names.clone().enumerate() {
+        let marked = name;
+        let name = name.strip_suffix(PARTS).unwrap_or(name);
         if !(1..=LONGEST).contains(&name.len()) || !name.bytes().all(printable) {
-            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
-            return Err(ConfigError::quoting("name", name, remedy));
+            return Err(ConfigError::quoting("name", name, PRINTABLE));
         }
         let mut before = names.clone().take(index);
-        if before.any(|other| other.eq_ignore_ascii_case(name)) {
+        if before.any(|other| other.eq_ignore_ascii_case(marked)) {
             let remedy = "give each policy a name of its own; case is ignored";
             return Err(ConfigError::quoting("name", name, remedy));
         }

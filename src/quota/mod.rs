@@ -104,6 +104,12 @@ impl Quota {
         })
     }
 
+    /// For a period in range.
+    #[cfg(feature = "calendar")]
+    pub(crate) const fn of_micros(limit: u32, period: Micros) -> Self {
+        Self { limit, period }
+    }
+
     /// The limit: how many units each period has.
     pub const fn limit(&self) -> u32 {
         self.limit

@@ -3,63 +3,21 @@
 //! The options are checked once and become [`Answers`], whose parts have their fixed text ready
 //! before the first request. HTTP and gRPC differ only in refusals.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 
-use super::body::RefusalBody;
-use super::dialect::{self, Dialect};
 use super::fields::{Fields, Writers};
 #[cfg(feature = "tonic")]
-use super::grpc::{Grpc, GrpcRefusals};
-use super::jitter;
-use super::refusal::{LONGEST_RETRY, Refusal, Refusals, with_reason};
+use super::grpc::GrpcRefusals;
+use super::options::AnswerOptions;
+use super::refusal::{LONGEST_RETRY, Refusal};
+use super::refusals::{Refusals, with_reason};
 use crate::decision::{Decision, Outcomes};
 use crate::diagnostics::Diagnostic;
-use crate::error::{ConfigError, StoreErrorKind};
-use crate::key::{Head, Missing, Secret};
-use crate::policy::{Policy, check_status};
+use crate::error::StoreErrorKind;
+use crate::key::{Head, Missing};
+use crate::policy::Policy;
 use crate::store::Charge;
-
-/// The options for answers.
-#[derive(Clone, Debug)]
-pub(crate) struct AnswerOptions {
-    pub(crate) dialects: Vec<Dialect>,
-    pub(crate) fields_unless_public: bool,
-    pub(crate) refusal_status: StatusCode,
-    pub(crate) refusal_body: RefusalBody,
-    pub(crate) retry_jitter: Duration,
-    pub(crate) partition_secret: Option<Secret>,
-    #[cfg(feature = "tonic")]
-    pub(crate) grpc: Grpc,
-}
-
-impl Default for AnswerOptions {
-    fn default() -> Self {
-        Self {
-            dialects: vec![Dialect::Draft11],
-            fields_unless_public: false,
-            refusal_status: StatusCode::TOO_MANY_REQUESTS,
-            refusal_body: RefusalBody::default(),
-            retry_jitter: Duration::ZERO,
-            partition_secret: None,
-            #[cfg(feature = "tonic")]
-            grpc: Grpc::default(),
-        }
-    }
-}
-
-impl AnswerOptions {
-    /// Refuses options whose answers a client could not read.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        dialect::check(&self.dialects)?;
-        jitter::check(self.retry_jitter)?;
-        #[cfg(feature = "tonic")]
-        self.grpc.check()?;
-        check_status("refusal_status", self.refusal_status)
-    }
-}
 
 /// Writes the answers to clients.
 #[derive(Debug)]

@@ -40,14 +40,14 @@ impl Binding {
 
     pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Set> {
         let (policy, outcome) = outcomes.binding()?;
-        self.set(outcomes, *policy, outcome, outcome.effective_micros())
+        self.set(outcomes, policy, outcome, outcome.effective_micros())
     }
 
     /// Tells no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
     pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Set> {
         let (policy, outcome) = outcomes.binding()?;
         let wait = outcome.retry_micros().map(|wait| wait.min(most));
-        self.set(outcomes, *policy, outcome, wait)
+        self.set(outcomes, policy, outcome, wait)
     }
 
     /// Returns `None` if there is nothing to tell.

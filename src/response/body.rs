@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
 use super::problem::Problems;
+use super::sentence::sentence;
 use crate::decision::{Decision, Outcomes, Rule};
 use crate::key::Head;
 
@@ -173,7 +174,7 @@ impl Bodies {
         denied: &Denied<'_>,
     ) -> Bytes {
         match self {
-            Self::Problem(problems) => problems.quota_exceeded(outcomes, retry_after),
+            Self::Problem(problems) => problems.denied(outcomes, retry_after),
             Self::Json => {
                 let message = sentence(retry_after).concat();
                 let wait = retry_after.map(|seconds| format!(r#","retry_after":{seconds}"#));
@@ -187,15 +188,3 @@ impl Bodies {
         }
     }
 }
-
-/// Returns the sentence of a refusal for humans. If the wait is several seconds it has three parts,
-/// the second of which is the number.
-pub(super) fn sentence(retry_after: Option<&str>) -> [&str; 3] {
-    match retry_after {
-        None => ["Too many requests. No wait will let this one pass.", "", ""],
-        Some("1") => ["Too many requests. Retry after 1 second.", "", ""],
-        Some(seconds) => ["Too many requests. Retry after ", seconds, SECONDS],
-    }
-}
-
-pub(super) const SECONDS: &str = " seconds.";

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 use super::dialect::whole_seconds;
-use super::fields::Lists;
+use super::lists::Lists;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes, Rule};
 
@@ -153,7 +153,9 @@ impl Draft11 {
 
     fn policies(&self, outcomes: &Outcomes) -> Option<HeaderValue> {
         let (limited, all) = &self.all;
-        let has_its_own = outcomes.iter().any(|(_, outcome)| outcome.is_overridden());
+        let has_its_own = outcomes
+            .iter()
+            .any(|(_, outcome)| outcome.own_limit().is_some());
         if outcomes.iter().len() == *limited && !has_its_own {
             return all.clone();
         }

@@ -277,11 +277,15 @@ mod form;
 mod grpc;
 mod handler;
 mod jitter;
+mod lists;
 mod names;
+mod options;
 mod partition;
 mod problem;
 mod refusal;
+mod refusals;
 mod responder;
+mod sentence;
 mod set;
 
 pub use self::body::{CustomBody, Denied, RefusalBody};
@@ -295,6 +299,7 @@ pub use self::names::EXPOSED_GRPC_FIELDS;
 pub use self::refusal::Refusal;
 pub use self::responder::{Responder, ResponderBuilder};
 
-pub(crate) use self::answers::{AnswerOptions, Answers};
+pub(crate) use self::answers::Answers;
 pub(crate) use self::call::is_call;
 pub(crate) use self::fields::Fields;
+pub(crate) use self::options::AnswerOptions;

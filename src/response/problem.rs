@@ -3,8 +3,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::body::{SECONDS, sentence};
 use super::draft11::quoted;
+use super::sentence::{SECONDS, sentence};
 use crate::decision::{Outcomes, Rule};
 
 pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
@@ -22,10 +22,9 @@ pub(super) fn without_detail(status: StatusCode) -> Bytes {
 /// 6.1.
 #[derive(Debug)]
 pub(super) struct Problems {
-    /// The beginnings of a problem: for a wait of several seconds, for no wait, and for one second.
-    longer: String,
-    never: String,
-    one_second: String,
+    exceeded: Starts,
+    /// For a limit that is lower for now: see [`Outcome::is_reduced`](crate::Outcome::is_reduced).
+    reduced: Starts,
     has_detail: bool,
     /// The names of the policies as JSON strings.
     names: Vec<String>,
@@ -33,11 +32,19 @@ pub(super) struct Problems {
     endings: Vec<String>,
 }
 
-impl Problems {
-    pub(super) fn new(status: StatusCode, rules: &[Rule], has_detail: bool) -> Self {
+/// The beginnings of a problem: for a wait of several seconds, for no wait, and for one second.
+#[derive(Debug)]
+struct Starts {
+    longer: String,
+    never: String,
+    one_second: String,
+}
+
+impl Starts {
+    fn new(kind: &str, title: &str, status: StatusCode, has_detail: bool) -> Self {
         let start = |retry_after| {
             let start = format!(
-                r#"{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":{}"#,
+                r#"{{"type":"https://iana.org/assignments/http-problem-types#{kind}","title":"{title}","status":{}"#,
                 status.as_u16()
             );
             let [sentence, ..] = sentence(retry_after);
@@ -47,27 +54,43 @@ impl Problems {
                 start
             }
         };
-        let names = rules.iter().map(|rule| quoted(rule.name()));
-        let names: Vec<_> = names.collect();
         Self {
             longer: start(Some("2")),
             never: start(None),
             one_second: start(Some("1")),
+        }
+    }
+}
+
+impl Problems {
+    pub(super) fn new(status: StatusCode, rules: &[Rule], has_detail: bool) -> Self {
+        let names = rules.iter().map(|rule| quoted(rule.name()));
+        let names: Vec<_> = names.collect();
+        let starts = |kind, title| Starts::new(kind, title, status, has_detail);
+        Self {
+            exceeded: starts("quota-exceeded", "Quota Exceeded"),
+            reduced: starts("temporary-reduced-capacity", "Temporary Reduced Capacity"),
             has_detail,
             endings: names.iter().map(|name| ending(name, has_detail)).collect(),
             names,
         }
     }
 
-    /// `retry_after` is in seconds.
-    pub(super) fn quota_exceeded(&self, outcomes: &Outcomes, retry_after: Option<&str>) -> Bytes {
-        let [start, seconds, unit] = match retry_after {
-            None => [&self.never, "", ""],
-            Some("1") => [&self.one_second, "", ""],
-            Some(seconds) if self.has_detail => [&self.longer, seconds, SECONDS],
-            Some(_) => [&self.longer, "", ""],
-        };
+    /// Writes the problem of a request that a policy denied. `retry_after` is in seconds.
+    pub(super) fn denied(&self, outcomes: &Outcomes, retry_after: Option<&str>) -> Bytes {
         let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
+        let is_reduced = denied.clone().any(|(_, outcome)| outcome.is_reduced());
+        let starts = if is_reduced {
+            &self.reduced
+        } else {
+            &self.exceeded
+        };
+        let [start, seconds, unit] = match retry_after {
+            None => [&starts.never, "", ""],
+            Some("1") => [&starts.one_second, "", ""],
+            Some(seconds) if self.has_detail => [&starts.longer, seconds, SECONDS],
+            Some(_) => [&starts.longer, "", ""],
+        };
         let mut denied = denied.map(|(policy, _)| policy);
         let ending = match (denied.next(), denied.next()) {
             (Some(policy), None) => Cow::Borrowed(text(&self.endings, policy)),

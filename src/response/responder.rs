@@ -3,11 +3,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Extensions, Response, StatusCode};
 
-use super::answers::AnswerOptions;
 use super::body::RefusalBody;
 use super::dialect::Dialect;
 use super::fields::{Fields, Writers};
-use super::refusal::{LONGEST_RETRY, Refusal, Refusals, with_reason};
+use super::options::AnswerOptions;
+use super::refusal::{LONGEST_RETRY, Refusal};
+use super::refusals::{Refusals, with_reason};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::{Head, Missing};

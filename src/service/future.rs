@@ -8,10 +8,13 @@ use tower_service::Service;
 
 use super::Refused;
 use super::layer::Rules;
+use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
+use crate::limiter::heed;
 use crate::line::{NoTimer, Turn};
-use crate::store::{Charge, answered};
+use crate::plan::{Coming, Finding};
+use crate::store::{Charge, Charged, Wanted, answered};
 
 type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
 
@@ -25,8 +28,39 @@ pub(super) enum Ruling<T, E> {
     Refuse(Result<T, E>),
 }
 
+/// What comes of a question to the store.
+pub(super) enum Asked<T, E> {
+    Ruled(Ruling<T, E>),
+    /// The store has not answered yet. Not inline, since most futures never wait and all would be as large as this.
+    Later(Answer, Vec<Charge>),
+}
+
+/// Asks about a request for which a resolver has this.
+#[inline]
+pub(super) fn ask<Q, T, E>(
+    rules: &Rules<Q, T, E>,
+    request: &Q,
+    finding: Option<&Finding>,
+) -> Asked<T, E> {
+    if let Some(Err(error)) = finding.map(heed) {
+        return Asked::Ruled(Ruling::Refuse(rules.refuse(Refused::Store(error))));
+    }
+    let charges = rules.read(request, finding);
+    if charges.is_empty() {
+        return Asked::Ruled(Ruling::Pass);
+    }
+    let mut outcomes = Outcomes::new(Micros::ZERO);
+    match rules
+        .limiter
+        .charge(&charges, Wanted::Everything, &mut outcomes)
+    {
+        Charged::Now(answer) => Asked::Ruled(rule(rules, &charges, answer.map(|_| outcomes))),
+        Charged::Later(answer) => Asked::Later(answer, charges.to_vec()),
+    }
+}
+
 /// Rules on the store's answer to these charges.
-pub(super) fn rule<Q, T, E>(
+fn rule<Q, T, E>(
     rules: &Rules<Q, T, E>,
     charges: &[Charge],
     answer: Result<Outcomes, StoreError>,
@@ -35,7 +69,8 @@ pub(super) fn rule<Q, T, E>(
         Err(error) => Refused::Store(error),
         Ok(outcomes) if !outcomes.is_allowed() => {
             rules.limiter.look_at_costs(charges, &outcomes);
-            Refused::OverLimit(rules.limiter.decision(outcomes))
+            let told = rules.limiter.told(charges, &outcomes).into_owned();
+            Refused::OverLimit(rules.limiter.decision(told))
         }
         Ok(outcomes) => match turn(rules, charges, &outcomes) {
             Ok(None) => return Ruling::Pass,
@@ -79,9 +114,13 @@ pin_project! {
     where
         S: Service<Q>,
     {
+        Finding {
+            coming: Box<Coming>,
+            rules: Arc<Rules<Q, S::Response, S::Error>>,
+            held: Option<Box<(S, Q)>>,
+        },
         Asking {
             answer: Answer,
-            // Not inline, since most futures never wait and all would be as large as this.
             charges: Vec<Charge>,
             rules: Arc<Rules<Q, S::Response, S::Error>>,
             held: Option<Box<(S, Q)>>,
@@ -102,9 +141,24 @@ pin_project! {
 }
 
 impl<S: Service<Q>, Q> LimitFuture<S, Q> {
+    pub(super) fn finding(
+        coming: Coming,
+        rules: Arc<Rules<Q, S::Response, S::Error>>,
+        ready_inner: S,
+        request: Q,
+    ) -> Self {
+        Self {
+            state: State::Finding {
+                coming: Box::new(coming),
+                rules,
+                held: Some(Box::new((ready_inner, request))),
+            },
+        }
+    }
+
     pub(super) fn asking(
         answer: Answer,
-        charges: &[Charge],
+        charges: Vec<Charge>,
         rules: Arc<Rules<Q, S::Response, S::Error>>,
         ready_inner: S,
         request: Q,
@@ -113,7 +167,7 @@ impl<S: Service<Q>, Q> LimitFuture<S, Q> {
         Self {
             state: State::Asking {
                 answer,
-                charges: charges.to_vec(),
+                charges,
                 rules,
                 held,
             },
@@ -151,6 +205,21 @@ impl<S: Service<Q>, Q> State<S, Q> {
     }
 }
 
+impl<S: Service<Q> + Clone, Q> State<S, Q> {
+    /// `inner` is ready.
+    fn ruled(ruling: Ruling<S::Response, S::Error>, mut inner: S, request: Q) -> Self {
+        match ruling {
+            Ruling::Pass => Self::Calling {
+                future: inner.call(request),
+            },
+            Ruling::Hold(turn) => Self::held(turn, inner.clone(), request),
+            Ruling::Refuse(answer) => Self::Refused {
+                answer: Some(answer),
+            },
+        }
+    }
+}
+
 impl<S, Q> Future for LimitFuture<S, Q>
 where
     S: Service<Q> + Clone,
@@ -162,6 +231,23 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
+                StateProj::Finding {
+                    coming,
+                    rules,
+                    held,
+                } => {
+                    let finding = ready!(Pin::new(&mut **coming).poll(cx));
+                    let (inner, request) = *held.take().expect(AGAIN);
+                    match ask(rules, &request, Some(&finding)) {
+                        Asked::Ruled(ruling) => State::ruled(ruling, inner, request),
+                        Asked::Later(answer, charges) => State::Asking {
+                            answer,
+                            charges,
+                            rules: Arc::clone(rules),
+                            held: Some(Box::new((inner, request))),
+                        },
+                    }
+                }
                 StateProj::Asking {
                     answer,
                     charges,
@@ -169,19 +255,8 @@ where
                     held,
                 } => {
                     let answer = ready!(answer.as_mut().poll(cx));
-                    let (mut ready_inner, request) = *held.take().expect(AGAIN);
-                    match rule(rules, charges, answer) {
-                        Ruling::Pass => State::Calling {
-                            future: ready_inner.call(request),
-                        },
-                        Ruling::Hold(turn) => {
-                            let not_ready = ready_inner.clone();
-                            State::held(turn, not_ready, request)
-                        }
-                        Ruling::Refuse(answer) => State::Refused {
-                            answer: Some(answer),
-                        },
-                    }
+                    let (inner, request) = *held.take().expect(AGAIN);
+                    State::ruled(rule(rules, charges, answer), inner, request)
                 }
                 StateProj::Held {
                     turn,

@@ -1,4 +1,6 @@
 use std::fmt;
+#[cfg(feature = "resolver")]
+use std::hash::Hash;
 use std::sync::Arc;
 
 use tower_layer::Layer;
@@ -6,7 +8,10 @@ use tower_service::Service;
 
 use super::{Limit, Refused};
 use crate::key::{IntoKey, Key};
-use crate::limiter::Limiter;
+use crate::limiter::{Charges, Limiter};
+#[cfg(feature = "resolver")]
+use crate::plan::Resolver;
+use crate::plan::{Finding, Look};
 use crate::store::Ledger;
 
 /// Limits the rate of requests to any service, and refuses requests over the limit with a closure.
@@ -22,6 +27,9 @@ pub struct LimitLayer<Q, T, E> {
     rules: Rules<Q, T, E>,
 }
 
+/// Passes the name of a request's plan on, if the request has one.
+type PlanOf<Q> = Arc<dyn Fn(&Q, &mut dyn FnMut(Option<&str>)) + Send + Sync>;
+
 /// A closure that reads a value from a request.
 type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
 
@@ -29,6 +37,9 @@ pub(super) struct Rules<Q, T, E> {
     pub(super) limiter: Limiter<dyn Ledger>,
     key: Reader<Q, Key>,
     cost: Option<Reader<Q, u32>>,
+    plan: Option<PlanOf<Q>>,
+    resolver: Option<Reader<Q, Option<Look>>>,
+    operation: Option<Reader<Q, Option<Key>>>,
     refuse: Arc<dyn Fn(Refused) -> Result<T, E> + Send + Sync>,
 }
 
@@ -48,6 +59,9 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
                 limiter: limiter.into(),
                 key: Arc::new(move |request| key(request).into_key()),
                 cost: None,
+                plan: None,
+                resolver: None,
+                operation: None,
                 refuse: Arc::new(refuse),
             },
         }
@@ -60,15 +74,85 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         self.rules.cost = Some(Arc::new(cost));
         self
     }
+
+    /// Sets how the plan of a request is found: the name that the closure returns. `None`, and a name that no plan
+    /// has, is the default plan.
+    ///
+    /// The limiter has the [plans](crate::limiter::LimiterBuilder::plans). Without this, they find the plan by the key.
+    pub fn plan<R: AsRef<str>>(
+        mut self,
+        plan: impl Fn(&Q) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.rules.plan = Some(Arc::new(move |request, found| {
+            let name = plan(request);
+            found(name.as_ref().map(AsRef::as_ref));
+        }));
+        self
+    }
+
+    /// Finds the plan or the limits of a request by looking its customer up. `customer` reads what the resolver looks
+    /// up; a request for which it returns `None` is not looked up. Without this, the limiter's
+    /// [resolver](crate::limiter::LimiterBuilder::resolver) finds them by the key.
+    ///
+    /// The limiter has the [plans](crate::limiter::LimiterBuilder::plans_by_name) that the resolver names, or
+    /// [takes limits](crate::limiter::LimiterBuilder::takes_resolved_limits). A plan that the resolver names comes
+    /// before that of [`plan`](Self::plan). A request waits for a lookup before anything is charged.
+    #[cfg(feature = "resolver")]
+    pub fn resolver<K>(
+        mut self,
+        resolver: Resolver<K>,
+        customer: impl Fn(&Q) -> Option<K> + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Clone + Eq + Hash + Send + Sync + 'static,
+    {
+        let look_up = move |request: &Q| Some(resolver.look(&customer(request)?));
+        self.rules.resolver = Some(Arc::new(look_up));
+        self
+    }
+
+    /// Sets which [operation](crate::Policy::operations) a request is.
+    pub fn operation<K: IntoKey>(
+        mut self,
+        operation: impl Fn(&Q) -> Option<K> + Send + Sync + 'static,
+    ) -> Self {
+        self.rules.operation = Some(Arc::new(move |request| {
+            operation(request).map(IntoKey::into_key)
+        }));
+        self
+    }
 }
 
 impl<Q, T, E> Rules<Q, T, E> {
-    pub(super) fn key(&self, request: &Q) -> Key {
-        (self.key)(request)
+    /// What a resolver has for this request.
+    pub(super) fn look(&self, request: &Q) -> Option<Look> {
+        match (&self.resolver, &self.plan) {
+            (Some(look_up), _) => look_up(request),
+            (None, Some(_)) => None,
+            (None, None) if self.limiter.has_a_resolver() => {
+                self.limiter.look(&(self.key)(request))
+            }
+            (None, None) => None,
+        }
     }
 
-    pub(super) fn cost(&self, request: &Q) -> u32 {
-        self.cost.as_ref().map_or(1, |cost| cost(request))
+    /// What the policies charge this request, for which a resolver has this.
+    pub(super) fn read(&self, request: &Q, finding: Option<&Finding>) -> Charges {
+        let key = (self.key)(request);
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
+        let mut asker = self.limiter.asker();
+        if let Some(read) = &self.plan {
+            read(request, &mut |name| {
+                asker.plan = self.limiter.plan_named(name);
+            });
+        }
+        if let Some(operation) = &self.operation {
+            asker.operation = operation(request);
+        }
+        if let Some(plan) = self.limiter.plan_found(finding) {
+            asker.plan = Some(plan);
+        }
+        self.limiter.alike_for(asker, key, cost, finding)
     }
 
     pub(super) fn refuse(&self, refused: Refused) -> Result<T, E> {
@@ -90,6 +174,9 @@ impl<Q, T, E> Clone for Rules<Q, T, E> {
             limiter: self.limiter.clone(),
             key: Arc::clone(&self.key),
             cost: self.cost.clone(),
+            plan: self.plan.clone(),
+            resolver: self.resolver.clone(),
+            operation: self.operation.clone(),
             refuse: Arc::clone(&self.refuse),
         }
     }

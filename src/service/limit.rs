@@ -6,11 +6,9 @@ use std::task::{Context, Poll};
 use tower_service::Service;
 
 use super::LimitFuture;
-use super::future::{Ruling, rule};
+use super::future::{Asked, Ruling, ask};
 use super::layer::Rules;
-use crate::clock::Micros;
-use crate::decision::Outcomes;
-use crate::store::{Charged, Wanted};
+use crate::plan::Look;
 
 /// The service that a [`LimitLayer`](super::LimitLayer) makes of an inner service.
 pub struct Limit<S, Q>
@@ -48,6 +46,13 @@ impl<S: Service<Q> + Clone, Q> Limit<S, Q> {
     fn let_others_have_it(&mut self) {
         self.inner = self.inner.clone();
     }
+
+    /// Takes the instance that was polled ready, which has to be the one that is called. Its clone is not ready, and
+    /// stays behind to be polled again.
+    fn take_ready(&mut self) -> S {
+        let not_ready = self.inner.clone();
+        mem::replace(&mut self.inner, not_ready)
+    }
 }
 
 impl<S, Q> Service<Q> for Limit<S, Q>
@@ -63,25 +68,21 @@ where
     }
 
     fn call(&mut self, request: Q) -> Self::Future {
-        let rules = &self.rules;
-        let (key, cost) = (rules.key(&request), rules.cost(&request));
-        let charges = rules.limiter.alike(key, cost);
-        if charges.is_empty() {
-            return LimitFuture::calling(self.inner.call(request));
-        }
-        let mut outcomes = Outcomes::new(Micros::ZERO);
-        let ruling = match rules
-            .limiter
-            .charge(&charges, Wanted::Everything, &mut outcomes)
-        {
-            Charged::Now(answer) => rule(rules, &charges, answer.map(|_| outcomes)),
-            Charged::Later(answer) => {
-                // The instance that was polled ready has to be the one that is called. Its clone is
-                // not ready, and stays behind to be polled again.
-                let not_ready_inner = self.inner.clone();
-                let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
+        let asked = match self.rules.look(&request) {
+            None => ask(&self.rules, &request, None),
+            Some(Look::Known(finding)) => ask(&self.rules, &request, Some(&finding)),
+            Some(Look::Coming(coming)) => {
+                let ready_inner = self.take_ready();
                 let rules = Arc::clone(&self.rules);
-                return LimitFuture::asking(answer, &charges, rules, ready_inner, request);
+                return LimitFuture::finding(coming, rules, ready_inner, request);
+            }
+        };
+        let ruling = match asked {
+            Asked::Ruled(ruling) => ruling,
+            Asked::Later(answer, charges) => {
+                let ready_inner = self.take_ready();
+                let rules = Arc::clone(&self.rules);
+                return LimitFuture::asking(answer, charges, rules, ready_inner, request);
             }
         };
         match ruling {

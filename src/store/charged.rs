@@ -52,7 +52,7 @@ impl Charged {
     ) -> Self {
         Self::Now(answer.map(|told| {
             *outcomes = told;
-            soften(charges, outcomes);
+            mark(charges, outcomes);
             outcomes.is_allowed()
         }))
     }
@@ -94,8 +94,8 @@ pub(crate) fn answered(
     Ok(outcomes)
 }
 
-/// Checks the outcomes of these charges in place: puts them in order, and marks those of soft charges,
-/// so that a store does not have to.
+/// Checks the outcomes of these charges in place: puts them in order, and marks those of soft charges and of
+/// limits that are not the policy's own, so that a store does not have to.
 ///
 /// # Errors
 ///
@@ -103,7 +103,7 @@ pub(crate) fn answered(
 #[inline]
 pub(crate) fn check(charges: &[Charge], outcomes: &mut Outcomes) -> Result<(), StoreError> {
     let is_complete = outcomes.are_of(charges.iter().map(|charge| charge.policy));
-    if is_complete && !charges.iter().any(Charge::is_soft) {
+    if is_complete && !charges.iter().any(Charge::marks_its_outcome) {
         return Ok(());
     }
     check_each(charges, outcomes)
@@ -116,7 +116,7 @@ fn check_each(charges: &[Charge], outcomes: &mut Outcomes) -> Result<(), StoreEr
         let cause = "it answered about other policies than it was asked about";
         return Err(StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause));
     }
-    soften(charges, outcomes);
+    mark(charges, outcomes);
     Ok(())
 }
 
@@ -131,8 +131,12 @@ fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
     answered.eq(asked)
 }
 
-/// Marks the outcomes of soft charges.
-pub(super) fn soften(charges: &[Charge], outcomes: &mut Outcomes) {
+/// Marks the outcomes of soft charges, and of limits that are not the policy's own.
+pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
+    for charge in charges.iter().filter(|charge| charge.is_ruled()) {
+        let window = charge.limit.map(|_| charge.window);
+        outcomes.ruled_by(charge.policy, charge.rule, window);
+    }
     if charges.iter().any(Charge::is_soft) {
         outcomes.soften(|policy| {
             let of = |charge: &&Charge| charge.policy == policy;

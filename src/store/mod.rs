@@ -19,6 +19,7 @@ mod shared;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::amendment::{Amendment, Taken};
 pub use self::charged::{Charged, Wanted};
@@ -37,6 +38,7 @@ use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::factor::Factor;
 use crate::key::Key;
 use crate::policy::Policy;
 
@@ -91,8 +93,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     ///   leave out those that are not wanted.
     /// - A cost of 0 is answered and never written.
     /// - If a charge has a [limit](Charge::limit), that limit decides in place of the policy's, unless the key
-    ///   has an [override](Amendment::Override). If it is another than the policy's, the outcome has
-    ///   [`Outcome::overridden`](crate::Outcome::overridden). The state of a key is the same under all limits.
+    ///   has an [override](Amendment::Override). The state of a key is the same under all limits.
     ///
     /// A store that answers later may begin only when its reply is first polled.
     ///
@@ -171,6 +172,12 @@ pub struct Charge {
     pub(crate) cost: u32,
     pub(crate) is_soft: bool,
     pub(crate) limit: Option<Limit>,
+    /// The rule that gave the limit, by its place among those of the limiter.
+    pub(crate) rule: u32,
+    /// The time to which the limit applies, if it is not that of the policy and not 0.
+    pub(crate) window: Option<Duration>,
+    /// By which it was priced.
+    pub(crate) factor: Factor,
 }
 
 impl Charge {
@@ -182,6 +189,9 @@ impl Charge {
             cost,
             is_soft: false,
             limit: None,
+            rule: 0,
+            window: None,
+            factor: Factor::ONE,
         }
     }
 
@@ -215,6 +225,18 @@ impl Charge {
     /// Returns the cost in units.
     pub fn cost(&self) -> u32 {
         self.cost
+    }
+
+    /// Whether a rule has given it a limit.
+    #[inline]
+    pub(crate) fn is_ruled(&self) -> bool {
+        self.rule > 0 || self.limit.is_some()
+    }
+
+    /// Whether its outcome says more than the store knows.
+    #[inline]
+    pub(crate) fn marks_its_outcome(&self) -> bool {
+        self.is_soft || self.is_ruled()
     }
 
     /// Returns the limit that holds for it; `None` if it is the limit of the policy.

@@ -7,8 +7,11 @@ mod support;
 mod all_or_nothing;
 mod blocks;
 mod buckets;
+#[cfg(feature = "calendar")]
+mod calendars;
 mod case;
 mod changing;
+mod factors;
 mod laws;
 mod models;
 mod mount;
@@ -34,6 +37,8 @@ use crate::support::{buckets as bucket, windows};
 
 // Each line becomes a module with every law in it, once for each driver.
 mount! {
+    #[cfg(feature = "calendar")]
+    calendar_window: calendars::subject;
     fixed_window: |n| Subject::new(
         FixedWindow::of(n.quota()),
         windows::FixedWindow { limit: n.limit, period: n.period },

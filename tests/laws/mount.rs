@@ -1,10 +1,12 @@
 /// Mounts every law for each algorithm, as a module of its name with one module per driver.
 macro_rules! mount {
-    ($($algorithm:ident: $subject:expr;)+) => {
+    ($($(#[$cfg:meta])? $algorithm:ident: $subject:expr;)+) => {
         /// Every algorithm, for the laws about several policies.
-        const MOUNTED: &[fn(&case::Numbers) -> Subject] = &[$($algorithm::subject),+];
+        const MOUNTED: &[fn(&case::Numbers) -> Subject] =
+            &[$($(#[$cfg])? $algorithm::subject),+];
 
         $(
+        $(#[$cfg])?
         mod $algorithm {
             use crate::case::Numbers;
             use crate::subject::Subject;
@@ -32,6 +34,12 @@ macro_rules! mount {
                     blocks::law_8_no_wait_is_longer_than_the_block
                 }
                 crate::mount::laws_of_another_limit!(crate::support::driver::Memory);
+                crate::mount::laws_of_limits!(crate::support::driver::Memory);
+            }
+
+            /// A layer that is built again with another limit.
+            mod rebuilt {
+                crate::mount::laws_of_limits!(crate::support::driver::Rebuilt);
             }
 
             #[cfg(all(feature = "redis", feature = "testing"))]

@@ -15,6 +15,7 @@ use tower_ratelimit::{
 };
 
 use crate::case::Case;
+use crate::factors::Scaled;
 use crate::laws::Holds;
 use crate::subject::Subject;
 use crate::support::driver::{Blocking, Driver, Limited, Overriding, Seen, seen};
@@ -62,6 +63,23 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
+    fn under(policy: Policy) -> Self {
+        let policy = policy.on_store_failure(OnStoreFailure::Refuse);
+        let (limiter, ledger) = SCENE.with(|scene| {
+            let limiter = Limiter::builder().policy(policy.clone());
+            let ledger = scene.store.open(std::slice::from_ref(&policy));
+            (limiter.store(scene.store.clone()).build(), ledger)
+        });
+        KEYS.set(KEYS.get() + 1);
+        Self {
+            policy,
+            limiter: limiter.expect("the policy is good"),
+            ledger: Rc::new(ledger.expect("the policy is good")),
+            limit: None,
+            key: KEYS.get(),
+        }
+    }
+
     fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter<RedisLedger>) -> F) -> T
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -132,20 +150,7 @@ impl Driver for Redis {
     }
 
     fn new(algorithm: Algorithm) -> Self {
-        let policy = Policy::new("0", algorithm).on_store_failure(OnStoreFailure::Refuse);
-        let (limiter, ledger) = SCENE.with(|scene| {
-            let limiter = Limiter::builder().policy(policy.clone());
-            let ledger = scene.store.open(std::slice::from_ref(&policy));
-            (limiter.store(scene.store.clone()).build(), ledger)
-        });
-        KEYS.set(KEYS.get() + 1);
-        Self {
-            policy,
-            limiter: limiter.expect("the policy is good"),
-            ledger: Rc::new(ledger.expect("the policy is good")),
-            limit: None,
-            key: KEYS.get(),
-        }
+        Self::under(Policy::new("0", algorithm))
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
@@ -168,18 +173,18 @@ impl Driver for Redis {
         let refunded = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Refund)
         });
-        refunded
-            .map(drop)
-            .unwrap_or_else(|| self.ask(at, |limiter| limiter.refund(self.key, units)));
+        if refunded.is_none() {
+            self.ask(at, |limiter| limiter.refund(self.key, units));
+        }
     }
 
     fn settle(&mut self, at: u64, units: u32) {
         let settled = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Settle)
         });
-        settled
-            .map(drop)
-            .unwrap_or_else(|| self.ask(at, |limiter| limiter.settle(self.key, units)));
+        if settled.is_none() {
+            self.ask(at, |limiter| limiter.settle(self.key, units));
+        }
     }
 
     fn reset(&mut self, at: u64) {
@@ -233,6 +238,23 @@ impl Blocking for Redis {
 
     fn unblock(&mut self, at: u64) {
         self.ask(at, |limiter| limiter.unblock(self.key));
+    }
+}
+
+impl Scaled for Redis {
+    const PRICE: u32 = 50;
+
+    fn over(policy: Policy) -> Self {
+        Self::under(policy)
+    }
+
+    fn decide(&self, at: u64, cost: u32) -> Seen {
+        let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
+    fn give_back(&self, at: u64, units: u32) {
+        self.ask(at, |limiter| limiter.refund(self.key, units));
     }
 }
 

@@ -13,6 +13,7 @@ mod idle;
 mod keys;
 mod nodes;
 mod permissions;
+mod plans;
 mod scene;
 mod scripts;
 mod sentinel;

@@ -70,7 +70,7 @@ fn limiters_that_share_some_policies_share_those_alone() {
     let store = MemoryStore::new().clock(ManualClock::new());
     let shared = ("shared", FixedWindow::per_hour(300).into());
     let first = limiter_over(&store, [("own", FixedWindow::per_hour(200).into()), shared]);
-    let second = limiter_over(&store, [shared, ("own", FixedWindow::per_hour(201).into())]);
+    let second = limiter_over(&store, [shared, ("own", FixedWindow::per_day(200).into())]);
     let allowed = allowed_at_once(&[first.clone(), second.clone()], 100);
     assert_eq!(allowed, 300);
     let used = |limiter: &Limiter, name| {

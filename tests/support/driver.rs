@@ -7,7 +7,9 @@ use std::time::Duration;
 use tower_ratelimit::algorithm::{Limit, State};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, Reply, SharedLedger, SharedStore, Store};
+use tower_ratelimit::store::{
+    Amendment, Charge, Ledger, MemoryLedger, Reply, SharedLedger, SharedStore, Store,
+};
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy, StoreError,
 };
@@ -193,6 +195,11 @@ impl Driver for Memory {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
+        if let Some(charge) = self.0.charge_under(cost) {
+            self.0.past.push((at, Verb::Charge(cost)));
+            self.0.clock.set_micros(Micros::new(at));
+            return seen(&self.0.ledger.charge_now(&[charge]));
+        }
         let decision = self.0.decide(at, cost);
         let (_, outcome) = decision.binding().expect("one policy was asked");
         Seen::from(outcome)
@@ -200,6 +207,9 @@ impl Driver for Memory {
 
     fn peek(&mut self, at: u64, cost: u32) -> Seen {
         self.0.clock.set_micros(Micros::new(at));
+        if let Some(charge) = self.0.charge_under(cost) {
+            return seen(&self.0.ledger.peek_now(&[charge]));
+        }
         let decision = self.0.limiter.peek_now("key", cost);
         let (_, outcome) = decision.binding().expect("one policy was asked");
         Seen::from(outcome)
@@ -219,6 +229,82 @@ impl Driver for Memory {
 
     fn fork(&self) -> Self {
         Self(self.0.fork())
+    }
+}
+
+impl Limited for Memory {
+    fn under(&mut self, _: Algorithm, limit: Limit) {
+        self.0.past.push((0, Verb::Under(limit)));
+        self.0.limit = Some(limit);
+    }
+}
+
+/// A limiter in memory that is built again whenever the limit changes, over the same store.
+#[derive(Debug)]
+pub(crate) struct Rebuilt {
+    memory: Memory,
+    algorithm: Algorithm,
+    past: Vec<(u64, Verb, Algorithm)>,
+}
+
+impl Rebuilt {
+    fn live(&mut self, at: u64, verb: Verb) {
+        self.past.push((at, verb, self.algorithm));
+        self.memory.0.live(at, verb);
+    }
+}
+
+impl Limited for Rebuilt {
+    fn under(&mut self, algorithm: Algorithm, _: Limit) {
+        self.algorithm = algorithm;
+        let policies = &mut self.memory.0;
+        policies.limiter = limiter_over(&policies.store, [("0", algorithm)]);
+    }
+}
+
+impl Driver for Rebuilt {
+    fn new(algorithm: Algorithm) -> Self {
+        Self {
+            memory: Memory::new(algorithm),
+            algorithm,
+            past: Vec::new(),
+        }
+    }
+
+    fn decide(&mut self, at: u64, cost: u32) -> Seen {
+        self.past.push((at, Verb::Charge(cost), self.algorithm));
+        self.memory.decide(at, cost)
+    }
+
+    fn peek(&mut self, at: u64, cost: u32) -> Seen {
+        self.memory.peek(at, cost)
+    }
+
+    fn refund(&mut self, at: u64, units: u32) {
+        self.live(at, Verb::Refund(units));
+    }
+
+    fn settle(&mut self, at: u64, units: u32) {
+        self.live(at, Verb::Settle(units));
+    }
+
+    fn reset(&mut self, at: u64) {
+        self.live(at, Verb::Reset);
+    }
+
+    fn fork(&self) -> Self {
+        let mut fork = Self::new(self.memory.0.algorithms[0]);
+        let unread = Limit::new(0, 0);
+        for &(at, verb, algorithm) in &self.past {
+            if algorithm != fork.algorithm {
+                fork.under(algorithm, unread);
+            }
+            fork.live(at, verb);
+        }
+        if fork.algorithm != self.algorithm {
+            fork.under(self.algorithm, unread);
+        }
+        fork
     }
 }
 
@@ -304,18 +390,18 @@ impl Driver for Shared {
         let refunded = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Refund)
         });
-        refunded
-            .map(drop)
-            .unwrap_or_else(|| self.ask(at, |limiter| limiter.refund("key", units)));
+        if refunded.is_none() {
+            self.ask(at, |limiter| limiter.refund("key", units));
+        }
     }
 
     fn settle(&mut self, at: u64, units: u32) {
         let settled = self.ask_under(at, units, |ledger, charges| {
             ledger.amend(charges, Amendment::Settle)
         });
-        settled
-            .map(drop)
-            .unwrap_or_else(|| self.ask(at, |limiter| limiter.settle("key", units)));
+        if settled.is_none() {
+            self.ask(at, |limiter| limiter.settle("key", units));
+        }
     }
 
     fn reset(&mut self, at: u64) {
@@ -359,7 +445,7 @@ impl Blocking for Shared {
 }
 
 /// What comes of a future that does not wait.
-fn now<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
         Poll::Ready(answer) => answer,
@@ -372,7 +458,11 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct Policies {
     algorithms: Vec<Algorithm>,
     clock: ManualClock,
+    store: MemoryStore,
     limiter: Limiter,
+    ledger: MemoryLedger,
+    /// The limit that requests bring.
+    limit: Option<Limit>,
     past: Vec<(u64, Verb)>,
 }
 
@@ -386,6 +476,8 @@ enum Verb {
     Unblock,
     Override(Algorithm, u64),
     EndOverride,
+    /// From then on requests bring this limit.
+    Under(Limit),
 }
 
 impl Policies {
@@ -393,14 +485,27 @@ impl Policies {
     pub(crate) fn new(algorithms: impl Into<Vec<Algorithm>>) -> Self {
         let algorithms = algorithms.into();
         let clock = ManualClock::new();
+        let store = MemoryStore::new().clock(clock.clone());
         let named = algorithms.iter().enumerate();
-        let named = named.map(|(place, &algorithm)| (place.to_string(), algorithm));
+        let named = named.map(|(place, &algorithm)| Policy::new(place.to_string(), algorithm));
+        let policies: Vec<Policy> = named.collect();
+        let ledger = store.open(&policies).expect("the policies are good");
+        let builder = Limiter::builder().policies(policies).store(store.clone());
         Self {
-            limiter: limiter(&clock, named),
+            limiter: builder.build().expect("the policies are good"),
+            ledger,
+            limit: None,
             algorithms,
             clock,
+            store,
             past: Vec::new(),
         }
+    }
+
+    /// The charge of a request that brings a limit.
+    fn charge_under(&self, cost: u32) -> Option<Charge> {
+        let charge = Charge::new(0, "key".into_key(), cost);
+        Some(charge.under(self.limit?))
     }
 
     pub(crate) fn decide(&mut self, at: u64, cost: u32) -> Decision {
@@ -410,12 +515,37 @@ impl Policies {
     }
 
     fn live(&mut self, at: u64, verb: Verb) {
-        if let Verb::Charge(cost) = verb {
+        if let Verb::Under(limit) = verb {
+            self.past.push((at, verb));
+            self.limit = Some(limit);
+            return;
+        }
+        if let (Verb::Charge(cost), None) = (verb, self.limit) {
             let _ = self.decide(at, cost);
             return;
         }
         self.past.push((at, verb));
         self.clock.set_micros(Micros::new(at));
+        let amend = |cost: u32, amendment| {
+            let charge = self.charge_under(cost)?;
+            Some(
+                self.ledger
+                    .amend_now(&[charge], amendment)
+                    .expect("there is room"),
+            )
+        };
+        let amended = match verb {
+            Verb::Charge(cost) => self.charge_under(cost).map(|charge| {
+                let _ = self.ledger.charge_now(&[charge]);
+            }),
+            Verb::Refund(units) => amend(units, Amendment::Refund),
+            Verb::Settle(units) => amend(units, Amendment::Settle),
+            Verb::Reset => amend(0, Amendment::Reset),
+            _ => None,
+        };
+        if amended.is_some() {
+            return;
+        }
         match verb {
             Verb::Refund(units) => self.limiter.refund_now("key", units),
             Verb::Settle(units) => self.limiter.settle_now("key", units),

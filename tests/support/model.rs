@@ -45,6 +45,11 @@ pub(crate) trait Rule: Debug + Send + Sync {
     /// What a charge now makes the algorithm forget for good, even if the clock steps back later.
     fn forget(&self, admitted: &mut Vec<Admitted>, at: i128);
 
+    /// Whether no single wait is as long as the longest wait that the algorithm tells: months differ.
+    fn longest_wait_is_a_bound(&self) -> bool {
+        false
+    }
+
     /// Law 1: the most that is admitted in any closed span of this length.
     fn most_within(&self, span: i128) -> i128;
 }

@@ -144,16 +144,16 @@ impl Kind for Gcra {
 
     #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
-        super::Lua {
-            name: "gcra",
-            text: include_str!("step.lua"),
-            numbers: [
+        super::Lua::of_numbers(
+            "gcra",
+            include_str!("step.lua"),
+            [
                 self.limit().into(),
                 self.quota.period_micros().get(),
                 0,
                 self.quota.limit().into(),
             ],
-        }
+        )
     }
 }
 

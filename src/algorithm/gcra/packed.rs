@@ -4,9 +4,8 @@
 //! all of them were charged at its rate. A debt that another limit has left may fit neither, and then needs the rule of
 //! `step.rs`: [`Pack::fits`] tells.
 
-use super::step::Bucket;
 use crate::algorithm::State;
-use crate::algorithm::step::{Pack, Step, WithRule};
+use crate::algorithm::step::{Pack, Step};
 use crate::clock::Micros;
 use crate::quota::Quota;
 
@@ -186,10 +185,6 @@ impl Step for Packed {
             0 => self.next_unit(debt, now),
             remaining => self.time_to_drain(self.in_parts(remaining)),
         }
-    }
-
-    fn with_whole<W: WithRule>(&self, act: W) -> Result<W::Result, W> {
-        Ok(act.fixed(Bucket::of(self.quota, self.limit, self.holds)))
     }
 }
 

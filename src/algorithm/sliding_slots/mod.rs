@@ -202,11 +202,11 @@ impl Kind for SlidingSlots {
     #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         let limit = self.quota.limit().into();
-        super::Lua {
-            name: "sliding_slots",
-            text: include_str!("step.lua"),
-            numbers: [limit, self.length().get(), self.places(), limit],
-        }
+        super::Lua::of_numbers(
+            "sliding_slots",
+            include_str!("step.lua"),
+            [limit, self.length().get(), self.places(), limit],
+        )
     }
 }
 

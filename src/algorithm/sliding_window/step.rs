@@ -215,15 +215,6 @@ impl Pack for SlidingWindow {
             current,
         }
     }
-
-    fn fitted(&self, kept: Windows) -> Windows {
-        let most = (1 << bits_of_count(self.limit())) - 1;
-        Windows {
-            previous: kept.previous.min(most),
-            current: kept.current.min(most),
-            ..kept
-        }
-    }
 }
 
 /// The part of a word above its lowest bits, and these bits.

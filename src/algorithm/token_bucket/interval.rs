@@ -52,16 +52,16 @@ impl ByInterval {
     /// The same rule in Lua.
     #[cfg(feature = "redis")]
     pub(super) fn lua(self) -> Lua {
-        Lua {
-            name: "by_interval",
-            text: include_str!("interval.lua"),
-            numbers: [
+        Lua::of_numbers(
+            "by_interval",
+            include_str!("interval.lua"),
+            [
                 self.limit().into(),
                 self.period(),
                 0,
                 self.quota.limit().into(),
             ],
-        }
+        )
     }
 
     fn capacity(self) -> u64 {
@@ -239,13 +239,6 @@ impl Pack for ByInterval {
             refilled,
             tokens,
             rate,
-        }
-    }
-
-    fn fitted(&self, kept: Missing) -> Missing {
-        Missing {
-            tokens: kept.tokens.min(2 * self.capacity()),
-            ..kept
         }
     }
 }

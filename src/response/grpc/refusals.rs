@@ -18,9 +18,9 @@ use super::{Grpc, code, content_type};
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes, Rule};
 use crate::key::Head;
-use crate::response::answers::AnswerOptions;
 use crate::response::fields::Fields;
 use crate::response::jitter::Jitter;
+use crate::response::options::AnswerOptions;
 use crate::response::refusal::{LONGEST_RETRY, Refusal};
 
 /// Writes the answers to refused calls. Everything is in the header section, which is the trailers

@@ -1,271 +1,204 @@
-use crate::algorithm::{Fixed, State, Step};
+//! A rule whose limit is an argument.
+//!
+//! A state depends on the name, the period and the slots of its algorithm, and on no limit. A table that keeps
+//! states under any limit therefore makes the rule of a request from the limit of that request. It is compiled once,
+//! for all algorithms whose states have a fixed number of words.
+
+use crate::algorithm::{Algorithm, Fixed, Limit, State, Step, WithRule};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
-/// A rule of any type that keeps a fixed number of words, so that one table is compiled for all of them.
-pub(super) struct AnyRule(Box<dyn InWords>);
-
-impl AnyRule {
-    pub(super) fn new(rule: impl Fixed) -> Self {
-        Self(Box::new(rule))
-    }
-
-    /// Of a rule that keeps nothing.
-    pub(super) fn stateless(rule: impl Step<Kept = State>) -> Self {
-        Self(Box::new(Stateless(rule)))
-    }
-}
+/// The rule of any algorithm whose states have a fixed number of words, or none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnyRule(Algorithm);
 
 type Words = [u64; 3];
 
-/// A rule, on words in place of what it makes of them.
-trait InWords: Send + Sync {
-    fn read(&self, state: State) -> Words;
-    fn write(&self, words: Words) -> State;
-    fn limit(&self) -> u32;
-    fn window(&self) -> Micros;
-    fn longest_wait(&self) -> Micros;
-    fn moved_back(&self, words: Words, now: Micros) -> Option<Words>;
-    fn admits(&self, words: Words, now: Micros, cost: u32) -> bool;
-    fn charge(&self, words: &mut Words, now: Micros, cost: u32);
-    fn settle(&self, words: &mut Words, now: Micros, units: u32);
-    fn refund(&self, words: &mut Words, now: Micros, units: u32);
-    fn give_back(&self, words: &mut Words, now: Micros, cost: u32, departure: Micros);
-    fn remaining(&self, words: Words, now: Micros) -> u32;
-    fn distance(&self, words: Words, now: Micros) -> u64;
-    fn reset_after(&self, words: Words, now: Micros) -> Micros;
-    fn retry_after(&self, words: Words, now: Micros, cost: u32) -> Micros;
-    fn effective_window(&self, words: Words, now: Micros) -> Micros;
-    fn delay(&self, words: Words, now: Micros, cost: u32) -> Micros;
-    fn outcome(&self, words: Words, now: Micros, cost: u32, allowed: bool) -> Outcome;
-}
-
-/// Changes what a rule makes of words.
-fn change<F: Fixed>(rule: &F, words: &mut Words, change: impl FnOnce(&mut F::Kept)) {
-    let mut kept = rule.of_words(*words);
-    change(&mut kept);
-    *words = rule.words(kept);
-}
-
-impl<F: Fixed> InWords for F {
-    fn read(&self, state: State) -> Words {
-        self.words(Step::read(self, state))
+impl AnyRule {
+    pub(super) fn new(algorithm: Algorithm) -> Self {
+        Self(algorithm)
     }
 
-    fn write(&self, words: Words) -> State {
-        Step::write(self, self.of_words(words))
-    }
-
-    fn limit(&self) -> u32 {
-        Step::limit(self)
-    }
-
-    fn window(&self) -> Micros {
-        Step::window(self)
-    }
-
-    fn longest_wait(&self) -> Micros {
-        Step::longest_wait(self)
-    }
-
-    fn moved_back(&self, words: Words, now: Micros) -> Option<Words> {
-        let moved = Step::moved_back(self, &self.of_words(words), now)?;
-        Some(self.words(moved))
-    }
-
-    fn admits(&self, words: Words, now: Micros, cost: u32) -> bool {
-        Step::admits(self, &self.of_words(words), now, cost)
-    }
-
-    fn charge(&self, words: &mut Words, now: Micros, cost: u32) {
-        change(self, words, |kept| Step::charge(self, kept, now, cost));
-    }
-
-    fn settle(&self, words: &mut Words, now: Micros, units: u32) {
-        change(self, words, |kept| Step::settle(self, kept, now, units));
-    }
-
-    fn refund(&self, words: &mut Words, now: Micros, units: u32) {
-        change(self, words, |kept| Step::refund(self, kept, now, units));
-    }
-
-    fn give_back(&self, words: &mut Words, now: Micros, cost: u32, departure: Micros) {
-        change(self, words, |kept| {
-            Step::give_back(self, kept, now, cost, departure);
-        });
-    }
-
-    fn remaining(&self, words: Words, now: Micros) -> u32 {
-        Step::remaining(self, &self.of_words(words), now)
-    }
-
-    fn distance(&self, words: Words, now: Micros) -> u64 {
-        Step::distance(self, &self.of_words(words), now)
-    }
-
-    fn reset_after(&self, words: Words, now: Micros) -> Micros {
-        Step::reset_after(self, &self.of_words(words), now)
-    }
-
-    fn retry_after(&self, words: Words, now: Micros, cost: u32) -> Micros {
-        Step::retry_after(self, &self.of_words(words), now, cost)
-    }
-
-    fn effective_window(&self, words: Words, now: Micros) -> Micros {
-        Step::effective_window(self, &self.of_words(words), now)
-    }
-
-    fn delay(&self, words: Words, now: Micros, cost: u32) -> Micros {
-        Step::delay(self, &self.of_words(words), now, cost)
-    }
-
-    fn outcome(&self, words: Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
-        Step::outcome(self, &self.of_words(words), now, cost, allowed)
+    /// The same rule under this limit, if it can have it.
+    pub(super) fn limited(self, limit: Limit) -> Self {
+        self.0.under(limit).map_or(self, Self)
     }
 }
 
-/// A rule under which every key is as good as new, whatever it is charged.
-struct Stateless<S>(S);
+/// Asks the rule of the algorithm about what it makes of words. A rule without words of its own is asked about a new
+/// key.
+macro_rules! ask {
+    ($any:expr, $words:expr, ($($name:ident: $type:ty),*) -> $result:ty, $rule:ident, $kept:ident => $value:expr) => {{
+        struct Asking {
+            words: Words,
+            $($name: $type),*
+        }
 
-impl<S: Step<Kept = State>> InWords for Stateless<S> {
-    fn read(&self, _: State) -> Words {
-        [0; 3]
-    }
+        impl WithRule for Asking {
+            type Result = $result;
 
-    fn write(&self, _: Words) -> State {
-        State::NEW
-    }
+            fn fixed(self, $rule: impl Fixed) -> $result {
+                let $kept = $rule.of_words(self.words);
+                let Self { $($name,)* .. } = self;
+                $value
+            }
 
-    fn limit(&self) -> u32 {
-        Step::limit(&self.0)
-    }
+            fn long(self, $rule: impl Step<Kept = State>) -> $result {
+                let $kept = State::NEW;
+                let Self { $($name,)* .. } = self;
+                $value
+            }
+        }
 
-    fn window(&self) -> Micros {
-        Step::window(&self.0)
-    }
-
-    fn longest_wait(&self) -> Micros {
-        Step::longest_wait(&self.0)
-    }
-
-    fn moved_back(&self, _: Words, _: Micros) -> Option<Words> {
-        None
-    }
-
-    fn admits(&self, _: Words, now: Micros, cost: u32) -> bool {
-        Step::admits(&self.0, &State::NEW, now, cost)
-    }
-
-    fn charge(&self, _: &mut Words, _: Micros, _: u32) {}
-
-    fn settle(&self, _: &mut Words, _: Micros, _: u32) {}
-
-    fn refund(&self, _: &mut Words, _: Micros, _: u32) {}
-
-    fn give_back(&self, _: &mut Words, _: Micros, _: u32, _: Micros) {}
-
-    fn remaining(&self, _: Words, now: Micros) -> u32 {
-        Step::remaining(&self.0, &State::NEW, now)
-    }
-
-    fn distance(&self, _: Words, now: Micros) -> u64 {
-        Step::distance(&self.0, &State::NEW, now)
-    }
-
-    fn reset_after(&self, _: Words, now: Micros) -> Micros {
-        Step::reset_after(&self.0, &State::NEW, now)
-    }
-
-    fn retry_after(&self, _: Words, now: Micros, cost: u32) -> Micros {
-        Step::retry_after(&self.0, &State::NEW, now, cost)
-    }
-
-    fn effective_window(&self, _: Words, now: Micros) -> Micros {
-        Step::effective_window(&self.0, &State::NEW, now)
-    }
-
-    fn delay(&self, _: Words, now: Micros, cost: u32) -> Micros {
-        Step::delay(&self.0, &State::NEW, now, cost)
-    }
-
-    fn outcome(&self, _: Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
-        Step::outcome(&self.0, &State::NEW, now, cost, allowed)
-    }
+        $any.0.with_rule(Asking { words: $words, $($name),* })
+    }};
 }
 
-/// Each call is one of the rule that is kept here.
+/// Lets the rule of the algorithm change words. A rule without words of its own changes nothing.
+macro_rules! change {
+    ($any:expr, $words:expr, ($($name:ident: $type:ty),*), $rule:ident, $kept:ident => $change:expr) => {{
+        struct Changing {
+            words: Words,
+            $($name: $type),*
+        }
+
+        impl WithRule for Changing {
+            type Result = Words;
+
+            fn fixed(self, $rule: impl Fixed) -> Words {
+                let mut $kept = $rule.of_words(self.words);
+                let Self { $($name,)* .. } = self;
+                $change;
+                $rule.words($kept)
+            }
+
+            fn long(self, _: impl Step<Kept = State>) -> Words {
+                self.words
+            }
+        }
+
+        *$words = $any.0.with_rule(Changing { words: *$words, $($name),* });
+    }};
+}
+
+/// Each call is one of the rule of the algorithm.
 impl Step for AnyRule {
     type Kept = Words;
 
     fn read(&self, state: State) -> Words {
-        self.0.read(state)
+        struct Reading(State);
+
+        impl WithRule for Reading {
+            type Result = Words;
+
+            fn fixed(self, rule: impl Fixed) -> Words {
+                rule.words(rule.read(self.0))
+            }
+
+            fn long(self, _: impl Step<Kept = State>) -> Words {
+                [0; 3]
+            }
+        }
+
+        self.0.with_rule(Reading(state))
     }
 
-    fn write(&self, kept: Words) -> State {
-        self.0.write(kept)
+    fn write(&self, words: Words) -> State {
+        ask!(self, words, () -> State, rule, kept => rule.write(kept))
     }
 
     fn limit(&self) -> u32 {
-        self.0.limit()
+        self.0.limit().unwrap_or(u32::MAX)
     }
 
     fn window(&self) -> Micros {
-        self.0.window()
+        ask!(self, [0; 3], () -> Micros, rule, _kept => rule.window())
     }
 
     fn longest_wait(&self) -> Micros {
-        self.0.longest_wait()
+        ask!(self, [0; 3], () -> Micros, rule, _kept => rule.longest_wait())
     }
 
-    fn moved_back(&self, kept: &Words, now: Micros) -> Option<Words> {
-        self.0.moved_back(*kept, now)
+    fn moved_back(&self, words: &Words, now: Micros) -> Option<Words> {
+        struct Moving(Words, Micros);
+
+        impl WithRule for Moving {
+            type Result = Option<Words>;
+
+            fn fixed(self, rule: impl Fixed) -> Option<Words> {
+                let moved = rule.moved_back(&rule.of_words(self.0), self.1)?;
+                Some(rule.words(moved))
+            }
+
+            fn long(self, _: impl Step<Kept = State>) -> Option<Words> {
+                None
+            }
+        }
+
+        self.0.with_rule(Moving(*words, now))
     }
 
-    fn admits(&self, kept: &Words, now: Micros, cost: u32) -> bool {
-        self.0.admits(*kept, now, cost)
+    fn admits(&self, words: &Words, now: Micros, cost: u32) -> bool {
+        ask!(self, *words, (now: Micros, cost: u32) -> bool, rule, kept => rule.admits(&kept, now, cost))
     }
 
-    fn charge(&self, kept: &mut Words, now: Micros, cost: u32) {
-        self.0.charge(kept, now, cost);
+    fn allows(&self, words: &Words, now: Micros, cost: u32) -> bool {
+        ask!(self, *words, (now: Micros, cost: u32) -> bool, rule, kept => rule.allows(&kept, now, cost))
     }
 
-    fn settle(&self, kept: &mut Words, now: Micros, units: u32) {
-        self.0.settle(kept, now, units);
+    fn charge(&self, words: &mut Words, now: Micros, cost: u32) {
+        change!(self, words, (now: Micros, cost: u32), rule, kept => rule.charge(&mut kept, now, cost));
     }
 
-    fn refund(&self, kept: &mut Words, now: Micros, units: u32) {
-        self.0.refund(kept, now, units);
+    fn settle(&self, words: &mut Words, now: Micros, units: u32) {
+        change!(self, words, (now: Micros, units: u32), rule, kept => rule.settle(&mut kept, now, units));
     }
 
-    fn give_back(&self, kept: &mut Words, now: Micros, cost: u32, departure: Micros) {
-        self.0.give_back(kept, now, cost, departure);
+    fn refund(&self, words: &mut Words, now: Micros, units: u32) {
+        change!(self, words, (now: Micros, units: u32), rule, kept => rule.refund(&mut kept, now, units));
     }
 
-    fn remaining(&self, kept: &Words, now: Micros) -> u32 {
-        self.0.remaining(*kept, now)
+    fn give_back(&self, words: &mut Words, now: Micros, cost: u32, departure: Micros) {
+        change!(
+            self,
+            words,
+            (now: Micros, cost: u32, departure: Micros),
+            rule,
+            kept => rule.give_back(&mut kept, now, cost, departure)
+        );
     }
 
-    fn distance(&self, kept: &Words, now: Micros) -> u64 {
-        self.0.distance(*kept, now)
+    fn remaining(&self, words: &Words, now: Micros) -> u32 {
+        ask!(self, *words, (now: Micros) -> u32, rule, kept => rule.remaining(&kept, now))
     }
 
-    fn reset_after(&self, kept: &Words, now: Micros) -> Micros {
-        self.0.reset_after(*kept, now)
+    fn distance(&self, words: &Words, now: Micros) -> u64 {
+        ask!(self, *words, (now: Micros) -> u64, rule, kept => rule.distance(&kept, now))
     }
 
-    fn retry_after(&self, kept: &Words, now: Micros, cost: u32) -> Micros {
-        self.0.retry_after(*kept, now, cost)
+    fn reset_after(&self, words: &Words, now: Micros) -> Micros {
+        ask!(self, *words, (now: Micros) -> Micros, rule, kept => rule.reset_after(&kept, now))
     }
 
-    fn effective_window(&self, kept: &Words, now: Micros) -> Micros {
-        self.0.effective_window(*kept, now)
+    fn retry_after(&self, words: &Words, now: Micros, cost: u32) -> Micros {
+        ask!(self, *words, (now: Micros, cost: u32) -> Micros, rule, kept => rule.retry_after(&kept, now, cost))
     }
 
-    fn delay(&self, kept: &Words, now: Micros, cost: u32) -> Micros {
-        self.0.delay(*kept, now, cost)
+    fn effective_window(&self, words: &Words, now: Micros) -> Micros {
+        ask!(self, *words, (now: Micros) -> Micros, rule, kept => rule.effective_window(&kept, now))
     }
 
-    fn outcome(&self, kept: &Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
-        self.0.outcome(*kept, now, cost, allowed)
+    fn delay(&self, words: &Words, now: Micros, cost: u32) -> Micros {
+        ask!(self, *words, (now: Micros, cost: u32) -> Micros, rule, kept => rule.delay(&kept, now, cost))
+    }
+
+    fn outcome(&self, words: &Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        ask!(
+            self,
+            *words,
+            (now: Micros, cost: u32, allowed: bool) -> Outcome,
+            rule,
+            kept => rule.outcome(&kept, now, cost, allowed)
+        )
     }
 }

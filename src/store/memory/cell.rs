@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::any_rule::AnyRule;
-use crate::algorithm::{Pack, State, Step};
+use crate::algorithm::{Algorithm, Limit, Long as LongRule, Pack, State, Step};
 use crate::clock::Micros;
 
 /// Where the state of one key is kept; guarded by the version of its page.
@@ -36,18 +36,19 @@ pub(super) trait Keeps<S: Step>: Cell {
     /// Puts down what was seen here and has been changed.
     fn keep(&self, rule: &S, seen: Self::Seen<'_>);
 
+    /// Whether the cell holds what is left under any limit.
+    const VARIES: bool = true;
+
+    /// The rule under the limit of this algorithm, which has the frame of the rule.
+    fn under(rule: &S, own: &Algorithm) -> S;
+
+    /// The rule under this limit.
+    fn limited(rule: &S, limit: Limit) -> S;
+
     /// Whether the cell can hold this, which was charged after the fact or elsewhere.
     fn holds(_: &S, _: &S::Kept, _: Micros) -> bool {
         true
     }
-
-    /// Whether the cell can hold all that this state says.
-    fn fits(_: &S, _: &State, _: Micros) -> bool {
-        true
-    }
-
-    /// Takes away what the cell cannot hold.
-    fn fit(_: &S, _: &mut S::Kept) {}
 }
 
 /// A copy of what is kept.
@@ -98,16 +99,19 @@ impl<S: Pack> Keeps<S> for Word {
         self.0.store(rule.pack(kept), Ordering::Relaxed);
     }
 
+    const VARIES: bool = false;
+
+    #[inline]
+    fn under(rule: &S, _: &Algorithm) -> S {
+        *rule
+    }
+
+    fn limited(rule: &S, _: Limit) -> S {
+        *rule
+    }
+
     fn holds(rule: &S, kept: &S::Kept, now: Micros) -> bool {
         rule.packs(*kept, now)
-    }
-
-    fn fits(rule: &S, state: &State, now: Micros) -> bool {
-        rule.fits(state, now)
-    }
-
-    fn fit(rule: &S, kept: &mut S::Kept) {
-        *kept = rule.fitted(*kept);
     }
 }
 
@@ -152,6 +156,14 @@ impl Keeps<AnyRule> for Words {
     fn keep(&self, _: &AnyRule, Copied(kept): Copied<[u64; 3]>) {
         self.store(kept);
     }
+
+    fn under(_: &AnyRule, own: &Algorithm) -> AnyRule {
+        AnyRule::new(*own)
+    }
+
+    fn limited(rule: &AnyRule, limit: Limit) -> AnyRule {
+        rule.limited(limit)
+    }
 }
 
 /// A state of any length.
@@ -177,7 +189,7 @@ impl Cell for Long {
     }
 }
 
-impl<S: Step<Kept = State>> Keeps<S> for Long {
+impl<S: LongRule> Keeps<S> for Long {
     type Seen<'a> = MutexGuard<'a, State>;
 
     #[inline]
@@ -192,4 +204,12 @@ impl<S: Step<Kept = State>> Keeps<S> for Long {
 
     #[inline]
     fn keep(&self, _: &S, _: MutexGuard<'_, State>) {}
+
+    fn under(rule: &S, own: &Algorithm) -> S {
+        own.limits().map_or(*rule, |limit| rule.limited(limit))
+    }
+
+    fn limited(rule: &S, limit: Limit) -> S {
+        rule.limited(limit)
+    }
 }

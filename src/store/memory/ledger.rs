@@ -1,20 +1,19 @@
 use std::fmt;
-use std::hint::spin_loop;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::blocks::Blocks;
-use super::counter::{ATTEMPTS, Counter, Told, decide};
+use super::counter::{Counter, OutcomeSink};
+use super::driver::{Decision, Part, Purpose};
+use super::known;
+use super::page_snapshot::Ask;
 use super::seed::Seed;
-use super::table::{Ask, Changed, Counted, Full, Glance, NoRoom};
-use super::version::Lock;
+use super::timed::Full;
 use crate::algorithm::Algorithm;
 use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
-use crate::store::charged::{cannot_have, soften};
+use crate::store::charged::{cannot_have, mark};
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
@@ -30,29 +29,44 @@ pub struct MemoryLedger {
 /// A policy's table, with its number among all tables of the store, and who is blocked.
 pub(super) struct Opened {
     pub(super) number: usize,
+    /// The algorithm of the policy, under the limit with which this ledger was opened.
     pub(super) algorithm: Algorithm,
+    /// The same, if it is not that of the counter.
+    pub(super) limit: Option<Algorithm>,
     pub(super) counter: Arc<dyn Counter>,
     pub(super) blocks: Arc<Blocks>,
 }
 
 impl Opened {
-    fn amend(&self, ask: Ask, amendment: Amendment, clock: &dyn Clock) -> Result<(), StoreError> {
+    /// The limit that a charge brings, if it is not that of the counter.
+    fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
+        let own = charge.limit.and_then(|limit| self.algorithm.under(limit));
+        own.or(self.limit)
+    }
+
+    fn amend(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        amendment: Amendment,
+        clock: &dyn Clock,
+    ) -> Result<(), StoreError> {
         let (key, counter) = (ask.fingerprint, &*self.counter);
-        let full = |Full| StoreError::new(StoreErrorKind::Full);
         match amendment {
-            Amendment::Settle => counter.settle(ask, clock),
+            Amendment::Settle => counter.settle(ask, limit, clock),
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {
                 let limit = self.algorithm.under(limit).ok_or_else(cannot_have)?;
-                let limit = Some((limit, length));
-                counter.override_limit(key, limit, clock).map_err(full)?;
+                let full = |Full| StoreError::new(StoreErrorKind::Full);
+                let given = counter.override_limit(key, limit, length, clock);
+                given.map_err(full)?;
             }
-            Amendment::EndOverride => counter.override_limit(key, None, clock).map_err(full)?,
+            Amendment::EndOverride => counter.end_override(key, clock),
             Amendment::Refund
             | Amendment::TakeBack(_)
             | Amendment::GiveBack(_)
-            | Amendment::Reset => counter.amend(ask, clock, amendment),
+            | Amendment::Reset => counter.amend(ask, limit, clock, amendment),
         }
         Ok(())
     }
@@ -87,7 +101,7 @@ impl MemoryLedger {
     /// Decides under one policy, which has to be one of those that were opened.
     pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let told = &mut Told {
+        let told = &mut OutcomeSink {
             wanted: Wanted::Everything,
             policy,
             outcomes: &mut outcomes,
@@ -106,14 +120,14 @@ impl MemoryLedger {
     /// opened, nothing is taken and nothing is told.
     pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let mut decision = self.decision(Wanted::Everything, Purpose::Take);
+        let mut decision = Decision::new(&self.clock, Wanted::Everything, Purpose::Take);
         let mut units = 0;
         if self.add_parts(&mut decision, charges) {
             // A block by another thread may deny what was shared out before it.
             if decision.decide(&mut outcomes) {
-                units = decision.units;
+                units = decision.units();
             }
-            soften(charges, &mut outcomes);
+            mark(charges, &mut outcomes);
         }
         (units, outcomes)
     }
@@ -130,16 +144,21 @@ impl MemoryLedger {
                 continue;
             };
             let ask = self.ask(&charge.key, charge.cost);
-            opened.amend(ask, amendment, &self.clock)?;
+            let limit = opened.limit_of(charge);
+            opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
         }
         Ok(())
     }
 
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
         match charges {
-            [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
+            [charge]
+                if charge.policy < self.policies.len()
+                    && !charge.is_soft
+                    && charge.limit.is_none() =>
+            {
                 let ask = self.ask(&charge.key, charge.cost);
-                let told = &mut Told {
+                let told = &mut OutcomeSink {
                     wanted,
                     policy: charge.policy,
                     outcomes,
@@ -151,39 +170,54 @@ impl MemoryLedger {
     }
 
     /// Decides on a request that concerns one policy alone.
-    #[inline]
-    fn decide_one(&self, policy: usize, ask: Ask, told: Option<&mut Told<'_>>) -> bool {
+    #[expect(
+        clippy::inline_always,
+        reason = "a call costs a twelfth of the decision"
+    )]
+    #[inline(always)]
+    fn decide_one(&self, policy: usize, ask: Ask, mut told: Option<&mut OutcomeSink<'_>>) -> bool {
         let opened = &self.policies[policy];
         let now = self.clock.now();
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             return self.decide_on_a_suspect(policy, ask, told);
         }
-        decide(&*opened.counter, ask, now, &self.clock, told)
+        if opened.limit.is_none()
+            && let Some(allowed) = opened.counter.decide_at_once(ask, now, told.as_deref_mut())
+        {
+            return allowed;
+        }
+        self.decide_further(opened, ask, now, told)
+    }
+
+    /// Apart from the fast path, which takes fewer instructions the less it carries along.
+    #[inline(never)]
+    fn decide_further(
+        &self,
+        opened: &Opened,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool {
+        let (counter, limit) = (&*opened.counter, opened.limit.as_ref());
+        counter.decide_in_the_end(ask, limit, now, &self.clock, told)
     }
 
     /// Decides on a request whose key may be blocked.
     #[cold]
-    fn decide_on_a_suspect(&self, policy: usize, ask: Ask, told: Option<&mut Told<'_>>) -> bool {
+    fn decide_on_a_suspect(
+        &self,
+        policy: usize,
+        ask: Ask,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool {
         let mut unwanted = Outcomes::new(Micros::ZERO);
         let (wanted, outcomes) = match told {
             Some(told) => (told.wanted, &mut *told.outcomes),
             None => (Wanted::Verdict, &mut unwanted),
         };
-        let mut decision = self.decision(wanted, Purpose::Charge);
-        let part = Part::new(policy, &self.policies[policy], ask);
-        decision.parts.push(part);
+        let mut decision = Decision::new(&self.clock, wanted, Purpose::Charge);
+        decision.add(Part::new(policy, &self.policies[policy], ask, None, false));
         decision.decide(outcomes)
-    }
-
-    fn decision(&self, wanted: Wanted, purpose: Purpose) -> Decision<'_> {
-        Decision {
-            parts: SmallVec::new(),
-            clock: &self.clock,
-            wanted,
-            purpose,
-            units: 0,
-            disturbed: 0,
-        }
     }
 
     /// Tells what [`charge_now`](Self::charge_now) would tell, and charges nothing.
@@ -193,8 +227,50 @@ impl MemoryLedger {
         outcomes
     }
 
+    /// Decides about one key at one cost under these policies, each with whether it is soft. `None` if there is more
+    /// to it than usual.
+    #[inline]
+    pub(crate) fn admit_alike(
+        &self,
+        policies: &[(usize, bool)],
+        key: &Key,
+        cost: u32,
+    ) -> Option<bool> {
+        let ask = self.ask(key, cost);
+        let charges = policies
+            .iter()
+            .map(|&(policy, is_soft)| (policy, ask, is_soft));
+        let mut unwanted = Outcomes::new(Micros::ZERO);
+        let now = self.clock.now();
+        known::decide(&self.policies, charges, now, Wanted::Verdict, &mut unwanted)
+    }
+
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
-        self.decide_as(charges, wanted, Purpose::Charge, outcomes)
+        if charges.iter().any(|charge| charge.limit.is_some()) {
+            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+        }
+        let mut last: Option<(&Key, u64)> = None;
+        let asked = charges.iter().map(|charge| {
+            // Most requests ask all policies about one key.
+            let fingerprint = match last {
+                Some((key, fingerprint)) if *key == charge.key => fingerprint,
+                _ => self.seed.fingerprint(&charge.key),
+            };
+            last = Some((&charge.key, fingerprint));
+            let cost = charge.cost;
+            (charge.policy, Ask { fingerprint, cost }, charge.is_soft)
+        });
+        let now = self.clock.now();
+        match known::decide(&self.policies, asked, now, wanted, outcomes) {
+            Some(allowed) => {
+                if wanted.includes(allowed) {
+                    outcomes.put_in_order();
+                    mark(charges, outcomes);
+                }
+                allowed
+            }
+            None => self.decide_as(charges, wanted, Purpose::Charge, outcomes),
+        }
     }
 
     fn decide_as(
@@ -204,12 +280,12 @@ impl MemoryLedger {
         purpose: Purpose,
         outcomes: &mut Outcomes,
     ) -> bool {
-        let mut decision = self.decision(wanted, purpose);
+        let mut decision = Decision::new(&self.clock, wanted, purpose);
         if !self.add_parts(&mut decision, charges) {
             return false;
         }
         let allowed = decision.decide(outcomes);
-        soften(charges, outcomes);
+        mark(charges, outcomes);
         allowed
     }
 
@@ -223,10 +299,9 @@ impl MemoryLedger {
         for &policy in &self.order_of_locking {
             if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
                 let ask = self.ask(&charge.key, charge.cost);
-                decision.parts.push(Part {
-                    is_soft: charge.is_soft,
-                    ..Part::new(policy, &self.policies[policy], ask)
-                });
+                let opened = &self.policies[policy];
+                let limit = opened.limit_of(charge);
+                decision.add(Part::new(policy, opened, ask, limit, charge.is_soft));
             }
         }
         true
@@ -238,344 +313,6 @@ impl MemoryLedger {
             fingerprint: self.seed.fingerprint(key),
             cost,
         }
-    }
-}
-
-/// A decision that several policies have a part in.
-struct Decision<'a> {
-    /// In the order of locking.
-    parts: SmallVec<[Part<'a>; 8]>,
-    clock: &'a dyn Clock,
-    wanted: Wanted,
-    purpose: Purpose,
-    /// How many units were taken, if that is what it is for.
-    units: u32,
-    /// How often it had to be made anew.
-    disturbed: u32,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Purpose {
-    Charge,
-    Peek,
-    /// Charges as many units as every policy grants.
-    Take,
-}
-
-/// A decision that was disturbed so often waits for its turn on each page in place of starting
-/// anew: with many policies somebody may always be quicker on one of them.
-const PATIENT_AFTER: u32 = 16;
-
-/// One policy's part of a decision.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each answers a question of its own, and in any combination"
-)]
-struct Part<'a> {
-    policy: usize,
-    counter: &'a dyn Counter,
-    blocks: &'a Blocks,
-    ask: Ask,
-    /// What was asked, of which less may be charged.
-    most: u32,
-    counted: Counted,
-    /// Whether the key has no place, and there was room for it when that was looked up.
-    has_room: bool,
-    glance: Glance,
-    allowed: bool,
-    /// How long its key is blocked yet.
-    blocked: Option<Micros>,
-    /// Whether it denies nothing, and is left out where it does not fit.
-    is_soft: bool,
-    lock: Option<Lock<'a>>,
-    /// Whether a place was made for the key in this decision.
-    is_new: bool,
-    attempts: usize,
-}
-
-impl Decision<'_> {
-    fn decide(&mut self, outcomes: &mut Outcomes) -> bool {
-        let mut now = self.time();
-        loop {
-            *outcomes = Outcomes::new(now);
-            if let Ok(allowed) = self.attempt(&mut now, outcomes) {
-                outcomes.decided_at(now);
-                outcomes.put_in_order();
-                return allowed;
-            }
-            self.unlock();
-            self.disturbed = self.disturbed.saturating_add(1);
-            spin_loop();
-        }
-    }
-
-    fn attempt(&mut self, now: &mut Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
-        for part in &mut self.parts {
-            if self.disturbed > PATIENT_AFTER {
-                let (glance, lock) = part.counter.glance_and_lock(part.ask, part.counted);
-                part.glance = glance;
-                part.lock = Some(lock);
-            } else {
-                part.glance = part.counter.glance(part.ask, part.counted);
-            }
-        }
-        if self.latest(|_| true) > *now {
-            // Somebody else was here after the clock was read, or it has stepped back.
-            *now = self.time();
-        }
-        let now = *now;
-        if self.purpose != Purpose::Peek && self.latest(|part| part.ask.cost > 0) > now {
-            self.step_back(now)?;
-            return Err(Changed);
-        }
-
-        if self.purpose == Purpose::Take {
-            self.share_out(now)?;
-        }
-        let only_asks = self.purpose == Purpose::Peek;
-        let mut allowed = true;
-        for part in &mut self.parts {
-            part.allowed = part.counter.allows(&part.glance, part.ask, now)?;
-            part.look_up_block(now, self.clock, only_asks);
-            allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
-        }
-        self.look_for_room(allowed, now)?;
-        if allowed && self.purpose == Purpose::Peek {
-            return self.foretell(now, outcomes);
-        }
-        // Those that are charged are told afterwards.
-        for part in self
-            .parts
-            .iter()
-            .filter(|part| !(allowed && part.charges()))
-        {
-            let mut told = Told {
-                wanted: Wanted::Everything,
-                policy: part.policy,
-                outcomes,
-            };
-            if self.wanted.includes(allowed) {
-                let (glance, ask) = (&part.glance, part.ask);
-                part.counter
-                    .tell(glance, ask, now, part.allowed, &mut told)?;
-                if let Some(left) = part.blocked {
-                    outcomes.block(part.policy, left);
-                }
-            }
-        }
-        if allowed && self.parts.iter().any(Part::charges) {
-            self.charge(now, outcomes)?;
-        }
-        Ok(allowed)
-    }
-
-    /// Asks for as many units as every policy grants that is not soft. If that is none, asks for one, which is
-    /// denied.
-    fn share_out(&mut self, now: Micros) -> Result<(), Changed> {
-        let most = self.parts.iter().map(|part| part.most).max();
-        self.units = most.unwrap_or(0);
-        for part in &mut self.parts {
-            part.look_up_block(now, self.clock, true);
-            if part.blocked.is_some() {
-                self.units = 0;
-            } else if part.most > 0 && !part.is_soft {
-                self.units = self.units.min(part.remaining(now)?);
-            }
-        }
-        for part in &mut self.parts {
-            part.ask.cost = part.most.min(self.units.max(1));
-        }
-        Ok(())
-    }
-
-    /// Looks up where a key is counted that has no place and is given none: by the shared entry, if there is
-    /// no room for it. The decision is then made again.
-    fn look_for_room(&mut self, allowed: bool, now: Micros) -> Result<(), Changed> {
-        let charges = allowed && self.purpose != Purpose::Peek;
-        let is_lost = |part: &Part<'_>| {
-            !(charges && part.charges() || part.has_room)
-                && part.counter.lacks_room(&part.glance, part.ask)
-        };
-        if !self.parts.iter().any(is_lost) {
-            return Ok(());
-        }
-        // No page may be locked while others are searched.
-        self.unlock();
-        for part in self.parts.iter_mut().filter(|part| is_lost(part)) {
-            if part.counter.has_room(&part.glance, now) {
-                part.has_room = true;
-            } else {
-                part.counted = Counted::Together;
-            }
-        }
-        Err(Changed)
-    }
-
-    /// Tells of a request that would be allowed.
-    fn foretell(&self, now: Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
-        for part in &self.parts {
-            let mut told = Told {
-                wanted: Wanted::Everything,
-                policy: part.policy,
-                outcomes,
-            };
-            let (glance, ask) = (&part.glance, part.ask);
-            if part.charges() {
-                part.counter.foretell(glance, ask, now, &mut told)?;
-            } else {
-                part.counter
-                    .tell(glance, ask, now, part.allowed, &mut told)?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// Locks every page, if none has changed since it was seen.
-    fn lock(&mut self) -> Result<(), Changed> {
-        for part in self.parts.iter_mut().filter(|part| part.lock.is_none()) {
-            part.lock = Some(part.counter.lock(&part.glance)?);
-        }
-        Ok(())
-    }
-
-    fn unlock(&mut self) {
-        for part in &mut self.parts {
-            part.lock = None;
-        }
-    }
-
-    fn step_back(&mut self, now: Micros) -> Result<(), Changed> {
-        self.lock()?;
-        for part in &mut self.parts {
-            if let Some(lock) = &mut part.lock
-                && part.ask.cost > 0
-                && part.glance.latest > now
-            {
-                part.counter.step_back(&part.glance, lock, now);
-            }
-        }
-        Ok(())
-    }
-
-    /// Charges every policy, once each has a place for its key.
-    fn charge(&mut self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
-        self.lock()?;
-        let places = self.parts.iter_mut().map(|part| part.place(now));
-        if let Some(without) = places.into_iter().position(|place| place.is_err()) {
-            self.give_up(without, now);
-            return Err(Changed);
-        }
-        for part in &mut self.parts {
-            if part.charges()
-                && let Some(lock) = &mut part.lock
-            {
-                let mut told = Told {
-                    wanted: self.wanted,
-                    policy: part.policy,
-                    outcomes,
-                };
-                let (glance, ask, is_new) = (&part.glance, part.ask, part.is_new);
-                part.counter
-                    .charge(glance, ask, is_new, lock, now, Some(&mut told));
-            }
-        }
-        self.unlock();
-        for part in self.parts.iter().filter(|part| part.is_new) {
-            part.counter.grow(now);
-        }
-        Ok(())
-    }
-
-    /// Gives the newcomers' places back, and makes room for the one who has none.
-    fn give_up(&mut self, without: usize, now: Micros) {
-        for part in self.parts.iter_mut().filter(|part| part.is_new) {
-            part.counter.may_go(&part.glance, now);
-            part.is_new = false;
-        }
-        self.unlock();
-        let part = &mut self.parts[without];
-        part.attempts += 1;
-        if part.attempts > ATTEMPTS || !part.counter.make_room(&part.glance, now) {
-            part.counted = Counted::Together;
-        }
-    }
-
-    fn time(&self) -> Micros {
-        let until = self.parts.iter().map(|part| part.counter.until());
-        let now = self.clock.now();
-        until.min().map_or(now, |until| now.min(until))
-    }
-
-    /// The time of the latest charge to the pages of these parts.
-    fn latest(&self, which: impl Fn(&Part<'_>) -> bool) -> Micros {
-        let parts = self.parts.iter().filter(|part| which(part));
-        parts
-            .map(|part| part.glance.latest)
-            .max()
-            .unwrap_or(Micros::ZERO)
-    }
-}
-
-impl<'a> Part<'a> {
-    fn new(policy: usize, opened: &'a Opened, ask: Ask) -> Self {
-        Self {
-            policy,
-            counter: &*opened.counter,
-            blocks: &opened.blocks,
-            ask,
-            most: ask.cost,
-            counted: Counted::Apart,
-            has_room: false,
-            glance: Glance::default(),
-            allowed: false,
-            blocked: None,
-            is_soft: false,
-            lock: None,
-            is_new: false,
-            attempts: 0,
-        }
-    }
-
-    /// Whether it is charged if the request is allowed.
-    fn charges(&self) -> bool {
-        self.ask.cost > 0 && self.allowed
-    }
-
-    /// Finds out how long its key is blocked yet.
-    fn look_up_block(&mut self, now: Micros, clock: &dyn Clock, only_asks: bool) {
-        self.blocked = None;
-        if self.blocks.are_any() {
-            let only_asks = only_asks || self.ask.cost == 0;
-            let fingerprint = self.ask.fingerprint;
-            self.blocked = self.blocks.left(fingerprint, now, clock, only_asks);
-        }
-    }
-
-    /// How many units its policy grants.
-    fn remaining(&self, now: Micros) -> Result<u32, Changed> {
-        let mut outcomes = Outcomes::new(now);
-        let mut told = Told {
-            wanted: Wanted::Everything,
-            policy: self.policy,
-            outcomes: &mut outcomes,
-        };
-        let ask = Ask {
-            cost: 0,
-            ..self.ask
-        };
-        self.counter.tell(&self.glance, ask, now, true, &mut told)?;
-        let granted = outcomes.iter().next();
-        Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
-    }
-
-    /// Makes sure that the key has a place, if it is to be charged.
-    fn place(&mut self, now: Micros) -> Result<(), NoRoom> {
-        if self.charges()
-            && let Some(lock) = &mut self.lock
-        {
-            self.is_new = self.counter.place(&self.glance, self.ask, lock, now)?;
-        }
-        Ok(())
     }
 }
 

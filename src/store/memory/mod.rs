@@ -4,20 +4,27 @@ mod any_rule;
 mod blocks;
 mod cell;
 mod counter;
+mod driver;
+mod expiry;
+mod known;
 mod ledger;
+mod opening;
 mod page;
+mod page_snapshot;
 mod pages;
 mod seed;
+mod seqlock;
 mod snapshot;
-mod soonest;
 mod table;
+mod tiers;
+mod timed;
 mod usage;
-mod version;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 pub use self::ledger::MemoryLedger;
 pub use self::snapshot::{Fate, Restored};
@@ -36,9 +43,10 @@ use crate::policy::{Policy, check_names};
 
 /// Keeps state in this process, exactly and without a server.
 ///
-/// Clones share their state: two limiters over one store that have a policy of the same name
-/// and the same algorithm count together. State lives as long as a limiter that uses it, and longer
-/// in a [`snapshot`](Self::snapshot).
+/// Clones share their state: two limiters over one store that have a policy of the same name, algorithm, period and
+/// number of slots count together, each under its own limit. So a layer that is built again with another limit
+/// finds what was used. State lives as long as a limiter that uses it, and longer in a
+/// [`snapshot`](Self::snapshot).
 ///
 /// # Memory
 ///
@@ -78,14 +86,17 @@ use crate::policy::{Policy, check_names};
 /// blocks clients by a program bounds how many. A request whose key shares the last 10 bits of its
 /// fingerprint with a blocked one looks under a lock that many may read.
 ///
-/// # Keys with limits of their own
+/// # Several limits
 ///
-/// Up to 10,000 keys under one policy can have [another limit](crate::Limiter::override_limit_now) for a
-/// while. They too stand beside the table, some 200 bytes each and 16 for each entry of a log, until the
-/// limit has ended and they are asked about, or others come; nothing evicts them, and those who ask about
-/// other keys take no notice. As many keys again can stand there as long as what was
-/// [settled](crate::Limiter::settle_now) is more than fits their words, as more than twice the limit of a
-/// window may be. Of further ones what does not fit is forgiven.
+/// A state depends on no limit. When a policy first meets a second limit (in another limiter, or in an
+/// [override](crate::Limiter::override_limit_now)), its states of one word move to a table of three words, a page
+/// at a time: the page of the key, and two more with each request that finds its page moved. A key then takes 48
+/// bytes, and the memory of the first table is kept until the last limiter is gone. At the bound, a key is as good
+/// as new only if it is so under each limit that the policy has met, and none is forgotten that refuses under any.
+///
+/// Up to 10,000 keys under one policy can have an override. Each takes some 100 bytes beside its state, until it has
+/// ended and the policy is asked about any key. Nothing evicts a key with an override, and it has a place even if the
+/// store is full.
 ///
 /// # Defaults
 ///
@@ -103,9 +114,7 @@ pub struct MemoryStore {
 
 #[derive(Default)]
 struct Tables {
-    /// A table lives as long as a ledger that uses it. Its number is its place in the order in
-    /// which tables were made.
-    by_name: HashMap<TableName, (usize, Weak<dyn Counter>)>,
+    by_name: HashMap<TableName, Kept>,
     /// Who is blocked under a policy of this name, whatever its algorithm.
     blocks: HashMap<String, Weak<Blocks>>,
     made: usize,
@@ -123,30 +132,43 @@ impl Tables {
         }))
     }
 
-    fn open(&mut self, name: TableName, max_keys: usize, now: impl Fn() -> Micros) -> Opened {
-        let blocks = self.blocks(&name.0, &now);
-        let algorithm = name.1;
-        if let Some((number, table)) = self.by_name.get(&name)
-            && let Some(counter) = table.upgrade()
+    fn open(
+        &mut self,
+        policy: &str,
+        algorithm: Algorithm,
+        max_keys: usize,
+        now: impl Fn() -> Micros,
+    ) -> Opened {
+        let blocks = self.blocks(policy, &now);
+        let name = (policy.to_owned(), algorithm.frame());
+        if let Some(kept) = self.by_name.get_mut(&name)
+            && let Some(counter) = kept.counter.upgrade()
         {
-            let number = *number;
+            kept.latest = algorithm;
             return Opened {
-                number,
+                number: kept.number,
                 algorithm,
+                limit: (algorithm != kept.first).then_some(algorithm),
                 counter,
                 blocks,
             };
         }
         self.by_name
-            .retain(|_, (_, table)| table.strong_count() > 0);
+            .retain(|_, kept| kept.counter.strong_count() > 0);
         let number = self.made;
         self.made += 1;
-        let counter = revived(&mut self.restored, (&name.0, &name.1), max_keys, now);
-        self.by_name
-            .insert(name, (number, Arc::downgrade(&counter)));
+        let counter = revived(&mut self.restored, (policy, &algorithm), max_keys, now);
+        let kept = Kept {
+            number,
+            first: algorithm,
+            latest: algorithm,
+            counter: Arc::downgrade(&counter),
+        };
+        self.by_name.insert(name, kept);
         Opened {
             number,
             algorithm,
+            limit: None,
             counter,
             blocks,
         }
@@ -176,8 +198,20 @@ const MAX_KEYS: usize = 100_000;
 /// More than this, which is gigabytes, is a mistake.
 const MOST_KEYS: usize = 100_000_000;
 
-/// A policy's state is of no use to another algorithm.
-type TableName = (String, Algorithm);
+/// A policy's name, and its [frame](Algorithm::frame): a state is of no use to another algorithm, but to the same
+/// algorithm under any limit.
+type TableName = (String, (&'static str, Option<Duration>, Option<u32>));
+
+/// What keeps the states of a policy, as long as a ledger uses it.
+struct Kept {
+    /// Its place in the order in which tables were made.
+    number: usize,
+    /// The algorithm for which it was made.
+    first: Algorithm,
+    /// The algorithm for which it was opened last, which may have another limit.
+    latest: Algorithm,
+    counter: Weak<dyn Counter>,
+}
 
 impl MemoryStore {
     /// A new store, which shares nothing with any other.
@@ -221,9 +255,9 @@ impl MemoryStore {
         let mut usage: Vec<_> = tables
             .by_name
             .iter()
-            .filter_map(|((policy, algorithm), (number, table))| {
-                let fill = table.upgrade()?.fill();
-                Some((*number, Usage::new(policy, *algorithm, fill)))
+            .filter_map(|((policy, _), kept)| {
+                let fill = kept.counter.upgrade()?.fill();
+                Some((kept.number, Usage::new(policy, kept.latest, fill)))
             })
             .collect();
         usage.sort_unstable_by_key(|(number, _)| *number);
@@ -283,8 +317,9 @@ impl MemoryStore {
         let tables = self.tables();
         let restored = tables.restored.clone();
         let open = tables.by_name.iter();
-        let open = open.filter_map(|((policy, algorithm), (number, table))| {
-            Some((*number, (policy.clone(), *algorithm, table.upgrade()?)))
+        let open = open.filter_map(|((policy, _), kept)| {
+            let counter = kept.counter.upgrade()?;
+            Some((kept.number, (policy.clone(), kept.latest, counter)))
         });
         let mut open: Vec<_> = open.collect();
         let live = tables
@@ -304,14 +339,14 @@ impl MemoryStore {
     /// When a policy is opened whose name and algorithm are in the snapshot, its keys are there
     /// again, and decisions are those that would have been made without the restart. Its limit (a
     /// bucket's capacity, a queue's places) may be another now: what was used stays used. If the
-    /// algorithm is another, or its period or its number of slots, the policy starts empty, and the
+    /// algorithm, its period or its number of slots is another, the policy starts empty, and the
     /// log warns of it. [`restored`](Self::restored) tells what has become of each policy.
     ///
     /// - Times are those of the wall clock, so the time that passed in between counts: what has
     ///   become as good as new is forgotten.
     /// - If there are more keys than this store keeps, those that have used the most stay.
     /// - Newcomers that were counted together, since there was no room, still are.
-    /// - Where a limit is smaller than before, keys may take 48 bytes in place of 26 until the next
+    /// - Where the limit is another than before, keys may take 48 bytes in place of 26 until the next
     ///   restart.
     /// - Keys that are hashed with a [`Secret`](crate::key::Secret) are the same after a restart only
     ///   if the secret is: give one from configuration to extractors that hash, since that of the
@@ -391,8 +426,8 @@ impl MemoryStore {
         let mut tables = self.tables();
         let clock = self.its_clock();
         let opened = policies.iter().map(|policy| {
-            let name = (policy.name().to_owned(), *policy.algorithm());
-            tables.open(name, self.max_keys, || clock.now())
+            let algorithm = *policy.algorithm();
+            tables.open(policy.name(), algorithm, self.max_keys, || clock.now())
         });
         let opened = opened.collect();
         MemoryLedger::new(clock, self.seed.clone(), opened)

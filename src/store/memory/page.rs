@@ -2,7 +2,7 @@ use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::version::Version;
+use super::seqlock::Seqlock;
 use crate::clock::Micros;
 
 /// Some tens of keys that are guarded together.
@@ -15,11 +15,11 @@ use crate::clock::Micros;
 #[repr(align(64))]
 #[derive(Debug)]
 pub(super) struct Page<C> {
-    pub(super) version: Version,
+    pub(super) seqlock: Seqlock,
     latest: AtomicU64,
     /// Where keys go when all slots are taken, as they are on one page in some hundreds when the table
     /// is as full as it gets.
-    behind: OnceLock<Box<Behind<C>>>,
+    behind: OnceLock<Box<OverflowSlots<C>>>,
     tags: [AtomicU64; SLOTS / TAGS_IN_A_WORD],
     slots: [Slot<C>; SLOTS],
 }
@@ -27,12 +27,12 @@ pub(super) struct Page<C> {
 /// A few more slots, without tags. What was needed once is kept: in time most pages of a table
 /// have one, of an eighth of their size.
 #[derive(Debug)]
-pub(super) struct Behind<C> {
+pub(super) struct OverflowSlots<C> {
     slots: [Slot<C>; SLOTS_BEHIND],
     next: OnceLock<Box<Self>>,
 }
 
-impl<C: Default> Default for Behind<C> {
+impl<C: Default> Default for OverflowSlots<C> {
     fn default() -> Self {
         Self {
             slots: array::from_fn(|_| Slot::default()),
@@ -92,7 +92,7 @@ impl<C: Default> Page<C> {
     #[inline(never)]
     pub(super) fn new() -> Self {
         Self {
-            version: Version::default(),
+            seqlock: Seqlock::default(),
             latest: AtomicU64::new(0),
             behind: OnceLock::new(),
             tags: [const { AtomicU64::new(0) }; SLOTS / TAGS_IN_A_WORD],
@@ -230,7 +230,7 @@ pub(super) struct Keys<'a, C> {
     next_word: usize,
     /// The tags of the word before it whose keys are yet to come.
     taken: u64,
-    link: &'a OnceLock<Box<Behind<C>>>,
+    link: &'a OnceLock<Box<OverflowSlots<C>>>,
     next_behind: usize,
 }
 

@@ -3,7 +3,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::cell::Cell;
-use super::page::{Behind, Page, Place, SLOTS};
+use super::page::{OverflowSlots, Page, Place, SLOTS};
 
 /// The pages of a table, which become more one at a time (linear hashing, after Litwin, 1980).
 ///
@@ -114,17 +114,17 @@ impl<C: Cell> Pages<C> {
         (self.page(index), index)
     }
 
-    /// The page of this key.
+    /// The page of this key; `None` if it is retired.
     #[inline]
-    pub(super) fn sight(&self, fingerprint: u64) -> Sight<'_, C> {
+    pub(super) fn sight(&self, fingerprint: u64) -> Option<Sight<'_, C>> {
         loop {
             let size = self.size.load(Ordering::Acquire);
             let index = self.index(fingerprint, Size::of_word(size));
             let page = self.page(index);
-            let seen = page.version.seen();
+            let seen = page.seqlock.seen()?;
             // If the page was split meanwhile, the key may have moved.
             if self.size.load(Ordering::Acquire) == size {
-                return Sight { page, index, seen };
+                return Some(Sight { page, index, seen });
             }
         }
     }
@@ -157,9 +157,6 @@ impl<C: Cell> Pages<C> {
         let half = self.first * (size.mask + 1);
         let (from, to) = (position(size.pages - half), position(size.pages));
         let (page, other) = (self.page(from), self.page(to));
-        let (mut lock, _) = page.version.wait_and_lock();
-        lock.changes();
-        other.set_latest(page.latest());
         let pages = size.pages + 1;
         let mask = if pages == half * 2 {
             size.mask << 1 | 1
@@ -167,6 +164,14 @@ impl<C: Cell> Pages<C> {
             size.mask
         };
         let next = Size { mask, pages };
+        let Some((mut lock, _)) = page.seqlock.wait_and_lock() else {
+            // Its keys are elsewhere, those of the other half too.
+            other.seqlock.retire_unseen();
+            self.size.store(next.word(), Ordering::Release);
+            return;
+        };
+        lock.changes();
+        other.set_latest(page.latest());
         for place in page.keys() {
             let fingerprint = place.fingerprint();
             let home = self.index(fingerprint, next);
@@ -200,7 +205,7 @@ impl<C: Cell> Pages<C> {
     pub(super) fn bytes(&self) -> usize {
         let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some());
         let pages = chunks.count() * CHUNK * size_of::<Page<C>>();
-        let behind = self.behind.load(Ordering::Relaxed) * size_of::<Behind<C>>();
+        let behind = self.behind.load(Ordering::Relaxed) * size_of::<OverflowSlots<C>>();
         size_of_val(&*self.chunks) + pages + behind
     }
 
@@ -246,7 +251,7 @@ mod tests {
     }
 
     fn put(pages: &Pages<Word>, fingerprint: u64) {
-        let page = pages.sight(fingerprint).page;
+        let page = pages.sight(fingerprint).unwrap().page;
         pages.room(page, fingerprint).take(fingerprint);
     }
 
@@ -318,7 +323,7 @@ mod tests {
         let mut left = pages.most - pages.first;
         loop {
             for key in &keys {
-                let page = pages.sight(*key).page;
+                let page = pages.sight(*key).unwrap().page;
                 assert!(page.find(*key).is_some(), "{left} splits are left");
             }
             let all: usize = (0..pages.len())
@@ -336,7 +341,7 @@ mod tests {
         for index in 0..pages.len() {
             let page = pages.page(index);
             for place in page.keys() {
-                assert_eq!(pages.sight(place.fingerprint()).index, index);
+                assert_eq!(pages.sight(place.fingerprint()).unwrap().index, index);
                 assert!(!place.is_behind(), "there is room before it");
             }
         }
@@ -378,12 +383,12 @@ mod tests {
         let pages = Pages::<Word>::new(20_000);
         let mut seen = Vec::new();
         for key in fingerprints().take(500) {
-            seen.push(pages.sight(key));
+            seen.push(pages.sight(key).unwrap());
         }
         let mut split = None;
         pages.split(&mut |page, _| split = Some(page));
         for sight in seen {
-            let stands = sight.page.version.still_is(sight.seen);
+            let stands = sight.page.seqlock.still_is(sight.seen);
             assert_eq!(stands, Some(sight.index) != split);
         }
     }

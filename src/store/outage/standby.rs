@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
+use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -15,6 +16,8 @@ pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
     /// Whether their limits are less than those that all nodes have together.
     are_shares: Box<[bool]>,
+    /// The limits that all nodes have together.
+    wholes: Box<[Option<Limit>]>,
     nodes: NonZeroU32,
     clock: Option<Arc<dyn Clock>>,
     /// Made when it is first needed: as a rule it never is.
@@ -30,6 +33,8 @@ impl Standby {
         nodes: NonZeroU32,
         clock: Option<Arc<dyn Clock>>,
     ) -> Self {
+        let wholes = policies.iter().map(|policy| policy.algorithm().limits());
+        let wholes = wholes.collect();
         let shares = policies.iter().map(|policy| {
             let whole = policy.algorithm();
             let share = whole.shared_by(nodes);
@@ -39,6 +44,7 @@ impl Standby {
         Self {
             policies: policies.into(),
             are_shares: are_shares.into(),
+            wholes,
             nodes,
             clock,
             ledger: OnceLock::new(),
@@ -124,16 +130,30 @@ impl Standby {
         let mut here = Charges::new();
         for charge in charges {
             here.push(match self.when_store_fails(charge) {
-                OnStoreFailure::Local => Charge {
-                    limit: charge.limit.map(|limit| limit.shared_by(self.nodes)),
-                    ..*charge
-                },
+                OnStoreFailure::Local => self.at_its_share(*charge),
                 // Nothing but a block denies what costs nothing.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
                 OnStoreFailure::Refuse => return Err(error()),
             });
         }
         Ok(here)
+    }
+
+    /// The charge under this node's share of its limit.
+    fn at_its_share(&self, charge: Charge) -> Charge {
+        let (Some(limit), Some(policy)) = (charge.limit, self.policies.get(charge.policy)) else {
+            return charge;
+        };
+        let whole = self.wholes.get(charge.policy).copied().flatten();
+        let share = match (policy.parts(), whole, policy.algorithm().limits()) {
+            // What is beyond the limit of a policy with a factor is the price of the request, and is not divided.
+            (Some(_), Some(whole), Some(share)) => share.beyond(whole, limit),
+            _ => limit.shared_by(self.nodes),
+        };
+        Charge {
+            limit: Some(share),
+            ..charge
+        }
     }
 
     /// With the share for a limit, and without those that let everything go on.

@@ -20,7 +20,7 @@ for index = 1, #KEYS do
     kept, marks, found = (rule.load or load)(key)
   end
   marks = marks or {}
-  local _, _, _, limit, a, b, c = marking.heed(marks, now, false, unpack(policys))
+  local _, _, _, limit, a, b, c = marking.heed(rule, marks, now, false, unpack(policys))
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
   end

@@ -245,7 +245,8 @@ impl Shared {
     fn call<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let mut call = Call::default();
         let kind = queries.clone().next().map(|query| query.kind);
-        match kind.and_then(|kind| kind.moment) {
+        let moment = kind.and_then(|kind| kind.moment);
+        match moment {
             Some(moment) => call.argument(moment.get()),
             None => call.argument(""),
         }
@@ -260,7 +261,8 @@ impl Shared {
         for Rule { policy, numbers } in &rules {
             let rule = self.rules.get(*policy).copied().flatten();
             call.argument(rule.map_or("", |rule| rule.name));
-            let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers);
+            let at = || moment.unwrap_or_else(Micros::by_this_node);
+            let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers_at(at));
             for number in numbers.unwrap_or_else(of_the_policy) {
                 call.argument(number);
             }

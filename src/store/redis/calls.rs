@@ -13,7 +13,7 @@ use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
 use super::promise::timed_out;
 use super::script::{Call, Script};
-use crate::algorithm::{Limit, Lua};
+use crate::algorithm::Limit;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
@@ -127,7 +127,7 @@ impl Calls {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
                 let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
-                query.charge(key, charge, own.map(|lua| lua.numbers));
+                query.charge(key, charge, own.map(|lua| lua.numbers_at(|| self.now())));
             }
         }
         let value = self.charge.run(query, until).await;
@@ -195,8 +195,8 @@ impl Calls {
     /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
     pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
         let policy = self.policies.get(charge.policy)?;
-        let Lua { numbers, .. } = policy.algorithm.under(limit)?.lua()?;
-        Some(numbers)
+        let lua = policy.algorithm.under(limit)?.lua()?;
+        Some(lua.numbers_at(|| self.now()))
     }
 
     /// Runs a script about keys of one server.
@@ -274,6 +274,15 @@ impl Calls {
         policy.is_some_and(|policy| policy.lua.is_some())
     }
 
+    /// What time it is by this node's clock, or by that of the test.
+    fn now(&self) -> Micros {
+        #[cfg(feature = "testing")]
+        if let Some(clock) = &self.clock {
+            return clock.now();
+        }
+        Micros::by_this_node()
+    }
+
     fn call(&self, verb: &str) -> Call {
         let mut call = Call::default();
         #[cfg(feature = "testing")]
@@ -292,11 +301,12 @@ impl Calls {
         let Some(policy) = self.policies.get(charge.policy) else {
             return;
         };
-        let Some(Lua { name, numbers, .. }) = policy.rule(charge) else {
+        let Some(lua) = policy.rule(charge) else {
             return;
         };
         call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
-        call.argument(name);
+        call.argument(lua.name);
+        let numbers = lua.numbers_at(|| self.now());
         for number in [amount, more].into_iter().chain(numbers) {
             call.argument(number);
         }

@@ -25,7 +25,7 @@ local function decide(index, last, place, allowed)
   local kept, marks, text = (rule.load or load)(key)
   local blocked, own, moved = '0', '', false
   if marks then
-    blocked, own, moved, limit, a, b, c = marking().heed(marks, now, true, limit, a, b, c)
+    blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
   end
   local possible = text and rule.moved_back(kept, now, limit, a, b, c)
   if possible then

@@ -202,6 +202,7 @@ impl DenialCache {
             cost,
             is_soft,
             limit,
+            ..
         } in charges
         {
             (policy, key, cost, is_soft, limit).hash(&mut hasher);

@@ -51,15 +51,19 @@ pub(super) fn is_of_some(error: &StoreError) -> bool {
     is_of_a_key(error) || error.reason() == Some(NODE)
 }
 
-/// Whether it says something of one key alone, and nothing of the server.
+/// Whether it says something of one key or one policy alone, and nothing of the server.
 pub(super) fn is_of_a_key(error: &StoreError) -> bool {
-    matches!(error.reason(), Some(DAMAGED | WRONG_TYPE | CROSS_SLOT))
+    matches!(
+        error.reason(),
+        Some(DAMAGED | WRONG_TYPE | CROSS_SLOT | CLOCKS)
+    )
 }
 
 const NODE: &str = "a node of a cluster";
 const AS_A_CLUSTER: &str = "open it as one, with feature `redis-cluster`";
 const WRONG_TYPE: &str = "wrong type";
 const CROSS_SLOT: &str = "cross slot";
+const CLOCKS: &str = "clocks differ";
 
 /// Whether the server may not write, as a replica, or as a primary whose replicas have another one: so is the
 /// primary of before after a failover.
@@ -129,7 +133,9 @@ fn cause(error: &RedisError) -> (StoreErrorKind, &'static str) {
 /// What has no name of its own: that a script stumbles over what is under a key, among others.
 fn of_a_script(error: &RedisError) -> (StoreErrorKind, &'static str) {
     let said = error.detail().unwrap_or_default();
-    if said.contains("user_script:") {
+    if said.contains("the clock of the node differs") {
+        (StoreErrorKind::Misconfigured, CLOCKS)
+    } else if said.contains("user_script:") {
         (StoreErrorKind::Misconfigured, DAMAGED)
     } else if said.contains("max number of clients") {
         (StoreErrorKind::Unavailable, "too many clients")
@@ -192,7 +198,11 @@ mod tests {
         ("SOMETHING new", "refused"),
     ];
 
-    const MISCONFIGURED: [(&str, &str); 12] = [
+    const MISCONFIGURED: [(&str, &str); 13] = [
+        (
+            "ERR user_script:61: the clock of the node differs by more than half a window of its calendar",
+            "clocks differ",
+        ),
         (
             "CROSSSLOT Keys in request don't hash to the same slot",
             "cross slot",
@@ -257,7 +267,8 @@ mod tests {
     fn f47_what_is_wrong_with_one_key_says_nothing_of_the_server() {
         let all = UNAVAILABLE.iter().chain(&MISCONFIGURED);
         for (line, reason) in all {
-            let is_so = ["cross slot", "wrong type", "damaged state"].contains(reason);
+            let of_a_key = ["cross slot", "wrong type", "damaged state", "clocks differ"];
+            let is_so = of_a_key.contains(reason);
             assert_eq!(is_of_a_key(&told(line)), is_so, "{line}");
         }
         assert!(is_of_a_key(&nonsense("a text")));

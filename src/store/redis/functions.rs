@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use redis::Connection;
 
+#[cfg(feature = "calendar")]
+use super::failure::failure;
 use super::glue::glue;
 use crate::algorithm::{Algorithm, Fixed, Lua, State, Step, WithRule};
 use crate::clock::Micros;
@@ -166,6 +168,10 @@ pub(super) fn algorithms() -> impl Strategy<Value = Algorithm> {
         "leaky-queue Q places 4",
         "token-bucket-interval Q",
         "token-bucket-interval Q burst 3",
+        #[cfg(feature = "calendar")]
+        "calendar-day 5 zone America/Sao_Paulo start 06:00",
+        #[cfg(feature = "calendar")]
+        "calendar-month 7 zone UTC",
     ]);
     (shapes, quotas)
         .prop_map(|(shape, quota)| shape.replace('Q', quota).parse().expect("it is one"))
@@ -191,11 +197,8 @@ fn holds(
     let mut at = 1_790_000_000_123_456_i64;
     let mut state = State::NEW;
     let limit = algorithm.limit().unwrap_or(1);
-    let Lua {
-        name: rule,
-        numbers,
-        ..
-    } = algorithm.lua().expect("it has a limit");
+    let lua = algorithm.lua().expect("it has a limit");
+    let Lua { name: rule, .. } = lua;
     for &(part, cost) in past {
         at += longest / 10_000 * i64::from(part);
         let now = Micros::new(at.unsigned_abs());
@@ -226,7 +229,14 @@ fn holds(
                 .join(" "),
         );
         eval.arg(now.get()).arg(amount);
-        for number in numbers {
+        // The clock of the node may differ by nearly half a day.
+        let half_a_day = Micros::new(11 * 3_600_000_000);
+        let by_the_node = match cost % 3 {
+            0 => now,
+            1 => now.saturating_add(half_a_day),
+            _ => now.saturating_sub(half_a_day),
+        };
+        for number in lua.numbers_at(|| by_the_node) {
             eval.arg(number);
         }
         let (in_lua, kept_in_lua): (String, String) = eval.query(connection).expect("it runs");
@@ -274,5 +284,42 @@ fn law_9_every_function_of_every_rule_is_the_same_in_both_languages() {
     });
     if let Err(failure) = result {
         panic!("{failure}");
+    }
+}
+
+#[cfg(feature = "calendar")]
+#[test]
+fn a_server_that_is_in_neither_window_of_a_calendar_fails_and_says_why() {
+    let server = server::Server::start(&[]);
+    let mut connection = server.connection();
+    let algorithm: Algorithm = "calendar-day 5 zone UTC".parse().unwrap();
+    let lua = algorithm.lua().unwrap();
+    let text = glue(&[lua], include_str!("charge.lua"));
+    let noon: i64 = 20_000 * 86_400 + 43_200;
+    for (server_is_ahead_by, works) in [
+        (0, true),
+        (43_199, true),
+        (-43_200, true),
+        (86_400 + 43_199, true),
+        (86_400 + 43_200, false),
+        (-43_201, false),
+    ] {
+        let now = Micros::from_secs((noon + server_is_ahead_by).unsigned_abs());
+        let by_the_node = Micros::from_secs(noon.unsigned_abs());
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(&text).arg(1).arg("key");
+        eval.arg(now.get()).arg("charge").arg(1).arg(lua.name);
+        for number in lua.numbers_at(|| by_the_node) {
+            eval.arg(number);
+        }
+        eval.arg(1).arg(1).arg(1).arg(1).arg(0);
+        let answer = eval.query::<String>(&mut connection);
+        let reason = answer.map_err(|error| failure(error).reason());
+        let expected = if works {
+            None
+        } else {
+            Some(Some("clocks differ"))
+        };
+        assert_eq!(reason.err(), expected, "{server_is_ahead_by} s ahead");
     }
 }

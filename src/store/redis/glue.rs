@@ -91,6 +91,8 @@ mod tests {
             "token-bucket 5/s",
             "token-bucket-interval 5/s",
             "gcra 5/s",
+            #[cfg(feature = "calendar")]
+            "calendar-day 5 zone UTC",
         ] {
             let rule = text.parse::<Algorithm>().unwrap().lua().unwrap();
             let table = format!("{}.", rule.name);

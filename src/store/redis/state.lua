@@ -35,7 +35,7 @@ local function marking()
   -- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
   -- as a whole. Returns in digits how long the key is blocked yet, what is told of its own limit, whether
   -- anything has changed, and the numbers to go by.
-  local function heed(marks, now, moves, limit, a, b, c)
+  local function heed(rule, marks, now, moves, limit, a, b, c)
     local blocked, changed = 0, false
     for name, mark in pairs({block = marks.block, own = marks.own}) do
       local lasts, back = left(mark, now)
@@ -53,7 +53,11 @@ local function marking()
     local own = marks.own
     if own then
       own.policys = {limit, a, b, c}
-      limit, a, b, c = own[3], own[4], own[5], own[6]
+      limit = own[3]
+      if not rule.present then
+        -- The other numbers of a calendar are those of the present.
+        a, b, c = own[4], own[5], own[6]
+      end
     end
     local told = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
     return string.format('%d', blocked), told, changed, limit, a, b, c

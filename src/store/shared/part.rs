@@ -111,8 +111,10 @@ impl Part {
             }
         }
         let limit = self.limit(own.as_ref());
-        if own.is_some() || *limit != self.algorithm {
+        if own.is_some() {
             told = told.overridden(limit.period());
+        } else if *limit != self.algorithm {
+            told = told.within(limit.period());
         }
         match block {
             Some(block) => told.blocked_for(block.left(now)),

@@ -41,22 +41,19 @@ pub(super) fn write(
         file.section("policy", |file| {
             file.text(policy);
             file.text(&algorithm.to_string());
-            // Some may come or go meanwhile: whoever is not there before is on a page, or there after.
-            let mut beside = BTreeMap::new();
-            let mut tell = |fingerprint, limit, state| {
-                beside.entry(fingerprint).or_insert((limit, state));
-            };
-            counter.each_exception(now, &mut tell);
-            counter.each_key(now, &mut |fingerprint, state| {
-                file.key(fingerprint, &state);
-            });
-            counter.each_exception(now, &mut tell);
-            for (fingerprint, (limit, state)) in beside {
-                match limit {
-                    Some(limit) => overrides.push((fingerprint, limit, state)),
-                    None => file.key(fingerprint, &state),
-                }
+            let mut own: BTreeMap<u64, (Override, State)> = BTreeMap::new();
+            for (fingerprint, limit) in counter.each_override(now) {
+                own.insert(fingerprint, (limit, State::NEW));
             }
+            counter.each_key(
+                now,
+                &mut |fingerprint, state| match own.get_mut(&fingerprint) {
+                    Some((_, its)) => *its = state,
+                    None => file.key(fingerprint, &state),
+                },
+            );
+            let own = own.into_iter();
+            overrides.extend(own.map(|(fingerprint, (limit, state))| (fingerprint, limit, state)));
         });
         put_overrides(&mut file, (policy, &algorithm.to_string()), &overrides);
     }
@@ -93,7 +90,7 @@ fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides
         for (fingerprint, limit, state) in overrides {
             file.number(limit.from.get());
             file.number(limit.until.get());
-            file.text(&limit.algorithm.to_string());
+            file.text(&limit.what.to_string());
             file.key(*fingerprint, state);
         }
     });

@@ -5,7 +5,8 @@ use super::{Overridden, put_overrides};
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::store::memory::counter::{Counter, counter, counter_for};
+use crate::store::memory::counter::Counter;
+use crate::store::memory::opening::{counter, counter_for};
 use crate::store::memory::table::Override;
 
 /// What a snapshot holds of one policy, and what has become of it: see
@@ -128,7 +129,7 @@ impl Restored {
                 return None;
             }
             let limit = Override {
-                algorithm,
+                what: algorithm,
                 from,
                 until,
             };
@@ -138,18 +139,22 @@ impl Restored {
 
     /// A table with these keys.
     fn revive(&mut self, algorithm: &Algorithm, bound: usize, now: Micros) -> Arc<dyn Counter> {
+        let overrides: Vec<_> = self.its_overrides(algorithm).collect();
+        let own = overrides.iter();
+        let own = own.map(|(fingerprint, _, state)| (*fingerprint, state.clone()));
         // As of now, and nothing that could not be: a limit may have changed, and so may the file.
         let states = self
             .keys()
+            .chain(own)
             .map(|(fingerprint, state)| (fingerprint, algorithm.refund(state, now, 0)));
         let states: Vec<_> = states.collect();
-        let counter = counter_for(algorithm, bound, &states, now);
+        let limits = overrides
+            .into_iter()
+            .map(|(fingerprint, limit, _)| (fingerprint, limit));
+        let counter = counter_for(algorithm, bound, &states, limits.collect(), now);
         let (keys, left_out) = counter.restore(states, now);
         self.fate = Fate::Restored { keys, left_out };
         self.keys = Arc::default();
-        for (fingerprint, limit, state) in self.its_overrides(algorithm) {
-            counter.restore_override(fingerprint, limit, state, now);
-        }
         self.overrides = Arc::default();
         counter
     }

@@ -1,8 +1,8 @@
 use std::sync::atomic::Ordering;
 
-use super::{Ask, Counted, NoRoom, Table};
-use crate::algorithm::Step;
-use crate::clock::Micros;
+use super::{Ask, Counted, NoRoom, Own, Settled, Table};
+use crate::algorithm::{Algorithm, Step};
+use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::ATTEMPTS;
@@ -10,21 +10,14 @@ use crate::store::memory::counter::ATTEMPTS;
 /// Why nothing is charged after the fact yet.
 enum Unsettled {
     NoRoom,
-    /// The key stands beside the pages, or has to.
-    Beside,
+    Retired,
+    DoesNotFit,
 }
 
 impl From<NoRoom> for Unsettled {
     fn from(_: NoRoom) -> Self {
         Self::NoRoom
     }
-}
-
-/// How much of it a cell has to hold.
-#[derive(Clone, Copy, PartialEq)]
-enum Holds {
-    All,
-    WhatFits,
 }
 
 /// Whether it names one charge, and so changes only the entry that holds it.
@@ -52,75 +45,79 @@ pub(super) fn amend<S: Step>(
 /// What changes a state without deciding about anything.
 impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// Changes what is kept of a key, if anything is: of one that has no place, and for which there is no
-    /// room, what the shared entry keeps.
+    /// room, what the shared entry keeps. `None` if its page is retired.
     #[inline(never)]
     pub(in crate::store::memory) fn amend(
         &self,
         ask: Ask,
-        time: impl Fn() -> Micros,
+        limit: Option<&Algorithm>,
+        clock: &dyn Clock,
         amendment: Amendment,
-    ) {
+    ) -> Option<()> {
+        let time = || clock.now().min(self.until);
+        let own = self.own(ask, limit, time(), clock);
         let mut counted = Counted::Apart;
-        let (glance, mut lock, slot) = loop {
-            let (glance, lock) = self.glance_and_lock(ask, counted);
-            if let Some(slot) = self.page(&glance).find(glance.fingerprint(ask)) {
-                break (glance, lock, slot);
+        let (snapshot, mut lock, slot) = loop {
+            let (snapshot, lock) = self.snapshot_and_lock(ask, counted, own)?;
+            if let Some(slot) = self.page(&snapshot).find(snapshot.fingerprint(ask)) {
+                break (snapshot, lock, slot);
             }
-            // As long as the page is locked, it does not come back to it.
-            let is_beside = self.exceptions.find(ask.fingerprint).is_some();
             drop(lock);
-            if is_beside {
-                if self.amend_beside(ask, &time, amendment) {
-                    return;
-                }
-            } else if counted == Counted::Apart
-                && (is_of_one_charge(amendment) || !self.has_room(&glance, time()))
+            if counted == Counted::Apart
+                && !snapshot.is_overridden()
+                && (is_of_one_charge(amendment) || !self.has_room(&snapshot, time()))
             {
-                counted = Counted::Together;
+                counted = Counted::Overflow;
             } else {
-                return;
+                return Some(());
             }
         };
-        let page = self.page(&glance);
+        let page = self.page(&snapshot);
         let now = time();
-        if now < glance.latest {
-            self.step_back(page, &glance, &mut lock, now);
+        if now < snapshot.latest {
+            self.step_back(page, &snapshot, &mut lock, now);
         }
         lock.changes();
         page.set_latest(now);
-        let mut seen = slot.cell.see(&self.rule, page.latest());
-        let before = self.rule.size(&seen);
-        amend(&self.rule, &mut seen, now, ask.cost, amendment);
+        let rule = self.rule_under(snapshot.own);
+        let mut seen = slot.cell.see(&rule, page.latest());
+        let before = rule.size(&seen);
+        amend(&rule, &mut seen, now, ask.cost, amendment);
         self.resize(&mut seen, before);
-        slot.cell.keep(&self.rule, seen);
-        self.may_go(&glance, now);
+        slot.cell.keep(&rule, seen);
+        self.may_go(&snapshot, now);
+        Some(())
     }
 
     /// Charges a key after the fact, whether there is room under its limit or not. One that has no
     /// place is given one as it would be for a charge.
     #[inline(never)]
-    pub(in crate::store::memory) fn settle(&self, ask: Ask, time: impl Fn() -> Micros) {
+    pub(in crate::store::memory) fn settle(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        clock: &dyn Clock,
+    ) -> Settled {
+        let time = || clock.now().min(self.until);
         if ask.cost == 0 {
-            return;
+            return Settled::Done;
         }
+        let own = self.own(ask, limit, time(), clock);
         let mut counted = Counted::Apart;
         let mut attempts = 0;
-        let mut holds = Holds::All;
         loop {
-            match self.settle_where((ask, counted), &time, holds) {
-                Ok(()) => return,
+            match self.settle_where(ask, (counted, own), time) {
+                Ok(()) => return Settled::Done,
+                Err(Unsettled::Retired) => return Settled::Retired,
+                Err(Unsettled::DoesNotFit) => return Settled::DoesNotFit,
                 Err(Unsettled::NoRoom) => {
                     attempts += 1;
-                    let (_, glance) = self.glance(ask, counted);
-                    if attempts > ATTEMPTS || !self.make_room(&glance, time()) {
-                        counted = Counted::Together;
+                    let Some((_, snapshot)) = self.snapshot(ask, counted, own) else {
+                        return Settled::Retired;
+                    };
+                    if attempts > ATTEMPTS || !self.make_room(&snapshot, time()) {
+                        counted = Counted::Overflow;
                     }
-                }
-                Err(Unsettled::Beside) => {
-                    if self.settle_beside(ask, &time).is_ok() {
-                        return;
-                    }
-                    holds = Holds::WhatFits;
                 }
             }
         }
@@ -129,50 +126,46 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[inline(never)]
     fn settle_where(
         &self,
-        (ask, counted): (Ask, Counted),
+        ask: Ask,
+        (counted, own): (Counted, Option<Own>),
         time: impl Fn() -> Micros,
-        holds: Holds,
     ) -> Result<(), Unsettled> {
-        let (glance, mut lock) = self.glance_and_lock(ask, counted);
-        let page = self.page(&glance);
+        let (snapshot, mut lock) = self
+            .snapshot_and_lock(ask, counted, own)
+            .ok_or(Unsettled::Retired)?;
+        let page = self.page(&snapshot);
         let now = time();
-        if now < glance.latest {
-            self.step_back(page, &glance, &mut lock, now);
+        if now < snapshot.latest {
+            self.step_back(page, &snapshot, &mut lock, now);
         }
-        let known = page.find(glance.fingerprint(ask));
+        let known = page.find(snapshot.fingerprint(ask));
         let is_new = known.is_none();
-        let is_apart = known.is_some() && counted == Counted::Apart;
-        if !is_apart && self.exceptions.find(ask.fingerprint).is_some() {
-            return Err(Unsettled::Beside);
-        }
-        if self.rule.limit() == 0 {
+        let rule = self.rule_under(snapshot.own);
+        if rule.limit() == 0 {
             return Ok(());
         }
         let cell = match known {
             Some(slot) => &slot.cell,
-            None => self.place((page, &glance), ask, &mut lock, now)?,
+            None => self.place((page, &snapshot), ask, &mut lock, now)?,
         };
         lock.changes();
         page.set_latest(now);
-        if counted == Counted::Together {
-            self.overflowed.fetch_add(1, Ordering::Relaxed);
+        let mut seen = cell.see(&rule, now);
+        let before = rule.size(&seen);
+        rule.settle(&mut seen, now, ask.cost);
+        if !C::holds(&rule, &seen, now) {
+            self.may_go(&snapshot, now);
+            return Err(Unsettled::DoesNotFit);
         }
-        let mut seen = cell.see(&self.rule, now);
-        let before = self.rule.size(&seen);
-        self.rule.settle(&mut seen, now, ask.cost);
-        if !C::holds(&self.rule, &seen, now) {
-            if counted == Counted::Apart && holds == Holds::All {
-                self.may_go(&glance, now);
-                return Err(Unsettled::Beside);
-            }
-            C::fit(&self.rule, &mut seen);
+        if counted == Counted::Overflow {
+            self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
         self.resize(&mut seen, before);
         let is_newcomer = is_new && counted == Counted::Apart;
         if is_newcomer {
-            self.welcome(&seen, glance.index, now);
+            self.welcome(&seen, snapshot.index, now);
         }
-        cell.keep(&self.rule, seen);
+        cell.keep(&rule, seen);
         drop(lock);
         if is_newcomer {
             self.grow(now);

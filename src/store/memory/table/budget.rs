@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Apart from what every decision reads, since every newcomer writes it.
 #[repr(align(64))]
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(in crate::store::memory) struct Budget {
     filled: AtomicUsize,
     bound: usize,
 }

@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering;
 
-use super::{Glance, Table};
+use super::judging::Judges;
+use super::{PageSnapshot, Table};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
@@ -29,13 +30,18 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// A place for a newcomer, on its page or behind it. The page is locked.
     pub(super) fn room<'a>(
         &self,
-        (page, glance): (&'a Page<C>, &Glance),
+        (page, snapshot): (&'a Page<C>, &PageSnapshot),
         fingerprint: u64,
         now: Micros,
     ) -> Option<Place<'a, C>> {
         let latest = page.latest();
         let mut own = page.own(fingerprint);
-        if let Some(idle) = own.find(|place| self.distance(place, latest, now) == 0) {
+        let slowest = self.judges().slowest;
+        let is_new = |place: &Place<'_, C>| {
+            let kept = place.slot().cell.see(&self.rule, latest);
+            slowest.distance(&kept, now) == 0
+        };
+        if let Some(idle) = own.find(is_new) {
             self.replace(idle);
             return Some(idle);
         }
@@ -45,11 +51,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             return Some(empty);
         }
         // The page or the table is full.
-        let found = self.tidy((page, glance.index), now);
+        let found = self.tidy((page, snapshot.index), now);
         if self.budget.reserve(1) {
             return Some(self.pages.room(page, fingerprint));
         }
-        if self.idle.due(now, glance.index).is_some() {
+        if self.idle.due(now, snapshot.index).is_some() {
             return None;
         }
         let victim = found.nearest?;
@@ -59,8 +65,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Makes room on whichever page has a key that can go. No page is locked.
-    pub(in crate::store::memory) fn make_room(&self, glance: &Glance, now: Micros) -> bool {
-        self.search(glance.index, now, Victim::Goes)
+    pub(in crate::store::memory) fn make_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
+        self.search(snapshot.index, now, Victim::Goes)
     }
 
     /// Whether there is room for a newcomer, or [`make_room`](Self::make_room) would make it. Forgets only
@@ -68,8 +74,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     ///
     /// A key that has no place and finds none is counted by the shared entry: this is how every verb that
     /// gives no place finds out.
-    pub(in crate::store::memory) fn has_room(&self, glance: &Glance, now: Micros) -> bool {
-        !self.budget.is_used_up() || self.search(glance.index, now, Victim::Stays)
+    pub(in crate::store::memory) fn has_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
+        !self.budget.is_used_up() || self.search(snapshot.index, now, Victim::Stays)
     }
 
     /// Looks for a key that can go, from this page on.
@@ -81,7 +87,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             // What may be idle on many pages may be so on none. Then whoever can go has to.
             let can_wait = searched < SEARCHED_FOR_IDLE;
             let due = self.idle.due(now, from).filter(|_| can_wait);
-            let Some(index) = due.or_else(|| self.going.due(now, from)) else {
+            let Some(index) = due.or_else(|| self.admitting.due(now, from)) else {
                 return false;
             };
             if self.clear_out(index, now, can_wait, victim) {
@@ -96,7 +102,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     /// would be but for a `victim` that stays.
     fn clear_out(&self, index: usize, now: Micros, can_wait: bool, victim: Victim) -> bool {
         let page = self.pages.page(index);
-        let (mut lock, _) = page.version.wait_and_lock();
+        let Some((mut lock, _)) = page.seqlock.wait_and_lock() else {
+            return false;
+        };
         lock.changes();
         let found = self.tidy((page, index), now);
         if found.forgotten > 0 {
@@ -122,19 +130,22 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
     ) -> Found<'a, C> {
         let latest = page.latest();
-        // Somebody may have been here since the clock was read: a window that begins then would be
+        // Another thread may have charged since the clock was read: a window that begins then would be
         // none as of now.
         let now = now.max(latest);
         let mut found = Found {
             forgotten: 0,
             nearest: None,
         };
-        let (is_idle_due, is_going_due) =
-            (self.idle.is_due(index, now), self.going.is_due(index, now));
-        let (mut least, mut idle, mut going) = (u64::MAX, None, None);
+        let (is_idle_due, is_admitting_due) = (
+            self.idle.is_due(index, now),
+            self.admitting.is_due(index, now),
+        );
+        let Judges { slowest, strictest } = self.judges();
+        let (mut least, mut idle, mut admitting) = (u64::MAX, None, None);
         for place in page.keys() {
             let kept = place.slot().cell.see(&self.rule, latest);
-            let distance = self.rule.distance(&kept, now);
+            let distance = slowest.distance(&kept, now);
             if distance == 0 {
                 drop(kept);
                 self.forget(place);
@@ -142,22 +153,24 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
                 continue;
             }
             if is_idle_due {
-                sooner(&mut idle, now, self.rule.reset_after(&kept, now));
+                sooner(&mut idle, now, slowest.reset_after(&kept, now));
             }
-            if self.rule.allows(&kept, now, 1) {
+            if let Some(wait) = self.stays_overridden(place.fingerprint(), now) {
+                sooner(&mut admitting, now, wait);
+            } else if strictest.allows(&kept, now, 1) {
                 if found.nearest.is_none() || distance < least {
                     least = distance;
                     found.nearest = Some(place);
                 }
-            } else if is_going_due {
-                sooner(&mut going, now, self.rule.retry_after(&kept, now, 1));
+            } else if is_admitting_due {
+                sooner(&mut admitting, now, strictest.retry_after(&kept, now, 1));
             }
         }
         if is_idle_due {
             self.idle.is_not_before(index, idle);
         }
-        if is_going_due && found.nearest.is_none() {
-            self.going.is_not_before(index, going);
+        if is_admitting_due && found.nearest.is_none() {
+            self.admitting.is_not_before(index, admitting);
         }
         found
     }
@@ -166,12 +179,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn is_crowded(&self, now: Micros, from: usize) -> bool {
         self.budget.is_used_up()
             && self.idle.due(now, from).is_none()
-            && self.going.due(now, from).is_none()
-    }
-
-    fn distance(&self, place: &Place<'_, C>, latest: Micros, now: Micros) -> u64 {
-        let kept = place.slot().cell.see(&self.rule, latest);
-        self.rule.distance(&kept, now)
+            && self.admitting.due(now, from).is_none()
     }
 
     pub(super) fn forget(&self, place: Place<'_, C>) {

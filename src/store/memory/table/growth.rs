@@ -28,17 +28,18 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if !is_doubling {
             *next = (*next + 1) % self.pages.len();
             let (index, page) = (*next, self.pages.page(*next));
-            let (mut lock, _) = page.version.wait_and_lock();
-            lock.changes();
-            let found = self.tidy((page, index), now);
-            drop(lock);
-            if found.forgotten >= WORTH_A_LOOK {
-                return;
+            if let Some((mut lock, _)) = page.seqlock.wait_and_lock() {
+                lock.changes();
+                let found = self.tidy((page, index), now);
+                drop(lock);
+                if found.forgotten >= WORTH_A_LOOK {
+                    return;
+                }
             }
         }
         for _ in 0..SPLIT_AT_ONCE {
             self.pages.split(&mut |page, half| {
-                for times in [&self.idle, &self.going] {
+                for times in [&self.idle, &self.admitting] {
                     times.may_be(half, times.of(page));
                 }
             });

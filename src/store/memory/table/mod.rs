@@ -50,6 +50,17 @@
 //! A verb that gives no place, such as a peek or a refund, finds out in the same way whether its key is counted
 //! by the shared entry, and evicts nothing for it (`has_room`).
 //!
+//! # Limits
+//!
+//! A state is read under any limit of its frame (name, period, slots), so the limit is an argument of each decision. A
+//! word holds the states of one limit only, and a table of three words those of all: `tiers.rs` moves pages from the
+//! first to the second when a request meets another limit, and leaves their versions odd for good. The fast path needs
+//! no check for that: it takes such a page for one that changes. Logs and slots need no second table.
+//!
+//! A table of several limits evicts a key only if that grants nothing under any limit that it has met
+//! (`judging.rs`): the key has to be new at the lowest rate with the largest capacity, or pass under the least limit.
+//! An override is a limit of one key (`overriding.rs`). It stands beside the tables, as a block does.
+//!
 //! # Fingerprints
 //!
 //! A fingerprint is 64 bits of `ahash` with 256 random bits of the process. Two of `n` keys share a fingerprint,
@@ -57,29 +68,32 @@
 
 mod amending;
 mod budget;
+mod counting;
 mod deciding;
 mod eviction;
-mod exception;
-mod exceptions;
 mod growth;
+mod judging;
+mod moving;
+mod overriding;
 mod restart;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use self::budget::Budget;
-pub(in crate::store::memory) use self::exception::{Allows, Foretell, Override, Tell};
-use self::exceptions::Exceptions;
-pub(super) use self::exceptions::Full;
+use self::judging::Met;
+pub(in crate::store::memory) use self::moving::Settled;
+pub(in crate::store::memory) use self::overriding::Override;
 use super::cell::Keeps;
-use super::counter::{Fill, Told};
+use super::counter::{Fill, OutcomeSink};
+use super::expiry::ExpiryIndex;
 use super::page::Page;
+use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapshot};
 use super::pages::{Pages, Sight};
-use super::seed::RESERVED;
-use super::soonest::Soonest;
-use super::version::Lock;
-use crate::algorithm::Step;
-use crate::clock::Micros;
+use super::seqlock::Lock;
+use super::timed::Timed;
+use crate::algorithm::{Algorithm, Step};
+use crate::clock::{Clock, Micros};
 
 /// The states of all keys under one policy, up to a bound.
 ///
@@ -94,50 +108,19 @@ pub(super) struct Table<S, C> {
     pages: Pages<C>,
     /// The entry that newcomers share when there is no room for them.
     overflow: Page<C>,
-    budget: Budget,
-    /// The keys that stand on no page.
-    exceptions: Exceptions,
+    budget: Arc<Budget>,
+    /// The limits of single keys.
+    overrides: Timed<Algorithm>,
+    met: Met<S>,
     /// When a key of a page is as good as new.
-    idle: Soonest,
+    idle: ExpiryIndex,
     /// When a key of a page refuses no more.
-    going: Soonest,
+    admitting: ExpiryIndex,
     /// The page that is looked through next for keys to forget, before another is added.
     next_to_tidy: Mutex<usize>,
     evicted: AtomicU64,
     overflowed: AtomicU64,
 }
-
-/// Where a key is counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Counted {
-    /// By itself.
-    #[default]
-    Apart,
-    /// Together with all others for whom there was no room.
-    Together,
-    /// By itself, and beside the pages.
-    Beside,
-}
-
-/// What a table is asked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
-    pub(super) fingerprint: u64,
-    pub(super) cost: u32,
-}
-
-/// A key's page as it was seen at one moment.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Glance {
-    index: usize,
-    seen: u64,
-    /// The time of the latest charge on the page.
-    pub(super) latest: Micros,
-    pub(super) counted: Counted,
-}
-
-/// Something has changed since it was looked at.
-pub(super) struct Changed;
 
 /// Why there is no decision yet.
 pub(super) enum Undecided {
@@ -146,24 +129,25 @@ pub(super) enum Undecided {
     NoRoom,
     /// The key has no place, and no room can be made for it.
     Crowded,
-    /// The key stands beside the pages.
-    Beside,
 }
-
-/// There is no place for a key unless room is made for it.
-pub(super) struct NoRoom;
 
 impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn new(rule: S, until: Micros, bound: usize) -> Self {
-        let pages = Pages::new(bound);
+        Self::sharing(rule, until, Arc::new(Budget::new(bound)))
+    }
+
+    /// A table that shares its bound with another.
+    pub(super) fn sharing(rule: S, until: Micros, budget: Arc<Budget>) -> Self {
+        let pages = Pages::new(budget.bound());
         Self {
             rule,
             until,
             overflow: Page::new(),
-            budget: Budget::new(bound),
-            exceptions: Exceptions::default(),
-            idle: Soonest::new(pages.most()),
-            going: Soonest::new(pages.most()),
+            budget,
+            overrides: Timed::default(),
+            met: Met::new(rule),
+            idle: ExpiryIndex::new(pages.most()),
+            admitting: ExpiryIndex::new(pages.most()),
             next_to_tidy: Mutex::new(0),
             evicted: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
@@ -171,129 +155,147 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
     }
 
+    /// Looks at the page of a key; `None` if it is retired.
     #[inline]
-    pub(super) fn glance(&self, ask: Ask, counted: Counted) -> (&Page<C>, Glance) {
+    pub(super) fn snapshot(
+        &self,
+        ask: Ask,
+        counted: Counted,
+        own: Option<Own>,
+    ) -> Option<(&Page<C>, PageSnapshot)> {
         let Sight { page, index, seen } = match counted {
-            Counted::Apart | Counted::Beside => self.pages.sight(ask.fingerprint),
-            Counted::Together => Sight {
+            Counted::Apart => self.pages.sight(ask.fingerprint)?,
+            Counted::Overflow => Sight {
                 page: &self.overflow,
                 index: 0,
-                seen: self.overflow.version.seen(),
+                seen: self.overflow.seqlock.seen()?,
             },
         };
         let latest = page.latest();
-        let glance = Glance {
+        let snapshot = PageSnapshot {
             index,
             seen,
             latest,
             counted,
+            own,
         };
-        (page, glance)
+        Some((page, snapshot))
     }
 
+    /// Locks the page of a key and looks at it; `None` if it is retired.
     #[inline(never)]
-    pub(super) fn glance_and_lock(&self, ask: Ask, counted: Counted) -> (Glance, Lock<'_>) {
+    pub(super) fn snapshot_and_lock(
+        &self,
+        ask: Ask,
+        counted: Counted,
+        own: Option<Own>,
+    ) -> Option<(PageSnapshot, Lock<'_>)> {
         loop {
-            let (page, glance) = self.glance(ask, counted);
-            let (lock, seen) = page.version.wait_and_lock();
+            let (page, snapshot) = self.snapshot(ask, counted, own)?;
+            let (lock, seen) = page.seqlock.wait_and_lock()?;
             // While it was waited for, the page may have been split.
             let is_still_its = match counted {
-                Counted::Apart | Counted::Beside => {
-                    self.pages.is_page_of(ask.fingerprint, glance.index)
-                }
-                Counted::Together => true,
+                Counted::Apart => self.pages.is_page_of(ask.fingerprint, snapshot.index),
+                Counted::Overflow => true,
             };
             if is_still_its {
                 let latest = page.latest();
-                let glance = Glance {
+                let snapshot = PageSnapshot {
                     seen,
                     latest,
-                    ..glance
+                    ..snapshot
                 };
-                return (glance, lock);
+                return Some((snapshot, lock));
             }
         }
     }
 
-    pub(super) fn page(&self, glance: &Glance) -> &Page<C> {
-        match glance.counted {
-            Counted::Apart => self.pages.page(glance.index),
-            // Who stands beside the pages is asked first, and not looked for on any.
-            Counted::Together | Counted::Beside => &self.overflow,
+    pub(super) fn page(&self, snapshot: &PageSnapshot) -> &Page<C> {
+        match snapshot.counted {
+            Counted::Apart => self.pages.page(snapshot.index),
+            Counted::Overflow => &self.overflow,
         }
     }
 
-    /// Reads something of a key's state, if nothing has changed since the glance.
+    /// The limit that holds for a key now, if it is not the limit of the table: its override, or else the limit of
+    /// the request.
+    #[inline]
+    pub(super) fn own(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        now: Micros,
+        clock: &dyn Clock,
+    ) -> Option<Own> {
+        if self.overrides.are_any()
+            && let Some((algorithm, _)) =
+                self.overrides
+                    .find(ask.fingerprint, now, clock, ask.cost == 0)
+        {
+            return Some(Own {
+                algorithm,
+                is_overridden: true,
+            });
+        }
+        let algorithm = *limit?;
+        self.meet(&algorithm);
+        Some(Own {
+            algorithm,
+            is_overridden: false,
+        })
+    }
+
+    /// The rule of a request.
+    #[inline]
+    pub(super) fn rule_under(&self, own: Option<Own>) -> S {
+        own.map_or(self.rule, |own| C::under(&self.rule, &own.algorithm))
+    }
+
+    /// Reads something of a key's state under the rule of the request, if nothing has changed since the snapshot.
     pub(super) fn look<R>(
         &self,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
-        read: impl FnOnce(&S::Kept) -> R,
+        read: impl FnOnce(&S, &S::Kept) -> R,
     ) -> Result<R, Changed> {
-        let page = self.page(glance);
-        let slot = page.find(glance.fingerprint(ask));
-        let seen = slot.map(|slot| slot.cell.see(&self.rule, glance.latest));
-        if seen.is_none() && self.exceptions.find(ask.fingerprint).is_some() {
-            return Err(Changed);
-        }
-        if !page.version.still_is(glance.seen) {
+        let rule = self.rule_under(snapshot.own);
+        let page = self.page(snapshot);
+        let slot = page.find(snapshot.fingerprint(ask));
+        let seen = slot.map(|slot| slot.cell.see(&rule, snapshot.latest));
+        if !page.seqlock.still_is(snapshot.seen) {
             return Err(Changed);
         }
         let Some(seen) = seen else {
-            return Ok(read(&S::Kept::default()));
+            return Ok(read(&rule, &S::Kept::default()));
         };
-        let moved = self.moved_back(&seen, glance, now);
-        Ok(read(moved.as_ref().unwrap_or(&seen)))
-    }
-
-    /// What was seen, as it is after the clock has stepped back; `None` if it has not.
-    #[inline]
-    fn moved_back(&self, seen: &S::Kept, glance: &Glance, now: Micros) -> Option<S::Kept> {
-        if now < glance.latest {
-            return self.rule.moved_back(seen, now);
-        }
-        None
+        let moved = moved_back(&rule, &seen, snapshot, now);
+        Ok(read(&rule, moved.as_ref().unwrap_or(&seen)))
     }
 
     /// Puts down what a request is told, if that is wanted.
     #[inline]
     pub(super) fn tell(
-        &self,
-        kept: &S::Kept,
+        (rule, kept): (&S, &S::Kept),
         ask: Ask,
         now: Micros,
         allowed: bool,
-        counted: Counted,
-        told: Option<&mut Told<'_>>,
+        snapshot: &PageSnapshot,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
         if let Some(told) = told
             && told.wanted.includes(allowed)
         {
+            let how = (
+                snapshot.counted,
+                snapshot.own.is_some_and(|own| own.is_overridden),
+            );
             if C::IS_SHORT {
-                self.put_down(&kept.clone(), ask, now, allowed, counted, told);
+                put_down((rule, &kept.clone()), ask.cost, now, allowed, how, told);
             } else {
-                self.put_down(kept, ask, now, allowed, counted, told);
+                put_down((rule, kept), ask.cost, now, allowed, how, told);
             }
         }
-    }
-
-    /// Apart from the decision, so that those who want no numbers do not carry them along.
-    #[inline(never)]
-    fn put_down(
-        &self,
-        kept: &S::Kept,
-        ask: Ask,
-        now: Micros,
-        allowed: bool,
-        counted: Counted,
-        told: &mut Told<'_>,
-    ) {
-        let mut outcome = self.rule.outcome(kept, now, ask.cost, allowed);
-        if counted == Counted::Together {
-            outcome = outcome.counted_together();
-        }
-        told.put_down(outcome, now);
     }
 
     /// Moves all that the page keeps back to now. The page is locked.
@@ -301,7 +303,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn step_back(
         &self,
         page: &Page<C>,
-        glance: &Glance,
+        snapshot: &PageSnapshot,
         lock: &mut Lock<'_>,
         now: Micros,
     ) {
@@ -321,22 +323,29 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             cell.put(&self.rule, moved);
         }
         page.set_latest(now);
-        self.may_go(glance, now);
+        self.may_go(snapshot, now);
     }
 
     /// Makes a place for a newcomer. The page is locked.
     pub(super) fn place<'a>(
         &'a self,
-        (page, glance): (&'a Page<C>, &Glance),
+        (page, snapshot): (&'a Page<C>, &PageSnapshot),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
     ) -> Result<&'a C, NoRoom> {
         lock.changes();
-        let fingerprint = glance.fingerprint(ask);
-        let place = match glance.counted {
-            Counted::Apart => self.room((page, glance), fingerprint, now).ok_or(NoRoom)?,
-            Counted::Together | Counted::Beside => self.pages.room(page, fingerprint),
+        let fingerprint = snapshot.fingerprint(ask);
+        let place = match snapshot.counted {
+            Counted::Apart => match self.room((page, snapshot), fingerprint, now) {
+                Some(place) => place,
+                None if snapshot.is_overridden() => {
+                    self.budget.exceed(1);
+                    self.pages.room(page, fingerprint)
+                }
+                None => return Err(NoRoom),
+            },
+            Counted::Overflow => self.pages.room(page, fingerprint),
         };
         place.take(fingerprint);
         let cell = &place.slot().cell;
@@ -345,52 +354,53 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Charges a key whose state was seen. The page is locked.
-    #[expect(clippy::inline_always, reason = "as for those who decide")]
+    #[expect(clippy::inline_always, reason = "as for the fast path")]
     #[inline(always)]
     pub(super) fn charge(
         &self,
-        (page, glance): (&Page<C>, &Glance),
-        (cell, mut seen): (&C, C::Seen<'_>),
+        (page, snapshot): (&Page<C>, &PageSnapshot),
+        (rule, cell, mut seen): (&S, &C, C::Seen<'_>),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
         lock.changes();
         page.set_latest(now);
-        if glance.counted == Counted::Together {
+        if snapshot.counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        let before = self.rule.size(&seen);
-        self.rule.charge(&mut seen, now, ask.cost);
+        let before = rule.size(&seen);
+        rule.charge(&mut seen, now, ask.cost);
         self.resize(&mut seen, before);
-        self.tell(&seen, ask, now, true, glance.counted, told);
-        cell.keep(&self.rule, seen);
+        Self::tell((rule, &seen), ask, now, true, snapshot, told);
+        cell.keep(rule, seen);
     }
 
     /// Charges a newcomer that was given a place. The page is locked.
     pub(super) fn charge_new(
         &self,
-        (page, glance): (&Page<C>, &Glance),
+        (page, snapshot): (&Page<C>, &PageSnapshot),
         cell: &C,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut Told<'_>>,
+        told: Option<&mut OutcomeSink<'_>>,
     ) {
-        let seen = cell.see(&self.rule, glance.latest);
-        self.charge((page, glance), (cell, seen), ask, lock, now, told);
-        if glance.counted == Counted::Apart {
+        let rule = self.rule_under(snapshot.own);
+        let seen = cell.see(&rule, snapshot.latest);
+        self.charge((page, snapshot), (&rule, cell, seen), ask, lock, now, told);
+        if snapshot.counted == Counted::Apart {
             let kept = cell.see(&self.rule, page.latest());
-            self.welcome(&kept, glance.index, now);
+            self.welcome(&kept, snapshot.index, now);
         }
     }
 
     /// Takes note of when a newcomer can go again.
     fn welcome(&self, kept: &S::Kept, index: usize, now: Micros) {
-        let reset = now.saturating_add(self.rule.reset_after(kept, now));
+        let reset = now.saturating_add(self.judges().slowest.reset_after(kept, now));
         self.idle.may_be(index, reset);
-        self.going.may_be(index, now);
+        self.admitting.may_be(index, now);
     }
 
     /// Accounts for what a charge has added or removed.
@@ -407,51 +417,73 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// Notes that a key of the page may go from now on: after a step back of the clock, after a refund, and
     /// when a new place is not used. The page is locked.
-    pub(super) fn may_go(&self, glance: &Glance, now: Micros) {
-        if glance.counted == Counted::Apart {
-            self.idle.may_be(glance.index, now);
-            self.going.may_be(glance.index, now);
+    pub(super) fn may_go(&self, snapshot: &PageSnapshot, now: Micros) {
+        if snapshot.counted == Counted::Apart {
+            self.idle.may_be(snapshot.index, now);
+            self.admitting.may_be(snapshot.index, now);
         }
     }
 
     /// Whether the key has no place, and the table none that is free: see [`has_room`](Self::has_room).
-    pub(super) fn lacks_room(&self, glance: &Glance, ask: Ask) -> bool {
-        glance.counted == Counted::Apart
+    pub(super) fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
+        snapshot.counted == Counted::Apart
             && self.budget.is_used_up()
-            && self.page(glance).find(ask.fingerprint).is_none()
-    }
-
-    pub(super) fn rule(&self) -> &S {
-        &self.rule
+            && !snapshot.is_overridden()
+            && self.page(snapshot).find(ask.fingerprint).is_none()
     }
 
     pub(super) fn until(&self) -> Micros {
         self.until
     }
 
+    pub(super) fn budget(&self) -> Arc<Budget> {
+        Arc::clone(&self.budget)
+    }
+
     pub(super) fn fill(&self) -> Fill {
         Fill {
             keys: self.budget.filled(),
             bound: self.budget.bound(),
-            bytes: self.pages.bytes() + self.idle.bytes() + self.going.bytes(),
+            bytes: self.pages.bytes() + self.idle.bytes() + self.admitting.bytes(),
             evicted: self.evicted.load(Ordering::Relaxed),
             overflowed: self.overflowed.load(Ordering::Relaxed),
         }
     }
 }
 
-impl Glance {
-    pub(super) fn seen(&self) -> u64 {
-        self.seen
+/// What was seen, as it is after the clock has stepped back; `None` if it has not.
+#[inline]
+fn moved_back<S: Step>(
+    rule: &S,
+    seen: &S::Kept,
+    snapshot: &PageSnapshot,
+    now: Micros,
+) -> Option<S::Kept> {
+    if now < snapshot.latest {
+        return rule.moved_back(seen, now);
     }
+    None
+}
 
-    #[inline]
-    pub(super) fn fingerprint(&self, ask: Ask) -> u64 {
-        match self.counted {
-            Counted::Apart | Counted::Beside => ask.fingerprint,
-            Counted::Together => RESERVED,
-        }
+/// Apart from the decision, so that a request that wants no numbers does not carry them along.
+#[inline(never)]
+fn put_down<S: Step>(
+    (rule, kept): (&S, &S::Kept),
+    cost: u32,
+    now: Micros,
+    allowed: bool,
+    (counted, is_overridden): (Counted, bool),
+    told: &mut OutcomeSink<'_>,
+) {
+    let mut outcome = rule.outcome(kept, now, cost, allowed);
+    if counted == Counted::Overflow {
+        outcome = outcome.counted_together();
     }
+    if is_overridden {
+        let window = (rule.limit() > 0).then(|| rule.window().to_duration());
+        outcome = outcome.overridden(window);
+    }
+    told.put_down(outcome, now);
 }
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
@@ -460,7 +492,7 @@ mod tests {
     use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
     use crate::store::memory::cell::Word;
-    use crate::store::memory::counter::{Counter, decide};
+    use crate::store::memory::counter::{Counter, Tier, decide};
 
     type Minutes = Table<FixedWindow, Word>;
 
@@ -486,6 +518,7 @@ mod tests {
         table
             .pages
             .sight(fingerprint)
+            .unwrap()
             .page
             .find(fingerprint)
             .is_some()
@@ -517,7 +550,7 @@ mod tests {
             };
             for (times, first) in [
                 (&table.idle, soonest(table, page, now, resets)),
-                (&table.going, soonest(table, page, now, retries)),
+                (&table.admitting, soonest(table, page, now, retries)),
             ] {
                 let Some(first) = first else { continue };
                 assert!(times.of(index) <= first, "page {index}");
@@ -567,13 +600,13 @@ mod tests {
             fingerprint: fingerprint(7),
             cost: 1,
         };
-        let glance = Counter::glance(&table, ask, Counted::Apart);
-        let mut lock = Counter::lock(&table, &glance).ok().unwrap();
+        let (_, snapshot) = Counter::snapshot(&table, ask, None, Counted::Apart, &clock);
+        let mut lock = Tier::lock(&table, &snapshot).ok().unwrap();
         assert!(matches!(
-            Counter::place(&table, &glance, ask, &mut lock, now),
+            Tier::place(&table, &snapshot, ask, &mut lock, now),
             Ok(true)
         ));
-        Counter::may_go(&table, &glance, now);
+        Tier::may_go(&table, &snapshot, now);
         drop(lock);
         assert_no_time_is_too_late(&table, now);
         // It is charged when it comes again, and is no newcomer then.
@@ -596,7 +629,9 @@ mod tests {
     fn of_the_keys_of_a_page_the_closest_to_new_goes_first_and_a_refused_one_never() {
         let (table, clock) = (table(10), ManualClock::new());
         let keys: Vec<u64> = of_one_page(0..10).collect();
-        let pages = keys.iter().map(|key| table.pages.sight(*key).index);
+        let pages = keys
+            .iter()
+            .map(|key| table.pages.sight(*key).unwrap().index);
         assert!(pages.clone().all(|index| index == 0));
         // Of each number of requests from 1 to 5 there are two.
         for (key, cost) in keys.iter().zip((1..=LIMIT).cycle()) {

@@ -14,9 +14,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     ///
     /// A key of a page that is split meanwhile may be told twice.
     pub(in crate::store::memory) fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
+        let slowest = self.judges().slowest;
         let mut tell = |fingerprint: u64, counted: Counted| {
             if let Some((kept, latest)) = self.copy(fingerprint, counted)
-                && self.rule.distance(&kept, now.max(latest)) > 0
+                && slowest.distance(&kept, now.max(latest)) > 0
             {
                 tell(fingerprint, self.rule.write(kept));
             }
@@ -25,15 +26,17 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         // What is split off while this goes on comes behind all other pages, and has its turn.
         while index < self.pages.len() {
             let page = self.pages.page(index);
-            let (lock, _) = page.version.wait_and_lock();
+            index += 1;
+            let Some((lock, _)) = page.seqlock.wait_and_lock() else {
+                continue;
+            };
             let keys = page.fingerprints();
             drop(lock);
             for fingerprint in keys {
                 tell(fingerprint, Counted::Apart);
             }
-            index += 1;
         }
-        tell(RESERVED, Counted::Together);
+        tell(RESERVED, Counted::Overflow);
     }
 
     /// What is kept of a key, and the time of the latest charge on its page.
@@ -43,10 +46,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             fingerprint,
             cost: 0,
         };
-        let (glance, _lock) = self.glance_and_lock(ask, counted);
-        let slot = self.page(&glance).find(fingerprint)?;
-        let kept = slot.cell.see(&self.rule, glance.latest).clone();
-        Some((kept, glance.latest))
+        let (snapshot, _lock) = self.snapshot_and_lock(ask, counted, None)?;
+        let slot = self.page(&snapshot).find(fingerprint)?;
+        let kept = slot.cell.see(&self.rule, snapshot.latest).clone();
+        Some((kept, snapshot.latest))
     }
 
     /// Puts keys into a table that has none yet, those that are the furthest from new first. Tells how
@@ -79,24 +82,33 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             cost: 0,
         };
         let counted = match fingerprint {
-            RESERVED => Counted::Together,
+            RESERVED => Counted::Overflow,
             _ => Counted::Apart,
         };
-        let (glance, mut lock) = self.glance_and_lock(ask, counted);
-        let page = self.page(&glance);
+        let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, counted, None) else {
+            return Ok(false);
+        };
+        let page = self.page(&snapshot);
         if page.find(fingerprint).is_some() {
             return Ok(false);
         }
         match counted {
-            Counted::Apart | Counted::Beside => self.reserve(&mut kept)?,
-            Counted::Together => self.budget.exceed(self.rule.size(&kept) - 1),
+            Counted::Apart => {
+                if let Err(NoRoom) = self.reserve(&mut kept) {
+                    if self.overrides.get(fingerprint).is_none() {
+                        return Err(NoRoom);
+                    }
+                    self.budget.exceed(self.rule.size(&kept));
+                }
+            }
+            Counted::Overflow => self.budget.exceed(self.rule.size(&kept) - 1),
         }
         lock.changes();
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
-        page.set_latest(latest.max(glance.latest));
+        page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.welcome(&kept, glance.index, now);
+            self.welcome(&kept, snapshot.index, now);
         }
         place.slot().cell.put(&self.rule, kept);
         drop(lock);
@@ -157,7 +169,8 @@ mod tests {
     use super::*;
     use crate::algorithm::Gcra;
     use crate::clock::{Clock, ManualClock};
-    use crate::store::memory::counter::{counter, decide};
+    use crate::store::memory::counter::decide;
+    use crate::store::memory::opening::counter;
 
     /// Of one word, and of three.
     const PACKED: Gcra = Gcra::per_second(1).burst(u32::MAX);

@@ -12,7 +12,7 @@ use crate::clock::Micros;
 /// A page's time is changed under that page's lock. Pages are in groups with a time of their own, the
 /// earliest of the group or one before it.
 #[derive(Debug)]
-pub(super) struct Soonest {
+pub(super) struct ExpiryIndex {
     pages: Box<[AtomicU64]>,
     groups: Box<[AtomicU64]>,
 }
@@ -22,7 +22,7 @@ const GROUP: usize = 64;
 /// Of a page in which there is nothing.
 const NEVER: u64 = u64::MAX;
 
-impl Soonest {
+impl ExpiryIndex {
     pub(super) fn new(pages: usize) -> Self {
         let never = |_| AtomicU64::new(NEVER);
         Self {
@@ -176,13 +176,13 @@ mod models {
 
     /// Does both at once, each to a page of its own, as their locks see to it.
     fn at_once(
-        before: impl Fn(&Soonest) + Send + Sync + 'static,
-        one: fn(&Soonest),
-        other: fn(&Soonest),
-        after: impl Fn(&Soonest) + Send + Sync + 'static,
+        before: impl Fn(&ExpiryIndex) + Send + Sync + 'static,
+        one: fn(&ExpiryIndex),
+        other: fn(&ExpiryIndex),
+        after: impl Fn(&ExpiryIndex) + Send + Sync + 'static,
     ) {
         model(move || {
-            let times = Arc::new(Soonest::new(3));
+            let times = Arc::new(ExpiryIndex::new(3));
             before(&times);
             let one = spawn({
                 let times = Arc::clone(&times);

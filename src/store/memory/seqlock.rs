@@ -17,22 +17,25 @@ use loom::{hint::spin_loop, thread::yield_now};
 ///
 /// What is guarded has to be atomic, since it may be read while it changes; `Relaxed` will do.
 #[derive(Debug)]
-pub(super) struct Version(AtomicU64);
+pub(super) struct Seqlock(AtomicU64);
 
 const ONE_CHANGE: u64 = 2;
 const UNDER_WAY: u64 = 1;
+
+/// What was guarded has moved elsewhere for good. It is odd, so that the fast path needs no check of its own.
+const RETIRED: u64 = u64::MAX;
 
 /// Most changes take some ten instructions; after so many looks it is a larger one, or its thread was
 /// suspended.
 const SPINS: u32 = 64;
 
-impl Default for Version {
+impl Default for Seqlock {
     fn default() -> Self {
         Self(AtomicU64::new(0))
     }
 }
 
-impl Version {
+impl Seqlock {
     /// The version now, unless a change is under way. What is read after this is of this version,
     /// if [`still_is`](Self::still_is) says so.
     #[inline]
@@ -41,13 +44,17 @@ impl Version {
         (seen & UNDER_WAY == 0).then_some(seen)
     }
 
-    /// The same, once no change is under way.
+    /// The same, once no change is under way; `None` if it is [retired](Lock::retire).
     #[inline]
-    pub(super) fn seen(&self) -> u64 {
+    pub(super) fn seen(&self) -> Option<u64> {
         let mut looks = 0;
         loop {
-            if let Some(seen) = self.seen_at_rest() {
-                return seen;
+            let seen = self.0.load(Ordering::Acquire);
+            if seen & UNDER_WAY == 0 {
+                return Some(seen);
+            }
+            if seen == RETIRED {
+                return None;
             }
             looks += 1;
             if looks < SPINS {
@@ -76,27 +83,32 @@ impl Version {
         // Whoever sees a part of the change sees that it is under way.
         fence(Ordering::Release);
         Some(Lock {
-            version: self,
+            seqlock: self,
             next: seen,
         })
     }
 
-    /// Begins a change, once no other is under way, and tells the version that whoever holds the
-    /// lock reads meanwhile.
-    pub(super) fn wait_and_lock(&self) -> (Lock<'_>, u64) {
+    /// Begins a change, once no other is under way, and tells the version that the owner of the lock reads meanwhile.
+    /// `None` if it is [retired](Lock::retire).
+    pub(super) fn wait_and_lock(&self) -> Option<(Lock<'_>, u64)> {
         loop {
-            let seen = self.seen();
+            let seen = self.seen()?;
             if let Some(lock) = self.lock(seen) {
-                return (lock, seen | UNDER_WAY);
+                return Some((lock, seen | UNDER_WAY));
             }
         }
+    }
+
+    /// Retires what no other thread has found yet.
+    pub(super) fn retire_unseen(&self) {
+        self.0.store(RETIRED, Ordering::Release);
     }
 }
 
 /// A change that is under way; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Lock<'a> {
-    version: &'a Version,
+    seqlock: &'a Seqlock,
     next: u64,
 }
 
@@ -106,12 +118,17 @@ impl Lock<'_> {
     pub(super) fn changes(&mut self) {
         self.next = self.next.wrapping_add(ONE_CHANGE) & !UNDER_WAY;
     }
+
+    /// Leaves it locked for good: what was guarded has moved elsewhere.
+    pub(super) fn retire(mut self) {
+        self.next = RETIRED;
+    }
 }
 
 impl Drop for Lock<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.version.0.store(self.next, Ordering::Release);
+        self.seqlock.0.store(self.next, Ordering::Release);
     }
 }
 
@@ -127,7 +144,7 @@ mod models {
     /// Two words that are always written together, and are always equal.
     #[derive(Default)]
     struct Pair {
-        version: Version,
+        seqlock: Seqlock,
         words: [AtomicU64; 2],
     }
 
@@ -139,9 +156,9 @@ mod models {
         }
 
         fn read(&self) -> Option<[u64; 2]> {
-            let seen = self.version.seen();
+            let seen = self.seqlock.seen().unwrap();
             let words = self.words();
-            self.version.still_is(seen).then_some(words)
+            self.seqlock.still_is(seen).then_some(words)
         }
 
         fn write(&self, lock: &mut Lock<'_>, value: u64) {
@@ -154,14 +171,14 @@ mod models {
         /// As a decision is made: what is seen is changed, if it still is so.
         fn admit(&self, limit: u64) -> bool {
             loop {
-                let seen = self.version.seen();
+                let seen = self.seqlock.seen().unwrap();
                 let [used, again] = self.words();
-                if self.version.still_is(seen) {
+                if self.seqlock.still_is(seen) {
                     assert_eq!(used, again, "a decision is made on a torn pair");
                     if used >= limit {
                         return false;
                     }
-                    if let Some(mut lock) = self.version.lock(seen) {
+                    if let Some(mut lock) = self.seqlock.lock(seen) {
                         self.write(&mut lock, used + 1);
                         return true;
                     }
@@ -185,7 +202,7 @@ mod models {
                 let pair = Arc::clone(&pair);
                 move || {
                     for value in 1..=2 {
-                        pair.write(&mut pair.version.wait_and_lock().0, value);
+                        pair.write(&mut pair.seqlock.wait_and_lock().unwrap().0, value);
                     }
                 }
             });
@@ -204,7 +221,7 @@ mod models {
             let pair = Arc::new(Pair::default());
             let writers = [1, 2].map(|value| {
                 let pair = Arc::clone(&pair);
-                spawn(move || pair.write(&mut pair.version.wait_and_lock().0, value))
+                spawn(move || pair.write(&mut pair.seqlock.wait_and_lock().unwrap().0, value))
             });
             assert_whole(pair.read());
             for writer in writers {
@@ -247,15 +264,15 @@ mod models {
     fn loom_a_lock_under_which_nothing_changes_lets_readers_and_writers_stand() {
         model(|| {
             let pair = Arc::new(Pair::default());
-            let seen = pair.version.seen();
+            let seen = pair.seqlock.seen().unwrap();
             let other = spawn({
                 let pair = Arc::clone(&pair);
-                move || drop(pair.version.wait_and_lock())
+                move || drop(pair.seqlock.wait_and_lock())
             });
             assert_eq!(pair.words(), [0, 0]);
             other.join().unwrap();
-            assert!(pair.version.still_is(seen));
-            assert!(pair.version.lock(seen).is_some());
+            assert!(pair.seqlock.still_is(seen));
+            assert!(pair.seqlock.lock(seen).is_some());
         });
     }
 
@@ -268,13 +285,13 @@ mod models {
         #[derive(Default)]
         struct Pages {
             size: AtomicU64,
-            versions: [Version; 2],
+            versions: [Seqlock; 2],
             keys: [AtomicU64; 2],
         }
 
         impl Pages {
             fn split(&self) {
-                let (mut lock, _) = self.versions[0].wait_and_lock();
+                let (mut lock, _) = self.versions[0].wait_and_lock().unwrap();
                 lock.changes();
                 let key = self.keys[0].load(Ordering::Relaxed);
                 self.keys[1].store(key, Ordering::Relaxed);
@@ -313,21 +330,79 @@ mod models {
         });
     }
 
+    /// As a page moves to another table: a charge is made where the page is, and the move happens once.
+    #[test]
+    fn loom_a_page_that_moves_for_good_is_charged_where_it_is() {
+        #[derive(Default)]
+        struct Tables {
+            packed: Pair,
+            wide: Pair,
+        }
+
+        impl Tables {
+            fn retire(&self) {
+                let Some((mut lock, _)) = self.packed.seqlock.wait_and_lock() else {
+                    return;
+                };
+                lock.changes();
+                let [used, _] = self.packed.words();
+                let mut of_wide = self.wide.seqlock.wait_and_lock().unwrap().0;
+                let [before, _] = self.wide.words();
+                self.wide.write(&mut of_wide, before + used);
+                drop(of_wide);
+                lock.retire();
+            }
+
+            fn charge(&self) {
+                loop {
+                    let (pair, seen) = match self.packed.seqlock.seen() {
+                        Some(seen) => (&self.packed, seen),
+                        None => (&self.wide, self.wide.seqlock.seen().unwrap()),
+                    };
+                    let [used, _] = pair.words();
+                    if let Some(mut lock) = pair.seqlock.lock(seen) {
+                        pair.write(&mut lock, used + 1);
+                        return;
+                    }
+                    spin_loop();
+                }
+            }
+        }
+
+        model(|| {
+            let tables = Arc::new(Tables::default());
+            let other = spawn({
+                let tables = Arc::clone(&tables);
+                move || {
+                    tables.charge();
+                    tables.retire();
+                }
+            });
+            tables.retire();
+            tables.charge();
+            other.join().unwrap();
+            assert_eq!(tables.packed.seqlock.seen(), None);
+            assert_eq!(tables.wide.read(), Some([2, 2]));
+        });
+    }
+
     /// As policies are charged together: both are seen, both are locked in the same order, and
     /// either both are charged or none is.
     #[test]
     fn loom_of_two_policies_both_are_charged_or_none() {
         fn admit(policies: &[Pair; 2]) -> bool {
             loop {
-                let seen = policies.each_ref().map(|policy| policy.version.seen());
+                let seen = policies
+                    .each_ref()
+                    .map(|policy| policy.seqlock.seen().unwrap());
                 let used = policies.each_ref().map(Pair::words);
                 let mut stands = policies.iter().zip(seen);
-                if stands.all(|(policy, seen)| policy.version.still_is(seen)) {
+                if stands.all(|(policy, seen)| policy.seqlock.still_is(seen)) {
                     if used.iter().any(|[used, _]| *used >= 1) {
                         return false;
                     }
-                    if let Some(mut first) = policies[0].version.lock(seen[0])
-                        && let Some(mut second) = policies[1].version.lock(seen[1])
+                    if let Some(mut first) = policies[0].seqlock.lock(seen[0])
+                        && let Some(mut second) = policies[1].seqlock.lock(seen[1])
                     {
                         policies[0].write(&mut first, used[0][0] + 1);
                         policies[1].write(&mut second, used[1][0] + 1);

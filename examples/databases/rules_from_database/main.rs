@@ -1,0 +1,140 @@
+//! Plans, and which customer has which, in a database. A row that is changed there is obeyed within two seconds.
+//!
+//! `cargo run --example rules_from_database`, with `ADDR` (default 127.0.0.1:3000) and `DATABASE`: a file of SQLite
+//! (default rules.sqlite, created with two plans if it is not there), or the `postgres://` URL of a PostgreSQL server,
+//! where missing tables are created too. `GET /` answers with the decision as JSON, and `GET /resolver` with what is
+//! kept of the database.
+//!
+//! | table | columns |
+//! | --- | --- |
+//! | `plans` | `name`, `policy` (`minute` or `day`), `quota` (`100/minute`, `10000/day` or `unlimited`) |
+//! | `customers` | `key`, `plan` |
+//!
+//! A customer is the header `x-api-key` as it is sent, which a real service verifies first. A key that is not among the
+//! customers has the limits that stand here, in `DEFAULT`. A policy of which a plan has no row counts nothing of its
+//! requests. A row that cannot be is refused and logged: its policy has the default limit.
+//!
+//! When the database is away, the customers that are known keep their plans, and others have the default limits.
+
+mod postgres;
+mod rules;
+mod sqlite;
+
+use std::env::VarError;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Extension, Router};
+use serde_json::{Map, Value, json};
+use tower_ratelimit::key::{self, Head, Secret};
+use tower_ratelimit::plan::Resolver;
+use tower_ratelimit::{AnchoredWindow, Decision, Outcome, Policy, RateLimitLayer};
+
+/// The limits by the minute and by the day of a key that is not among the customers.
+const DEFAULT: (u32, u32) = (10, 100);
+
+/// A key that is longer is no customer's, and is neither looked up nor kept.
+const LONGEST_KEY: usize = 200;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().init();
+
+    let database = setting("DATABASE", "rules.sqlite")?;
+    let resolver = if database.starts_with("postgres://") || database.starts_with("postgresql://") {
+        postgres::resolver(&database).await?
+    } else {
+        sqlite::resolver(&database)?
+    };
+    let kept = resolver.clone();
+    let app = Router::new()
+        .route("/", get(decision))
+        .layer(layer(resolver)?)
+        .route("/resolver", get(async move || usage(&kept)));
+
+    let address = setting("ADDR", "127.0.0.1:3000")?;
+    let listener = tokio::net::TcpListener::bind(&address).await;
+    let listener = listener.map_err(|error| format!("cannot listen on ADDR={address}: {error}"))?;
+    let address = listener.local_addr()?;
+    println!("listening on http://{address}");
+    println!();
+    println!("  a customer:      curl -i -H 'x-api-key: ann' http://{address}/");
+    println!("  give her a plan: insert into customers values ('ann', 'pro');");
+
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).await?;
+    Ok(())
+}
+
+fn layer(resolver: Resolver<String>) -> Result<RateLimitLayer, Box<dyn Error>> {
+    let secret = Secret::new(setting("SECRET", "public, in an example")?)?;
+    let customer = || key::api_key().hashed(&secret).or(key::peer_ip());
+    let (minute, day) = DEFAULT;
+    let layer = RateLimitLayer::builder()
+        .policy(Policy::new("minute", AnchoredWindow::per_minute(minute)).key(customer()))
+        .policy(Policy::new("day", AnchoredWindow::per_day(day)).key(customer()))
+        .resolver(resolver, |head: &Head<'_>| {
+            let key = head.header("x-api-key")?;
+            (key.len() <= LONGEST_KEY).then(|| key.to_owned())
+        })
+        .expose_decision();
+    Ok(layer.build()?)
+}
+
+async fn decision(decision: Option<Extension<Decision>>) -> impl IntoResponse {
+    let told = decision.map_or(Value::Null, |Extension(decision)| told(&decision));
+    ([(CONTENT_TYPE, "application/json")], told.to_string())
+}
+
+fn usage(resolver: &Resolver<String>) -> impl IntoResponse + use<> {
+    let usage = resolver.usage();
+    let told = json!({
+        "found": usage.found(),
+        "not_found": usage.not_found(),
+        "in_flight": usage.in_flight(),
+    });
+    ([(CONTENT_TYPE, "application/json")], told.to_string())
+}
+
+fn told(decision: &Decision) -> Value {
+    let policies: Map<String, Value> = decision
+        .policies()
+        .map(|(name, outcome)| (name.to_owned(), numbers(outcome)))
+        .collect();
+    let Some((policy, outcome)) = decision.binding() else {
+        return Value::Null;
+    };
+    let mut told = numbers(outcome);
+    told["policy"] = json!(policy);
+    told["rule"] = json!(decision.rule().map(|rule| rule.to_string()));
+    told["resolution"] = json!(decision.resolution().map(|it| it.to_string()));
+    told["policies"] = Value::Object(policies);
+    told["degraded"] = json!(decision.is_degraded());
+    told
+}
+
+fn numbers(outcome: &Outcome) -> Value {
+    json!({
+        "limit": outcome.limit(),
+        "used": outcome.used(),
+        "remaining": outcome.remaining(),
+        "reset_after_us": micros(outcome.reset_after()),
+        "retry_after_us": outcome.retry_after().map(micros),
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn setting(name: &str, default: &str) -> Result<String, String> {
+    match std::env::var(name) {
+        Ok(value) => Ok(value),
+        Err(VarError::NotPresent) => Ok(default.to_owned()),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}

@@ -1,0 +1,99 @@
+//! Limits from a file, which can change while the service runs.
+//!
+//! `cargo run --example from_file`, with `LIMITS` (default `examples/limits.toml`) and `ADDR` (default 127.0.0.1:3000). A
+//! customer is the header `x-api-key`. `GET /` answers with the decision as JSON. `GET /status`, outside the limits,
+//! answers with `{"version", "sha256", "since", "error"}`.
+//!
+//! Change the file, and the limits follow within two seconds. A file with a mistake changes nothing: `/status` has the error.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::{Duration, UNIX_EPOCH};
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Extension, Router};
+use serde_json::{Map, Value, json};
+use tower_ratelimit::config::{Config, Watched};
+use tower_ratelimit::{Decision, Outcome};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().init();
+
+    let limits = std::env::var("LIMITS").unwrap_or_else(|_| "examples/limits.toml".to_owned());
+    let watched = Config::read(&limits)?.watch()?;
+    // Outside the limits, so that a bad file can be found while a client is refused.
+    let status = watched.clone();
+    let app = Router::new()
+        .route("/", get(decision))
+        .layer(watched.layer())
+        .route(
+            "/status",
+            get(move || async move { answer(&told_of(&status)) }),
+        );
+
+    let address = std::env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = tokio::net::TcpListener::bind(&address).await?;
+    println!(
+        "listening on http://{}, with the limits of {limits}",
+        listener.local_addr()?
+    );
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).await?;
+    Ok(())
+}
+
+fn told_of(watched: &Watched) -> Value {
+    let status = watched.status();
+    let since = status
+        .since()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    json!({
+        "version": status.version(),
+        "sha256": status.sha256(),
+        "since": since.as_secs(),
+        "error": status.error().map(ToString::to_string),
+    })
+}
+
+async fn decision(decision: Option<Extension<Decision>>) -> impl IntoResponse {
+    let told = decision.map_or(Value::Null, |Extension(decision)| told(&decision));
+    answer(&told)
+}
+
+fn answer(value: &Value) -> impl IntoResponse + use<> {
+    ([(CONTENT_TYPE, "application/json")], value.to_string())
+}
+
+fn told(decision: &Decision) -> Value {
+    let policies: Map<String, Value> = decision
+        .policies()
+        .map(|(name, outcome)| (name.to_owned(), numbers(outcome)))
+        .collect();
+    let Some((policy, outcome)) = decision.binding() else {
+        return Value::Null;
+    };
+    let mut told = numbers(outcome);
+    told["policy"] = json!(policy);
+    told["rule"] = json!(decision.rule().map(|rule| rule.to_string()));
+    told["policies"] = Value::Object(policies);
+    told["degraded"] = json!(decision.is_degraded());
+    told
+}
+
+fn numbers(outcome: &Outcome) -> Value {
+    json!({
+        "limit": outcome.limit(),
+        "used": outcome.used(),
+        "remaining": outcome.remaining(),
+        "reset_after_us": micros(outcome.reset_after()),
+        "retry_after_us": outcome.retry_after().map(micros),
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

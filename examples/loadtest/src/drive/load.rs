@@ -1,0 +1,156 @@
+//! What is to be sent: the options, as the workers need them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+use tower_ratelimit::Algorithm;
+
+use super::Arrivals;
+use super::connection::Reading;
+use crate::aim::Target;
+use crate::options::{Options, REMOTE_RATE};
+
+/// A load, ready to be sent.
+#[derive(Debug)]
+pub struct Load {
+    pub(super) targets: Vec<Target>,
+    pub(super) requests: u64,
+    pub(super) length: Duration,
+    pub(super) concurrency: u32,
+    pub(super) arrivals: Option<Arrivals>,
+    /// Between two requests of a closed loop, all workers together.
+    pub(super) pace: Option<Duration>,
+    pub(super) clients: u32,
+    pub(super) heed: bool,
+    pub(super) timeout: Duration,
+    pub(super) seed: u64,
+    pub(super) policy: Option<Algorithm>,
+    pub(super) check: bool,
+    key_header: HeaderName,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Load {
+    /// The load that the options ask for.
+    ///
+    /// # Errors
+    ///
+    /// Options that contradict one another.
+    pub fn new(options: &Options, targets: Vec<Target>) -> Result<Self, String> {
+        let (requests, length) = options.ends();
+        let mut paths = targets.iter().map(|target| &target.path);
+        let first = paths.next();
+        if options.check && !paths.all(|path| Some(path) == first) {
+            return Err(String::from(
+                "--check: several URLs are nodes of one service, and must have the same path",
+            ));
+        }
+        let is_remote = targets.iter().any(|target| target.is_remote);
+        let arrivals = match (options.rate, options.burst) {
+            (Some(rate), _) if options.poisson => Some(Arrivals::Poisson(rate)),
+            (Some(rate), _) => Some(Arrivals::Even(rate)),
+            (None, Some(quota)) if quota.limit() == 0 => {
+                return Err(String::from("--burst: a burst has one request at least"));
+            }
+            (None, burst) => burst.map(Arrivals::Bursts),
+        };
+        let pace =
+            (is_remote && arrivals.is_none()).then(|| Duration::from_secs_f64(REMOTE_RATE.recip()));
+        let mut headers = HeaderMap::new();
+        for (name, value) in &options.headers {
+            headers.append(name, value.clone());
+        }
+        Ok(Self {
+            requests,
+            length,
+            concurrency: options.concurrency.get(),
+            arrivals,
+            pace,
+            clients: options.clients,
+            heed: options.heed,
+            timeout: options.timeout,
+            seed: options.seed,
+            policy: options.policy,
+            check: options.check,
+            key_header: options.key_header.clone(),
+            method: options.method.clone(),
+            headers,
+            body: Bytes::from(options.body.clone()),
+            targets,
+        })
+    }
+
+    /// How many requests there are at most.
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// How long the run takes at most.
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        let one = self.check || self.heed || self.arrivals.is_some() || self.pace.is_some();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = usize::try_from(self.concurrency).unwrap_or(usize::MAX);
+        if one { 1 } else { processors.min(workers) }
+    }
+
+    /// How many nodes the requests of the judge go to.
+    pub(super) fn nodes(&self) -> u16 {
+        u16::try_from(self.targets.len()).unwrap_or(u16::MAX)
+    }
+
+    /// The server and the client of the n-th request.
+    pub(super) fn turn(&self, number: u64) -> (usize, u32) {
+        let clients = u64::from(self.clients);
+        let nodes = self.targets.len() as u64;
+        let client = u32::try_from(number % clients).unwrap_or(0);
+        // Each client asks all nodes, whatever the two numbers have in common.
+        let node = (number / clients + number % clients) % nodes;
+        (usize::try_from(node).unwrap_or(0), client)
+    }
+
+    /// What is read of an answer that is the n-th of its thread.
+    pub(super) fn reading(&self, number: u64) -> Reading {
+        const ALL: u64 = 1_000;
+        const EACH: u64 = 64;
+        if self.check {
+            Reading::All
+        } else if self.heed || number < ALL || number % EACH == 0 {
+            Reading::Headers
+        } else {
+            Reading::Status
+        }
+    }
+
+    /// The request of a client to a server.
+    pub(super) fn request(&self, target: &Target, client: u32) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        // Both were read from a URL.
+        *request.uri_mut() = target
+            .path
+            .parse()
+            .unwrap_or_else(|_| Uri::from_static("/"));
+        let headers = request.headers_mut();
+        headers.clone_from(&self.headers);
+        if let Ok(host) = HeaderValue::from_str(&target.host)
+            && !headers.contains_key(HOST)
+        {
+            headers.insert(HOST, host);
+        }
+        if self.clients > 1
+            && let Ok(key) = HeaderValue::from_str(&format!("loadtest-{client}"))
+        {
+            headers.insert(self.key_header.clone(), key);
+        }
+        request
+    }
+}

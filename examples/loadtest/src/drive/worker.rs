@@ -1,0 +1,297 @@
+//! The thread that sends requests, and its workers: each has a connection to each server.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::{JoinSet, LocalSet};
+
+use super::connection::{Connection, Reading, Reply};
+use super::tally::Tally;
+use super::{Load, Shared, begin_one};
+use crate::aim::Target;
+use crate::answer::{Answer, Verdict};
+use crate::judge::Judge;
+
+/// Where requests come from.
+#[derive(Debug)]
+pub(super) enum Tickets {
+    /// From workers that have nothing to do.
+    Closed,
+    /// From a clock, with the time at which each is meant to be sent.
+    Open(Mutex<mpsc::Receiver<Duration>>),
+}
+
+/// What a thread has counted.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) tally: Tally,
+    pub(super) judge: Judge,
+}
+
+impl Counted {
+    /// Adds what another thread has counted. Checks run on one thread, so that only words are added.
+    pub(super) fn add(&mut self, other: Self) {
+        self.tally.add(&other.tally);
+        self.judge.add_words(other.judge);
+    }
+}
+
+/// What is known of a request beside its answer.
+struct Request {
+    client: u32,
+    node: usize,
+    /// When it was meant to be sent, in an open loop.
+    intended: Option<Duration>,
+    /// The number under which the judge knows it.
+    judged: Option<u64>,
+    is_retry: bool,
+    is_read: bool,
+}
+
+/// What the workers of a thread share.
+struct State {
+    load: Arc<Load>,
+    shared: Arc<Shared>,
+    tickets: Tickets,
+    tally: RefCell<Tally>,
+    judge: RefCell<Judge>,
+    /// The number of the next request.
+    next: Cell<u64>,
+    /// When the next request of a paced loop may be sent.
+    slot: Cell<Duration>,
+    /// Until when each client waits; a wait that has ended stays until the client has sent again.
+    waits: RefCell<Vec<Option<Duration>>>,
+    on_their_way: Cell<u64>,
+}
+
+/// Requests on their way have so long to be answered when the run ends.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a client waits that is refused and told no time.
+const UNTOLD: Duration = Duration::from_secs(1);
+
+/// Runs the workers of one thread to their end.
+pub(super) fn thread(
+    load: &Arc<Load>,
+    shared: &Arc<Shared>,
+    number: usize,
+    tickets: Tickets,
+) -> io::Result<Counted> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let workers = usize::try_from(load.concurrency).unwrap_or(usize::MAX);
+    let workers = (0..workers).filter(|worker| worker % load.threads() == number);
+    let clients = usize::try_from(load.clients).unwrap_or(usize::MAX);
+    let state = Rc::new(State {
+        load: Arc::clone(load),
+        shared: Arc::clone(shared),
+        tickets,
+        tally: RefCell::default(),
+        judge: RefCell::new(Judge::new(load.policy, load.clients, load.nodes())),
+        next: Cell::new(0),
+        slot: Cell::new(Duration::ZERO),
+        waits: RefCell::new(vec![None; clients]),
+        on_their_way: Cell::new(0),
+    });
+    let stop = shared.stop.clone();
+    LocalSet::new().block_on(&runtime, async {
+        let mut running = JoinSet::new();
+        for _ in workers {
+            running.spawn_local(work(Rc::clone(&state)));
+        }
+        let all = async { while running.join_next().await.is_some() {} };
+        let end = async {
+            stopped(stop).await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            () = all => {}
+            () = end => {}
+        }
+        Ok(state.counted())
+    })
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // The sender lives as long as the run.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// One worker, with a connection to each server.
+async fn work(state: Rc<State>) {
+    let load = &state.load;
+    let targets = load.targets.iter();
+    let connection = |target: &Target| Connection::new(target.clone(), load.timeout);
+    let mut connections: Vec<_> = targets.map(connection).collect();
+    while let Some(intended) = state.ticket().await {
+        let number = state.next.replace(state.next.get() + 1);
+        let (node, turn) = load.turn(number);
+        let Some(client) = state.client(turn).await else {
+            continue;
+        };
+        let is_retry = state.ends_wait(client);
+        let request = load.request(&load.targets[node], client);
+        state.on_their_way.set(state.on_their_way.get() + 1);
+        let mut judged = None;
+        let reading = load.reading(number);
+        let reply = connections[node].send(request, reading, |sent| {
+            if load.check {
+                let sent = sent.saturating_duration_since(state.shared.begin);
+                let node = u16::try_from(node).unwrap_or(u16::MAX);
+                judged = Some(state.judge.borrow_mut().sent(client, node, sent));
+            }
+        });
+        let reply = reply.await;
+        state.on_their_way.set(state.on_their_way.get() - 1);
+        let request = Request {
+            client,
+            node,
+            intended,
+            judged,
+            is_retry,
+            is_read: reading != Reading::Status,
+        };
+        state.answered(reply, &request);
+    }
+}
+
+impl State {
+    /// The next request: when it is meant to be sent, if that is not now. `None` ends the worker.
+    async fn ticket(&self) -> Option<Option<Duration>> {
+        let stop = self.shared.stop.clone();
+        if *stop.borrow() {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            ticket = self.next_ticket() => ticket,
+            () = stopped(stop) => None,
+        }
+    }
+
+    async fn next_ticket(&self) -> Option<Option<Duration>> {
+        match &self.tickets {
+            Tickets::Open(arrivals) => arrivals.lock().await.recv().await.map(Some),
+            Tickets::Closed if !begin_one(&self.shared, self.load.requests) => None,
+            Tickets::Closed => {
+                if let Some(pace) = self.load.pace {
+                    let slot = self.slot.get().max(self.shared.now());
+                    self.slot.set(slot + pace);
+                    self.sleep_until(slot).await;
+                }
+                Some(None)
+            }
+        }
+    }
+
+    async fn sleep_until(&self, moment: Duration) {
+        tokio::time::sleep(moment.saturating_sub(self.shared.now())).await;
+    }
+
+    /// The client that sends next: the one whose turn it is, or the next that need not wait. `None` if the request is
+    /// not sent.
+    async fn client(&self, turn: u32) -> Option<u32> {
+        if !self.load.heed {
+            return Some(turn);
+        }
+        loop {
+            let now = self.shared.now();
+            let first = {
+                let waits = self.waits.borrow();
+                let turns = (turn..self.load.clients).chain(0..turn);
+                let until = |client: u32| waits.get(index(client)).copied().flatten();
+                let mut turns = turns.map(|client| (until(client).unwrap_or_default(), client));
+                if let Tickets::Open(_) = self.tickets {
+                    // An arrival belongs to its client.
+                    let (until, client) = turns.next()?;
+                    if until > now {
+                        self.tally.borrow_mut().withheld += 1;
+                        return None;
+                    }
+                    return Some(client);
+                }
+                let (until, client) = turns.min_by_key(|(until, _)| (*until).max(now))?;
+                if until <= now {
+                    return Some(client);
+                }
+                until
+            };
+            tokio::select! {
+                () = self.sleep_until(first) => {}
+                () = stopped(self.shared.stop.clone()) => return None,
+            }
+        }
+    }
+
+    /// Whether this is the client's first request after a wait.
+    fn ends_wait(&self, client: u32) -> bool {
+        let mut waits = self.waits.borrow_mut();
+        waits
+            .get_mut(index(client))
+            .and_then(Option::take)
+            .is_some()
+    }
+
+    fn answered(&self, reply: Reply, request: &Request) {
+        let since = |moment: Instant| moment.saturating_duration_since(self.shared.begin);
+        let (sent, ended) = (since(reply.sent), since(reply.ended));
+        let is_refused = reply.verdict == Verdict::Limited;
+        let mut tally = self.tally.borrow_mut();
+        let intended = request.intended.unwrap_or(sent);
+        tally.count(reply.verdict, intended, sent, ended);
+        if request.is_retry {
+            let [retries, refused] = &mut tally.retries;
+            *retries += 1;
+            *refused += u64::from(is_refused);
+        }
+        self.shared.answered.fetch_add(1, Ordering::Relaxed);
+        if self.load.heed && is_refused {
+            let wait = reply.told.retry_after.map_or(UNTOLD, |wait| wait.length);
+            // Timers of the runtime are exact to a millisecond, and never early.
+            let until = since(reply.received.unwrap_or(reply.ended)).saturating_add(wait);
+            if let Some(waits) = self.waits.borrow_mut().get_mut(index(request.client)) {
+                *waits = Some(waits.unwrap_or_default().max(until));
+            }
+        }
+        let mut judge = self.judge.borrow_mut();
+        if let Some(number) = request.judged {
+            judge.answered(Answer {
+                number,
+                client: request.client,
+                node: u16::try_from(request.node).unwrap_or(u16::MAX),
+                sent,
+                received: reply.received.map_or(Duration::MAX, since),
+                verdict: reply.verdict,
+                told: reply.told,
+            });
+        } else if request.is_read {
+            judge.overheard(reply.verdict, reply.told);
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        let mut tally = self.tally.take();
+        tally.unfinished = self.on_their_way.get();
+        if let Tickets::Open(arrivals) = &self.tickets
+            && let Ok(mut arrivals) = arrivals.try_lock()
+        {
+            arrivals.close();
+            tally.unsent = arrivals.len() as u64;
+        }
+        let judge = Judge::new(None, 1, 1);
+        Counted {
+            tally,
+            judge: self.judge.replace(judge),
+        }
+    }
+}
+
+fn index(client: u32) -> usize {
+    usize::try_from(client).unwrap_or(usize::MAX)
+}

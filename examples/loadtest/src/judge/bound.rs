@@ -1,0 +1,248 @@
+//! The most that a policy can have admitted.
+//!
+//! The k-th admission in the order of decisions was decided not before the k-th was sent, and not after the latest
+//! receipt of the first k. With that, a bucket that drains from the sending and is asked at the receipt is never
+//! fuller than the server's, whatever the order in which concurrent requests were decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::slack::{at_most, least_step, micros, tick};
+use super::terms::{Rule, Terms};
+use super::times::Times;
+use crate::answer::Answer;
+
+/// What is known of the admissions of one key.
+#[derive(Debug)]
+pub(super) struct Bound {
+    admitted: Times,
+    latest: Duration,
+    debt: Option<Debt>,
+    span: Option<Span>,
+    refill: Option<Refill>,
+    size: u64,
+}
+
+/// More was admitted than can be: the first request of those that show it, and how many there were.
+#[derive(Debug)]
+pub(super) struct Excess {
+    pub(super) since: Arc<Answer>,
+    pub(super) text: String,
+}
+
+/// A bucket that owes the least that the server's can owe.
+#[derive(Debug)]
+struct Debt {
+    /// Requests in a period.
+    limit: i128,
+    /// The shortest time in which one request drains, times the limit.
+    step: i128,
+    capacity: i128,
+    period: Duration,
+    /// When nothing is owed any more, times the limit.
+    empty_at: i128,
+    /// The first admission since nothing was owed, and how many there were since.
+    since: Option<(Arc<Answer>, u64)>,
+    /// Whether a refusal says that the bucket was full.
+    learns: bool,
+}
+
+/// `more` admissions after another one are at least `length` later than it.
+#[derive(Debug)]
+struct Span {
+    more: u64,
+    length: Duration,
+}
+
+/// After a refusal nothing is left, and at most `limit` come within a period.
+#[derive(Debug)]
+struct Refill {
+    limit: u64,
+    period: Duration,
+    marks: [Option<Mark>; 2],
+}
+
+/// The last refusal before an admission.
+#[derive(Clone, Debug)]
+struct Mark {
+    refusal: Arc<Answer>,
+    admitted_before: u64,
+}
+
+impl Bound {
+    pub(super) fn new(terms: &Terms, room: usize) -> Self {
+        let (n, b, w) = (terms.limit, terms.size, terms.period);
+        let again = terms.refill();
+        let span = |more| Some(Span { more, length: w });
+        let refill = |limit| {
+            Some(Refill {
+                limit,
+                period: w,
+                marks: [None, None],
+            })
+        };
+        let debt = |capacity, limit, learns| Debt::new(capacity, limit, w, learns);
+        let (debt, span, refill) = match terms.rule {
+            Rule::Fixed => (debt(2 * n, n, false), span(2 * n), refill(n)),
+            Rule::Anchored => (debt(2 * n, n, false), span((2 * n).max(1) - 1), refill(n)),
+            Rule::Log | Rule::Slots(_) => (None, span(n), None),
+            // The estimate falls by N in a period at most, as a bucket of N does.
+            Rule::Estimate => (debt(n, n, true), span((2 * n).max(1) - 1), None),
+            Rule::Bucket => (debt(b, n, true), None, None),
+            Rule::Interval => {
+                let capacity = (b + again).max(1) - 1;
+                (debt(capacity, again, false), span(capacity), refill(again))
+            }
+            // Its departures, since an answer is received after its turn.
+            Rule::Queue => (debt(b.min(1), n, false), None, None),
+            Rule::Unlimited => (None, None, None),
+        };
+        Self {
+            admitted: Times::new(room),
+            latest: Duration::ZERO,
+            debt,
+            span,
+            refill,
+            size: b,
+        }
+    }
+
+    /// Counts an admission, in the order of sending.
+    pub(super) fn admitted(&mut self, answer: &Arc<Answer>) -> Option<Excess> {
+        self.latest = self.latest.max(answer.received);
+        self.admitted.push(answer, self.latest);
+        let latest = self.latest;
+        let debt = self.debt.as_mut();
+        let debt = debt.and_then(|debt| debt.admitted(answer, latest));
+        let excess = debt.or_else(|| self.beyond(0, latest));
+        if let Some(span) = &self.span {
+            self.admitted.keep_newest(span.more + 1);
+        }
+        excess
+    }
+
+    /// Learns from a refusal that nothing was left, once every request sent before its receipt is counted.
+    pub(super) fn refused(&mut self, answer: &Arc<Answer>) {
+        if self.size == 0 {
+            return;
+        }
+        if let Some(debt) = &mut self.debt {
+            debt.refused(answer);
+        }
+        if let Some(refill) = &mut self.refill {
+            refill.refused(answer, self.admitted.total());
+        }
+    }
+
+    /// Whether so many more can be admitted by a moment.
+    pub(super) fn has_room(&self, more: u64, by: Duration) -> bool {
+        if more > self.size {
+            return false;
+        }
+        let debt = self.debt.as_ref();
+        debt.is_none_or(|debt| debt.has_room(more, by)) && self.beyond(more, by).is_none()
+    }
+
+    /// Whether the newest admission, or `more` after it, are too many by a moment.
+    fn beyond(&self, more: u64, by: Duration) -> Option<Excess> {
+        if let Some(span) = &self.span
+            && let Some(back) = span.more.checked_sub(more)
+            && let Some(first) = self.admitted.back(back)
+            && by < first.sent.saturating_add(at_most(span.length))
+        {
+            let text = format!(
+                "{} admitted within {:?}, and at most {} can be",
+                span.more + 1,
+                by.saturating_sub(first.sent),
+                span.more,
+            );
+            let since = Arc::clone(first);
+            return Some(Excess { since, text });
+        }
+        let refill = self.refill.as_ref()?;
+        let total = self.admitted.total() + more;
+        refill.marks.iter().flatten().find_map(|mark| {
+            let count = total - mark.admitted_before;
+            let late = by >= mark.refusal.sent.saturating_add(at_most(refill.period));
+            (count > refill.limit && !late).then(|| Excess {
+                since: Arc::clone(&mark.refusal),
+                text: format!(
+                    "{count} admitted within {:?} after a refusal, and at most {} can be",
+                    by.saturating_sub(mark.refusal.sent),
+                    refill.limit,
+                ),
+            })
+        })
+    }
+}
+
+impl Debt {
+    fn new(capacity: u64, limit: u64, period: Duration, learns: bool) -> Option<Self> {
+        Some(Self {
+            limit: i128::from(limit),
+            step: least_step(micros(period)),
+            capacity: i128::from(capacity),
+            period,
+            empty_at: i128::MIN / 4,
+            since: None,
+            learns,
+        })
+    }
+
+    fn admitted(&mut self, answer: &Arc<Answer>, latest: Duration) -> Option<Excess> {
+        let has_room = self.has_room(1, latest);
+        let sent = micros(answer.sent) * self.limit;
+        self.since = match self.since.take() {
+            Some((first, count)) if sent < self.empty_at => Some((first, count + 1)),
+            _ => Some((Arc::clone(answer), 1)),
+        };
+        self.empty_at = self.empty_at.max(sent) + self.step;
+        if has_room {
+            return None;
+        }
+        let (since, count) = self.since.clone()?;
+        let span = latest.saturating_sub(since.sent);
+        let text = format!(
+            "{count} admitted within {span:?}, by a bucket of {} that drains {} in {:?}",
+            self.capacity, self.limit, self.period,
+        );
+        Some(Excess { since, text })
+    }
+
+    fn refused(&mut self, answer: &Arc<Answer>) {
+        if !self.learns {
+            return;
+        }
+        let sent = micros(answer.sent) * self.limit;
+        let owed = (self.capacity - 1) * self.step - tick() * self.limit;
+        if sent + owed > self.empty_at {
+            self.empty_at = sent + owed;
+            self.since = Some((Arc::clone(answer), 0));
+        }
+    }
+
+    fn has_room(&self, more: u64, by: Duration) -> bool {
+        let by = (micros(by) + tick()) * self.limit;
+        let owed =
+            self.empty_at.max(i128::MIN / 8) + (i128::from(more) - self.capacity) * self.step;
+        i128::from(more) <= self.capacity && by >= owed
+    }
+}
+
+impl Refill {
+    fn refused(&mut self, answer: &Arc<Answer>, admitted_before: u64) {
+        if let [_, Some(mark)] = &mut self.marks
+            && mark.admitted_before == admitted_before
+        {
+            if mark.refusal.sent < answer.sent {
+                mark.refusal = Arc::clone(answer);
+            }
+            return;
+        }
+        self.marks.rotate_left(1);
+        self.marks[1] = Some(Mark {
+            refusal: Arc::clone(answer),
+            admitted_before,
+        });
+    }
+}

@@ -1,0 +1,158 @@
+//! What was checked, and what was disproved.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::answer::Answer;
+
+/// A promise of a limiter that time stamps can disprove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Check {
+    /// A request that waits as told passes.
+    RetryAfterEnough,
+    /// No request passes more than a second earlier than told.
+    RetryAfterLeast,
+    /// With `remaining` = n, n more requests pass, and no more.
+    Remaining,
+    /// No span holds more admissions than the policy allows.
+    Bound,
+    /// No request is refused while the policy has room.
+    Strictness,
+    /// Headers can be read, and agree with one another and with the policy.
+    Headers,
+    /// Clients with a key each have the same limit.
+    Fairness,
+    /// A refusal charges nothing.
+    RefusalsCharge,
+    /// A refusal takes no longer than an admission.
+    RefusalLatency,
+    /// Several nodes admit together what one may.
+    Nodes,
+}
+
+impl Check {
+    /// All checks, in the order of the report.
+    pub const ALL: [Self; 10] = [
+        Self::RetryAfterEnough,
+        Self::RetryAfterLeast,
+        Self::Remaining,
+        Self::Bound,
+        Self::Strictness,
+        Self::Headers,
+        Self::Fairness,
+        Self::RefusalsCharge,
+        Self::RefusalLatency,
+        Self::Nodes,
+    ];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RetryAfterEnough => "retry-after-too-short",
+            Self::RetryAfterLeast => "retry-after-too-long",
+            Self::Remaining => "remaining",
+            Self::Bound => "over-admission",
+            Self::Strictness => "over-strict",
+            Self::Headers => "headers",
+            Self::Fairness => "unfair",
+            Self::RefusalsCharge => "refusals-charge",
+            Self::RefusalLatency => "slow-refusals",
+            Self::Nodes => "nodes",
+        }
+    }
+
+    /// What all findings of this check rely on.
+    pub(super) fn premise(self) -> Premise {
+        match self {
+            Self::RetryAfterEnough | Self::Remaining => Premise::OwnLimit,
+            Self::Strictness | Self::Fairness | Self::RefusalsCharge => Premise::OnlyLimit,
+            _ => Premise::None,
+        }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A promise that was broken, with the requests that show it.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which promise.
+    pub check: Check,
+    /// How the requests break it.
+    pub text: String,
+    /// The requests, in the order of sending.
+    pub requests: Vec<Arc<Answer>>,
+    /// What has to be so for it to be a failure.
+    pub(super) premise: Premise,
+}
+
+/// What a finding relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Premise {
+    /// Nothing but the time stamps.
+    None,
+    /// That no other client uses the limit.
+    OwnLimit,
+    /// That the policy is the only one, too.
+    OnlyLimit,
+}
+
+impl Finding {
+    pub(super) fn new(check: Check, text: String, requests: &[&Arc<Answer>]) -> Self {
+        let mut requests: Vec<_> = requests.iter().map(|request| Arc::clone(request)).collect();
+        requests.sort_by_key(|request| request.number);
+        requests.dedup_by_key(|request| request.number);
+        Self {
+            check,
+            text,
+            requests,
+            premise: check.premise(),
+        }
+    }
+
+    /// The same, if no other policy refuses requests.
+    pub(super) fn under_the_only_limit(self) -> Self {
+        let premise = Premise::OnlyLimit;
+        Self { premise, ..self }
+    }
+}
+
+/// The findings of a run: all are counted, and the first of each check are kept.
+#[derive(Debug, Default)]
+pub(super) struct Findings(BTreeMap<(Check, Premise), (u64, Vec<Finding>)>);
+
+impl Findings {
+    /// How many findings of a check are kept.
+    const KEPT: usize = 3;
+
+    pub(super) fn add(&mut self, finding: Finding) {
+        let (count, kept) = self.0.entry((finding.check, finding.premise)).or_default();
+        *count += 1;
+        if kept.len() < Self::KEPT {
+            kept.push(finding);
+        }
+    }
+
+    /// Forgets what relies on more than this.
+    pub(super) fn keep_up_to(&mut self, most: Premise) {
+        self.0.retain(|(_, premise), _| *premise <= most);
+    }
+
+    /// How many there are of a check, and the first of them.
+    pub(super) fn of(&self, check: Check) -> (u64, Vec<Finding>) {
+        let mut all = (0, Vec::new());
+        for ((other, _), (count, kept)) in &self.0 {
+            if *other == check {
+                all.0 += count;
+                all.1.extend(kept.iter().cloned());
+            }
+        }
+        all.1.truncate(Self::KEPT);
+        all
+    }
+}

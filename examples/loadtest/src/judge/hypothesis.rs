@@ -1,0 +1,68 @@
+//! Two servers that would explain what was seen: one that keeps to the policy, and one that charges refusals too.
+//!
+//! They only give a finding its name. Neither proves anything.
+
+use std::time::Duration;
+
+use tower_ratelimit::algorithm::State;
+use tower_ratelimit::{Algorithm, Micros};
+
+use crate::answer::{Answer, Verdict};
+
+/// How often each server would have decided otherwise.
+#[derive(Debug)]
+pub(super) struct Hypotheses {
+    algorithm: Algorithm,
+    honest: Server,
+    charging: Server,
+    decided: u64,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    state: State,
+    wrong: u64,
+}
+
+impl Hypotheses {
+    pub(super) fn new(algorithm: Algorithm) -> Self {
+        Self {
+            algorithm,
+            honest: Server::default(),
+            charging: Server::default(),
+            decided: 0,
+        }
+    }
+
+    pub(super) fn answered(&mut self, answer: &Answer) {
+        let allowed = match answer.verdict {
+            Verdict::Allowed => true,
+            Verdict::Limited => false,
+            Verdict::Failed(_) => return,
+        };
+        // Any moment after the epoch at which no window of a run is cut short.
+        const BEGIN: Duration = Duration::from_secs(1_000_000_000);
+        let now = Micros::from(BEGIN + answer.sent);
+        self.decided += 1;
+        self.honest.decide(&self.algorithm, now, allowed);
+        if !self.charging.decide(&self.algorithm, now, allowed) {
+            let state = std::mem::take(&mut self.charging.state);
+            self.charging.state = self.algorithm.settle(state, now, 1);
+        }
+    }
+
+    /// Whether a server that charges refusals explains nearly everything, and an honest one does not.
+    pub(super) fn refusals_charge(&self) -> bool {
+        let explains = self.charging.wrong <= 1 + self.decided / 50;
+        explains && 2 * self.charging.wrong < self.honest.wrong
+    }
+}
+
+impl Server {
+    fn decide(&mut self, algorithm: &Algorithm, now: Micros, allowed: bool) -> bool {
+        let (outcome, state) = algorithm.step(std::mem::take(&mut self.state), now, 1);
+        self.state = state;
+        self.wrong += u64::from(outcome.is_allowed() != allowed);
+        outcome.is_allowed()
+    }
+}

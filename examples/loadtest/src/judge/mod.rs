@@ -1,0 +1,208 @@
+//! Judges a limiter by what its clients saw.
+//!
+//! The judge is pure: it gets requests and their answers with the times at which they were sent and received, reads
+//! no clock and opens no socket. The server decided on a request at an unknown moment between the two. A failure is
+//! what holds for every such moment, and for every order of requests that overlap.
+//!
+//! What it keeps grows with the number of clients and not with the number of requests.
+
+mod bound;
+mod client;
+mod finding;
+mod hypothesis;
+mod order;
+mod remaining;
+mod slack;
+mod strict;
+mod terms;
+mod times;
+mod verdict;
+mod waits;
+mod words;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tower_ratelimit::Algorithm;
+
+pub use self::finding::{Check, Finding};
+pub use self::verdict::{CheckResult, Conclusion, Judgement};
+pub use self::waits::Promised;
+
+use self::client::{Client, News};
+use self::finding::Findings;
+use self::order::Order;
+use self::terms::Terms;
+use self::words::Words;
+use crate::answer::{Answer, Failure, Verdict};
+use crate::told::Told;
+
+/// Collects answers and judges them.
+#[derive(Debug)]
+pub struct Judge {
+    terms: Option<Terms>,
+    clients: u32,
+    nodes: u16,
+    order: Order,
+    each: BTreeMap<u32, Client>,
+    /// All clients as one, to see whether they share a limit.
+    all: Option<Client>,
+    /// Whether the clients cannot have shared one limit.
+    apart: bool,
+    words: Words,
+    findings: Findings,
+    admissions: Histogram<u64>,
+    refusals: Histogram<u64>,
+    /// For each second of the run, how many waits were kept and broken.
+    promises: BTreeMap<u64, [u64; 2]>,
+}
+
+impl Judge {
+    /// How many times are kept, for all clients together.
+    const ROOM: usize = 1 << 17;
+
+    /// A judge of so many clients and nodes, under a policy if it is known.
+    pub fn new(policy: Option<Algorithm>, clients: u32, nodes: u16) -> Self {
+        let terms = policy.map(Terms::of);
+        let clients = clients.max(1);
+        let room = Self::ROOM / usize::try_from(clients).unwrap_or(usize::MAX);
+        let room = room.clamp(64, 4_096);
+        Self {
+            terms,
+            clients,
+            nodes,
+            order: Order::default(),
+            each: BTreeMap::new(),
+            all: (clients > 1).then(|| Client::new(terms, room)),
+            apart: clients == 1,
+            words: Words::default(),
+            findings: Findings::default(),
+            admissions: microseconds(),
+            refusals: microseconds(),
+            promises: BTreeMap::new(),
+        }
+    }
+
+    /// A request is being sent. Returns its number.
+    ///
+    /// Requests are told in the order of sending, since the order of two with the same time is not known.
+    pub fn sent(&mut self, client: u32, node: u16, sent: Duration) -> u64 {
+        let number = self.order.next();
+        let unknown = Answer {
+            number,
+            client,
+            node,
+            sent,
+            received: Duration::MAX,
+            verdict: Verdict::Failed(Failure::Timeout),
+            told: Told::default(),
+        };
+        for answer in self.order.sent(unknown) {
+            self.judge(&answer);
+        }
+        number
+    }
+
+    /// A request was answered.
+    pub fn answered(&mut self, answer: Answer) {
+        for answer in self.order.answered(answer) {
+            self.judge(&answer);
+        }
+    }
+
+    /// An answer that is not judged: only its words are noted.
+    pub fn overheard(&mut self, verdict: Verdict, told: Told) {
+        if told == Told::default() && verdict != Verdict::Limited {
+            return;
+        }
+        let answer = Answer {
+            number: 0,
+            client: 0,
+            node: 0,
+            sent: Duration::ZERO,
+            received: Duration::ZERO,
+            verdict,
+            told,
+        };
+        self.words.answered(&Arc::new(answer));
+    }
+
+    /// Adds what was overheard by another judge.
+    pub fn add_words(&mut self, other: Self) {
+        self.words.add(other.words);
+    }
+
+    /// The judgement, when no more answers come.
+    pub fn conclude(mut self) -> Judgement {
+        for answer in self.order.rest() {
+            self.judge(&answer);
+        }
+        let ids: Vec<u32> = self.each.keys().copied().collect();
+        for id in ids {
+            let news = self.each.get_mut(&id).map(Client::ended);
+            self.note(news.unwrap_or_default(), Duration::MAX);
+        }
+        if let Some(all) = &mut self.all {
+            let news = all.ended();
+            self.apart |= shows_limits_apart(&news);
+        }
+        verdict::conclude(self)
+    }
+
+    fn judge(&mut self, answer: &Arc<Answer>) {
+        let histogram = match answer.verdict {
+            Verdict::Allowed => Some(&mut self.admissions),
+            Verdict::Limited => Some(&mut self.refusals),
+            Verdict::Failed(_) => None,
+        };
+        if let Some(histogram) = histogram {
+            let took = answer.received.saturating_sub(answer.sent).as_micros();
+            histogram.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
+        }
+        if let Some(finding) = self.words.answered(answer) {
+            self.findings.add(finding);
+        }
+        let room = Self::ROOM / usize::try_from(self.clients).unwrap_or(usize::MAX);
+        let terms = self.terms;
+        let client = self.each.entry(answer.client);
+        let client = client.or_insert_with(|| Client::new(terms, room.clamp(64, 4_096)));
+        let news = client.answered(answer);
+        self.note(news, answer.sent);
+        if let Some(all) = &mut self.all
+            && !self.apart
+        {
+            let news = all.answered(answer);
+            self.apart = shows_limits_apart(&news);
+        }
+    }
+
+    fn note(&mut self, news: News, moment: Duration) {
+        if let Some(promised) = news.promised
+            && moment < Duration::MAX
+        {
+            let [kept, broken] = self.promises.entry(moment.as_secs()).or_default();
+            match promised {
+                Promised::Kept => *kept += 1,
+                Promised::Broken => *broken += 1,
+            }
+        }
+        for finding in news.findings {
+            self.findings.add(finding);
+        }
+    }
+}
+
+/// Whether the clients together were given more than one limit gives.
+fn shows_limits_apart(news: &News) -> bool {
+    let shown = [Check::Bound, Check::RetryAfterLeast];
+    let mut findings = news.findings.iter();
+    findings.any(|finding| shown.contains(&finding.check))
+}
+
+/// From a microsecond to an hour, in three digits.
+fn microseconds() -> Histogram<u64> {
+    const HOUR: u64 = 3_600_000_000;
+    Histogram::new_with_bounds(1, HOUR, 3).expect("the bounds are in order")
+}

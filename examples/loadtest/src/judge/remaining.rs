@@ -1,0 +1,152 @@
+//! Whether `remaining` is true: with n remaining, n more requests pass.
+//!
+//! Time alone never lowers it. So it falls by the requests that can have been charged between two answers, and no
+//! request is refused before as many have been.
+
+use std::sync::Arc;
+
+use super::finding::{Check, Finding};
+use super::waits::Known;
+use crate::answer::{Answer, Verdict};
+use crate::told::Name;
+
+/// What each policy has told one key.
+#[derive(Debug, Default)]
+pub(super) struct Remaining {
+    told: Vec<(Name, Promise)>,
+    costs_one: bool,
+}
+
+/// So many requests can be charged before one is refused, counted from the beginning of the run.
+#[derive(Clone, Debug)]
+struct Promise {
+    until: i128,
+    answer: Arc<Answer>,
+    remaining: i64,
+}
+
+/// What was promised before a request was sent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Promises(Vec<(Name, Promise)>);
+
+impl Remaining {
+    /// A server tells a policy or two; more names than this are not followed.
+    const NAMES: usize = 8;
+
+    /// `costs_one`: whether it is known beforehand that a request costs one unit.
+    pub(super) fn new(costs_one: bool) -> Self {
+        Self {
+            told: Vec::new(),
+            costs_one,
+        }
+    }
+
+    pub(super) fn opened(&mut self) -> Promises {
+        Promises(self.told.clone())
+    }
+
+    pub(super) fn closed(
+        &mut self,
+        answer: &Arc<Answer>,
+        promises: Promises,
+        known: Known,
+        refusals_between: impl Fn(&Answer) -> bool,
+    ) -> Option<Finding> {
+        self.learn_cost(answer);
+        let mut finding = None;
+        if self.costs_one {
+            for (name, promise) in promises.0 {
+                let Some(left) = self.left(answer, &name) else {
+                    continue;
+                };
+                if i128::from(left) + i128::from(known.charged) >= promise.until {
+                    continue;
+                }
+                // Each promise is held against the server once.
+                self.told.retain(|(told, _)| *told != name);
+                let told = answer.told.remaining(&name);
+                let fell = told.is_some_and(|told| told < promise.remaining);
+                let between = known.charged - charged_until(&promise);
+                let what = if answer.verdict == Verdict::Limited {
+                    String::from("a request is refused")
+                } else {
+                    format!("{left} remain")
+                };
+                let check = if fell && refusals_between(&promise.answer) {
+                    Check::RefusalsCharge
+                } else {
+                    Check::Remaining
+                };
+                let text = format!(
+                    "{name} told {} remaining, at most {between} can have been charged since, and {what}",
+                    promise.remaining,
+                );
+                finding = Some(Finding::new(check, text, &[&promise.answer, answer]));
+                break;
+            }
+        }
+        self.learn(answer, known);
+        finding
+    }
+
+    /// What a policy has left by this answer; `None` if the answer does not say.
+    fn left(&self, answer: &Answer, name: &Name) -> Option<i64> {
+        let told = answer.told.remaining(name);
+        if answer.verdict != Verdict::Limited {
+            return told;
+        }
+        // A refusal says which policy is exhausted, or there is but one.
+        let standings = answer.told.standings.iter();
+        let listed = standings.filter(|standing| standing.name.family == name.family);
+        let is_it = match (told, listed.count()) {
+            (Some(told), listed) => told <= 0 || listed == 1,
+            (None, 0) => {
+                let names = self.told.iter();
+                names
+                    .filter(|(other, _)| other.family == name.family)
+                    .count()
+                    == 1
+            }
+            (None, _) => false,
+        };
+        is_it.then_some(0)
+    }
+
+    /// What is left after a request shows that it costs one, if only one is missing from the limit.
+    fn learn_cost(&mut self, answer: &Answer) {
+        if self.costs_one || answer.verdict != Verdict::Allowed {
+            return;
+        }
+        self.costs_one = answer.told.standings.iter().any(|standing| {
+            let policy = answer.told.policy(&standing.name);
+            let quota = policy.and_then(|policy| i64::try_from(policy.quota).ok());
+            quota.is_some_and(|quota| quota > 0 && quota - standing.remaining <= 1)
+        });
+    }
+
+    fn learn(&mut self, answer: &Arc<Answer>, known: Known) {
+        let own = u64::from(answer.verdict == Verdict::Allowed);
+        let before = i128::from(known.charged_before + own);
+        for standing in &answer.told.standings {
+            let promise = Promise {
+                until: before + i128::from(standing.remaining),
+                answer: Arc::clone(answer),
+                remaining: standing.remaining,
+            };
+            let mut told = self.told.iter_mut();
+            if let Some((_, told)) = told.find(|(name, _)| *name == standing.name) {
+                if told.until < promise.until {
+                    *told = promise;
+                }
+            } else if self.told.len() < Self::NAMES {
+                self.told.push((standing.name.clone(), promise));
+            }
+        }
+    }
+}
+
+/// How many had been charged for certain when the promise was made.
+fn charged_until(promise: &Promise) -> u64 {
+    let charged = promise.until - i128::from(promise.remaining);
+    u64::try_from(charged).unwrap_or(0)
+}

@@ -1,0 +1,138 @@
+//! Whether waits that were told are long enough, and not too long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::finding::{Check, Finding};
+use super::slack::{at_least, at_most};
+use crate::answer::{Answer, Verdict};
+
+/// The waits that were told to one key.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    /// The wait that ends first, of those told since the last request that can have been charged.
+    first: Option<Promise>,
+    /// Until when no request can pass, by the refusal that says so for the longest.
+    barrier: Option<Promise>,
+}
+
+/// A wait that was told, and the moment that follows from it.
+#[derive(Clone, Debug)]
+pub(super) struct Promise {
+    refusal: Arc<Answer>,
+    at: Duration,
+    /// How many requests can have been charged before the refusal.
+    charged: u64,
+}
+
+/// What a request would break if it is as it seems.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Doubt {
+    short: Option<Promise>,
+    long: Option<Promise>,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promised {
+    /// The next request passed.
+    Kept,
+    /// The next request was refused.
+    Broken,
+}
+
+impl Waits {
+    /// A request, in the order of sending; tells whether a wait was kept.
+    pub(super) fn opened(&mut self, answer: &Answer, can_charge: bool) -> (Doubt, bool) {
+        let over = self.first.as_ref().filter(|wait| wait.at <= answer.sent);
+        let mut doubt = Doubt::default();
+        let mut kept = false;
+        match answer.verdict {
+            Verdict::Allowed => {
+                kept = over.is_some();
+                let barrier = self.barrier.as_ref();
+                doubt.long = barrier.filter(|wait| answer.received < wait.at).cloned();
+            }
+            Verdict::Limited => doubt.short = over.cloned(),
+            Verdict::Failed(_) => {}
+        }
+        if can_charge {
+            self.first = None;
+        }
+        (doubt, kept)
+    }
+
+    /// The same request, once every request sent before its receipt is known.
+    pub(super) fn closed(
+        &mut self,
+        answer: &Arc<Answer>,
+        doubt: Doubt,
+        known: Known,
+    ) -> Option<Finding> {
+        let finding = self.judge(answer, doubt, known);
+        if answer.verdict == Verdict::Limited
+            && let Some(wait) = answer.told.retry_after
+        {
+            let promise = |at| Promise {
+                refusal: Arc::clone(answer),
+                at,
+                charged: known.charged_before,
+            };
+            let over = answer.received.saturating_add(at_least(wait.length));
+            if known.charged_before == known.charged
+                && self.first.as_ref().is_none_or(|first| over < first.at)
+            {
+                self.first = Some(promise(over));
+            }
+            let barrier = at_most(wait.length).saturating_sub(wait.coarse);
+            let barrier = answer.sent.saturating_add(barrier);
+            if known.failed_until <= answer.sent
+                && self.barrier.as_ref().is_none_or(|other| barrier > other.at)
+            {
+                self.barrier = Some(promise(barrier));
+            }
+        }
+        finding
+    }
+
+    fn judge(&mut self, answer: &Arc<Answer>, doubt: Doubt, known: Known) -> Option<Finding> {
+        if let Some(promise) = doubt.short
+            && promise.charged == known.charged
+        {
+            self.first = None;
+            let refusal = &promise.refusal;
+            let wait = refusal.told.retry_after?.length;
+            let later = answer.sent.saturating_sub(refusal.received);
+            let text = format!(
+                "told to wait {wait:?}, sent again {later:?} after the receipt, refused, and none was admitted between"
+            );
+            let check = Check::RetryAfterEnough;
+            return Some(Finding::new(check, text, &[refusal, answer]));
+        }
+        // A request that failed may have given back what it was charged.
+        let promise = doubt
+            .long
+            .filter(|promise| known.failed_until <= promise.refusal.sent)?;
+        self.barrier = None;
+        let refusal = &promise.refusal;
+        let wait = refusal.told.retry_after?;
+        let later = answer.received.saturating_sub(refusal.sent);
+        let text = format!(
+            "told to wait {:?}, and a request was admitted and received {later:?} after the refused one was sent",
+            wait.length
+        );
+        let check = Check::RetryAfterLeast;
+        Some(Finding::new(check, text, &[refusal, answer]))
+    }
+}
+
+/// What is known of the other requests of the key when one is closed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    /// How many can have been charged and were certainly decided before it.
+    pub(super) charged_before: u64,
+    /// How many can have been charged and were sent before its receipt, with itself.
+    pub(super) charged: u64,
+    /// Until when a failed request can have given back what it was charged.
+    pub(super) failed_until: Duration,
+}

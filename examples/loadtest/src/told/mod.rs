@@ -1,0 +1,175 @@
+//! What a response tells of a limit, in the dialects that servers write.
+//!
+//! | headers | read as |
+//! | --- | --- |
+//! | `Retry-After` | seconds or a date (RFC 9110, section 10.2.3) |
+//! | `RateLimit`, `RateLimit-Policy` | lists of draft-ietf-httpapi-ratelimit-headers-08 to -11, names as strings or tokens; draft 07 |
+//! | `RateLimit-Limit`, `-Remaining`, `RateLimit-Policy` | drafts 00 to 06 |
+//! | `X-RateLimit-*`, `X-Rate-Limit-*` | as GitHub, X and others write them |
+//!
+//! The outgoing side of the crate (`tower_ratelimit::client`) reads the same headers to obey them: it wants one wait
+//! and one number. The tester wants every policy by name, and the headers that are malformed.
+
+mod lists;
+mod number;
+mod problem;
+mod retry_after;
+mod separate;
+
+use std::fmt;
+use std::time::Duration;
+
+use http::HeaderMap;
+
+pub use self::problem::Problem;
+pub(crate) use self::problem::is_problem;
+
+/// What one response tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The wait in `Retry-After`.
+    pub retry_after: Option<Wait>,
+    /// The limits in force.
+    pub policies: Vec<Policy>,
+    /// What is left of them.
+    pub standings: Vec<Standing>,
+    /// Headers that no specification can read, with their text.
+    pub malformed: Vec<(&'static str, String)>,
+    /// The families of headers that were sent.
+    pub families: Vec<Family>,
+    /// The body of a refusal.
+    pub problem: Problem,
+}
+
+/// A wait that was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// How long to wait after the receipt.
+    pub length: Duration,
+    /// By how much it may exceed the shortest wait: a time in whole seconds is rounded up.
+    pub coarse: Duration,
+}
+
+/// A limit in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Its family and its name.
+    pub name: Name,
+    /// How many requests.
+    pub quota: u64,
+    /// In how many whole seconds.
+    pub window: Option<u64>,
+}
+
+/// What is left of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its family and its name.
+    pub name: Name,
+    /// How many more requests there may be. A server that errs tells a negative number.
+    pub remaining: i64,
+}
+
+/// The name under which a limit is told: the family of the headers, and the name if there is one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// Which headers.
+    pub family: Family,
+    /// The name in them; empty where the family has none.
+    pub text: String,
+}
+
+/// Headers that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// `RateLimit` and `RateLimit-Policy` of drafts 08 to 11.
+    Lists,
+    /// `RateLimit` of draft 07.
+    Draft07,
+    /// `RateLimit-Limit` and `RateLimit-Remaining`.
+    Separate,
+    /// `X-RateLimit-*`.
+    XRateLimit,
+    /// `X-Rate-Limit-*`.
+    XRateLimitDashed,
+}
+
+impl Told {
+    /// Reads the headers of a response.
+    pub fn by(headers: &HeaderMap) -> Self {
+        let mut told = Self::default();
+        retry_after::read(headers, &mut told);
+        lists::read(headers, &mut told);
+        separate::read(headers, &mut told);
+        told
+    }
+
+    /// What is left under this name.
+    pub fn remaining(&self, name: &Name) -> Option<i64> {
+        let standing = self.standings.iter().find(|told| told.name == *name)?;
+        Some(standing.remaining)
+    }
+
+    /// The policy of this name.
+    pub fn policy(&self, name: &Name) -> Option<&Policy> {
+        self.policies.iter().find(|policy| policy.name == *name)
+    }
+}
+
+impl Wait {
+    fn seconds(seconds: u64) -> Self {
+        Self {
+            length: Duration::from_secs(seconds),
+            coarse: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Family {
+    fn unnamed(self) -> Name {
+        Name {
+            family: self,
+            text: String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lists => "RateLimit of drafts 08 to 11",
+            Self::Draft07 => "RateLimit of draft 07",
+            Self::Separate => "RateLimit-* of drafts 00 to 06",
+            Self::XRateLimit => "X-RateLimit-*",
+            Self::XRateLimitDashed => "X-Rate-Limit-*",
+        })
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.family {
+            Family::Lists => write!(f, "\"{}\"", self.text),
+            family => family.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(wait) = self.retry_after {
+            write!(f, ", Retry-After {} s", wait.length.as_secs())?;
+        }
+        for standing in &self.standings {
+            write!(f, ", {}", standing.name)?;
+            if let Some(policy) = self.policy(&standing.name) {
+                write!(f, " limit {}", policy.quota)?;
+            }
+            write!(f, " remaining {}", standing.remaining)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

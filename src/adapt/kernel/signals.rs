@@ -1,0 +1,203 @@
+//! The signals themselves: files that are read again and again, and what was counted before.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::cpu::{Counted, Source};
+use super::files::{Directory, Files};
+use super::memory;
+use super::pressure::{self, Resource};
+use crate::adapt::{Load, Signal};
+
+/// Where the files of the kernel are.
+///
+/// ```
+/// use tower_ratelimit::adapt::{Kernel, Signal};
+///
+/// let kernel = Kernel::new();
+/// let signals: [Box<dyn Signal>; 2] = [Box::new(kernel.cpu()), Box::new(kernel.memory())];
+/// assert_eq!(signals[0].name(), "cpu");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    root: PathBuf,
+}
+
+impl Kernel {
+    /// The files of this machine, under `/`.
+    pub fn new() -> Self {
+        Self::at("/")
+    }
+
+    /// Files under another directory, such as a copy of them for a test: `proc/self/cgroup`, `sys/fs/cgroup/…`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// How busy the processors are: the worst of
+    ///
+    /// - what this process's cgroup uses of the processors that it may use,
+    /// - what the cgroup and each of its parents use of their quotas, and
+    /// - the share of periods in which one of these was throttled.
+    ///
+    /// Without cgroups, it is the share in which the machine is busy. The first reading only counts, and is absent.
+    pub fn cpu(&self) -> Cpu {
+        Cpu {
+            files: Box::new(self.directory()),
+            source: None,
+            counted: None,
+        }
+    }
+
+    /// How much of the memory is in use: the largest share of its limit that the cgroup or one of its parents uses,
+    /// without the files that the kernel drops when memory is short. Without a limit, it is that of the machine.
+    pub fn memory(&self) -> Memory {
+        Memory {
+            files: Box::new(self.directory()),
+        }
+    }
+
+    /// The share of time in which a task of the cgroup has waited for this resource; of the machine, if the kernel does
+    /// not tell that of the cgroup. The first reading only counts, and is absent.
+    pub fn pressure(&self, resource: Resource) -> Pressure {
+        Pressure {
+            files: Box::new(self.directory()),
+            resource,
+            waited: None,
+        }
+    }
+
+    fn directory(&self) -> Directory {
+        Directory(self.root.clone())
+    }
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// See [`Kernel::cpu`].
+pub struct Cpu {
+    files: Box<dyn Files>,
+    /// Looked for once, and again when it tells nothing any more.
+    source: Option<Source>,
+    counted: Option<(Duration, Counted)>,
+}
+
+impl Signal for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn read(&mut self, now: Duration) -> Option<Load> {
+        let Some(counted) = self.count() else {
+            self.counted = None;
+            return None;
+        };
+        let (then, earlier) = self.counted.replace((now, counted))?;
+        let (_, counted) = self.counted.as_ref()?;
+        counted.since(&earlier, now.checked_sub(then)?)
+    }
+}
+
+impl Cpu {
+    /// Counts where it did before, or else where the numbers are now. What the machine does says nothing of a cgroup, so
+    /// it does not stand in for one that tells nothing any more.
+    fn count(&mut self) -> Option<Counted> {
+        let files = &*self.files;
+        if let Some(source) = &self.source {
+            if let Some(counted) = source.read(files) {
+                return Some(counted);
+            }
+            let found = Source::find(files);
+            if !found.is_machine() {
+                self.source = Some(found);
+            }
+            return None;
+        }
+        self.source.insert(Source::find(files)).read(files)
+    }
+}
+
+/// See [`Kernel::memory`].
+pub struct Memory {
+    files: Box<dyn Files>,
+}
+
+impl Signal for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn read(&mut self, _: Duration) -> Option<Load> {
+        memory::load(&*self.files)
+    }
+}
+
+/// See [`Kernel::pressure`].
+pub struct Pressure {
+    files: Box<dyn Files>,
+    resource: Resource,
+    waited: Option<(Duration, u64)>,
+}
+
+impl Signal for Pressure {
+    fn name(&self) -> &'static str {
+        self.resource.name()
+    }
+
+    fn read(&mut self, now: Duration) -> Option<Load> {
+        let Some(waited) = pressure::waited(&*self.files, self.resource) else {
+            self.waited = None;
+            return None;
+        };
+        let (then, earlier) = self.waited.replace((now, waited))?;
+        pressure::since(waited, earlier, now.checked_sub(then)?)
+    }
+}
+
+#[cfg(test)]
+impl Cpu {
+    pub(super) fn of(files: impl Files + 'static) -> Self {
+        Self {
+            files: Box::new(files),
+            source: None,
+            counted: None,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Memory {
+    pub(super) fn of(files: impl Files + 'static) -> Self {
+        let files = Box::new(files);
+        Self { files }
+    }
+}
+
+#[cfg(test)]
+impl Pressure {
+    pub(super) fn of(files: impl Files + 'static, resource: Resource) -> Self {
+        Self {
+            files: Box::new(files),
+            resource,
+            waited: None,
+        }
+    }
+}
+
+macro_rules! debug {
+    ($($signal:ident)+) => {
+        $(
+            impl fmt::Debug for $signal {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.debug_struct(stringify!($signal)).finish_non_exhaustive()
+                }
+            }
+        )+
+    };
+}
+debug!(Cpu Memory Pressure);

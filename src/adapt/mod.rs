@@ -1,0 +1,42 @@
+//! Limits that follow the load: signals, controllers, and a task that writes the factor of chosen policies.
+//!
+//! [Adaptive limits](crate::guide::adaptive) is the page that shows all of it. In short:
+//!
+//! - A [`Signal`] tells how busy something is: the [kernel](Kernel), the [requests](Traffic) of a layer, or a
+//!   [closure](from_fn).
+//! - A [`Controller`] turns loads into a [factor](crate::factor::Factor): [`Steps`], [`Aimd`], [`Gradient`], or the
+//!   [`Worst`] of several.
+//! - [`Adapt`] samples the signals each second and writes the factor. The [policies](crate::Policy::factor) that hold it
+//!   keep that share of their limits.
+//!
+//! ```
+//! use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
+//! use tower_ratelimit::{Limiter, Policy, TokenBucket};
+//!
+//! let cpu = from_fn("cpu", || Some(0.95));
+//! let adapt = Adapt::builder(Steps::standard().immediate()).signal(cpu).build()?;
+//! let limiter = Limiter::builder()
+//!     .policy(Policy::new("api", TokenBucket::per_minute(100)).factor(adapt.factor()))
+//!     .build()?;
+//!
+//! // A server spawns `adapt.run()`, which does this each second.
+//! adapt.sample();
+//! let decision = limiter.check_now("ann", 1);
+//! assert_eq!(decision.binding().unwrap().1.limit(), 10);
+//! assert_eq!(decision.reduced().next().unwrap().1.cause(), Some("cpu 95 %"));
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+
+mod control;
+mod kernel;
+mod load;
+mod signal;
+mod task;
+mod traffic;
+
+pub use self::control::{Aimd, Controller, Gradient, Steps, Target, Worst};
+pub use self::kernel::{Cpu, Kernel, Memory, Pressure, Resource};
+pub use self::load::{Load, Loads};
+pub use self::signal::{FromFn, Signal, from_fn};
+pub use self::task::{Adapt, AdaptBuilder};
+pub use self::traffic::{Failures, InFlight, Latency, Passage, Traffic};

@@ -1,0 +1,154 @@
+//! The rule of a calendar window.
+
+use super::CalendarWindow;
+use crate::algorithm::State;
+use crate::algorithm::step::{Fixed, Step, countable};
+use crate::clock::Micros;
+
+/// What a key has used, and until when that counts at least.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    /// The end of the window in which it was charged.
+    until: Micros,
+    used: u64,
+    /// When it was charged last: another calendar may have its present window begin before this.
+    last: Micros,
+}
+
+impl CalendarWindow {
+    /// What counts now, and until when. It counts until both windows have ended: that in which it was charged, and
+    /// that of this calendar in which the last charge lies.
+    fn counted(&self, kept: Counted, now: Micros) -> Counted {
+        let present = self.calendar.at(now);
+        if kept.last >= present.from && kept.used > 0 {
+            return Counted {
+                until: kept.until.max(present.until),
+                ..kept
+            };
+        }
+        if kept.until > now && kept.used > 0 {
+            return kept;
+        }
+        Counted {
+            until: present.until,
+            used: 0,
+            last: now,
+        }
+    }
+
+    /// What counts now with a charge, which counts to the end of the present window at least.
+    fn charged(&self, kept: Counted, now: Micros, charge: impl FnOnce(u64) -> u64) -> Counted {
+        let counted = self.counted(kept, now);
+        Counted {
+            until: counted.until.max(self.calendar.at(now).until),
+            used: charge(counted.used),
+            last: counted.last.max(now),
+        }
+    }
+
+    fn to_its_end(&self, kept: Counted, now: Micros) -> Micros {
+        self.counted(kept, now).until.saturating_sub(now)
+    }
+}
+
+impl Step for CalendarWindow {
+    type Kept = Counted;
+
+    fn read(&self, state: State) -> Counted {
+        let [until, used, last] = state.first();
+        self.of_words([until, used, last])
+    }
+
+    fn write(&self, kept: Counted) -> State {
+        State::unless_new(self.words(kept))
+    }
+
+    fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn window(&self) -> Micros {
+        self.unit().usual()
+    }
+
+    fn longest_wait(&self) -> Micros {
+        self.windows().longest()
+    }
+
+    fn moved_back(&self, kept: &Counted, now: Micros) -> Option<Counted> {
+        let present = self.calendar.at(now);
+        let is_later = kept.last >= present.until;
+        // The window of another zone may end later, but windows are of about one length.
+        let to_its_end = kept.until.saturating_sub(now).get();
+        let is_too_long = kept.until > present.until && to_its_end > 2 * present.length().get();
+        (is_later || is_too_long).then_some(Counted {
+            until: present.until,
+            used: kept.used,
+            last: kept.last.min(now),
+        })
+    }
+
+    fn admits(&self, kept: &Counted, now: Micros, cost: u32) -> bool {
+        let used = self.counted(*kept, now).used;
+        used.saturating_add(cost.into()) <= self.limit.into()
+    }
+
+    fn charge(&self, kept: &mut Counted, now: Micros, cost: u32) {
+        *kept = self.charged(*kept, now, |used| used + u64::from(cost));
+    }
+
+    fn settle(&self, kept: &mut Counted, now: Micros, units: u32) {
+        *kept = self.charged(*kept, now, |used| {
+            used.saturating_add(countable(units, used))
+        });
+    }
+
+    fn refund(&self, kept: &mut Counted, now: Micros, units: u32) {
+        *kept = self.counted(*kept, now);
+        kept.used = kept.used.saturating_sub(units.into());
+    }
+
+    fn remaining(&self, kept: &Counted, now: Micros) -> u32 {
+        let used = u32::try_from(self.counted(*kept, now).used);
+        used.map_or(0, |used| self.limit.saturating_sub(used))
+    }
+
+    fn distance(&self, kept: &Counted, now: Micros) -> u64 {
+        self.counted(*kept, now).used
+    }
+
+    fn reset_after(&self, kept: &Counted, now: Micros) -> Micros {
+        match self.counted(*kept, now).used {
+            0 => Micros::ZERO,
+            _ => self.to_its_end(*kept, now),
+        }
+    }
+
+    fn retry_after(&self, kept: &Counted, now: Micros, _: u32) -> Micros {
+        self.to_its_end(*kept, now)
+    }
+
+    fn effective_window(&self, kept: &Counted, now: Micros) -> Micros {
+        self.to_its_end(*kept, now)
+    }
+
+    fn present_window(&self, kept: &Counted, now: Micros) -> Option<Micros> {
+        let present = self.calendar.at(now);
+        let until = self.counted(*kept, now).until.max(present.until);
+        Some(until.saturating_sub(present.from))
+    }
+}
+
+impl Fixed for CalendarWindow {
+    fn words(&self, Counted { until, used, last }: Counted) -> [u64; 3] {
+        [until.get(), used, last.get()]
+    }
+
+    fn of_words(&self, [until, used, last]: [u64; 3]) -> Counted {
+        Counted {
+            until: Micros::new(until),
+            used,
+            last: Micros::new(last),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Days, weeks, months and years in a time zone.
+//!
+//! A [`Zone`] is resolved when a policy is built, from the zone data of the system or, with feature `tzdb`, from
+//! the data that the program contains. All arithmetic is civil: a day is from one start of the day to the next, and
+//! has 23 or 25 hours where the clocks change.
+//!
+//! - A boundary that the clocks skip lies at the end of the gap: where there is no midnight, the day begins at 01:00.
+//! - A boundary that the clocks show twice lies at the first time.
+//! - A date that a zone leaves out has no window: in `Pacific/Apia`, 2011-12-29 ends where 2011-12-31 begins.
+//!
+//! [`CalendarWindow`](crate::algorithm::CalendarWindow) is a limit in such windows.
+
+mod interned;
+mod kept;
+mod time_of_day;
+mod weekday;
+mod windows;
+mod zone;
+
+pub use self::time_of_day::TimeOfDay;
+pub use self::weekday::Weekday;
+pub use self::zone::Zone;
+
+pub(crate) use self::kept::Calendar;
+pub(crate) use self::windows::{Span, Unit, Windows};

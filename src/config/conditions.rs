@@ -1,0 +1,189 @@
+//! Conditions: what a request has to be, for policies, costs and lists.
+
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue, Method};
+
+use super::fields::CONDITION;
+use super::functions::Condition;
+use super::keys::Common;
+use super::tree::Value;
+use super::walk::{At, Table};
+use crate::key::Head;
+
+/// Reads a condition, or a list of which one has to hold.
+pub(super) fn any(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
+    let list: Vec<_> = at.one_or_list().iter().map(|at| all(common, at)).collect();
+    let list: Vec<Arc<Condition>> = list.into_iter().collect::<Option<_>>()?;
+    match <[_; 1]>::try_from(list) {
+        Ok([only]) => Some(only),
+        Err(list) if list.is_empty() => at.refuse("an empty list never holds; leave it out"),
+        Err(list) => Some(Arc::new(move |head: &Head<'_>| {
+            list.iter().any(|holds| holds(head))
+        })),
+    }
+}
+
+/// Reads a table, of which each field has to hold.
+fn all(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
+    let table = at.table(&CONDITION)?;
+    if table.is_empty() {
+        return at.refuse("an empty condition always holds; leave it out");
+    }
+    let mut parts: Vec<Option<Arc<Condition>>> = vec![method_and_path(&table)];
+    if let Some(at) = table.get("header") {
+        parts.push(headers(at));
+    }
+    if let Some(at) = table.get("address") {
+        let networks = at
+            .texts()
+            .and_then(|texts| at.made(common.client_ip().try_within(texts)));
+        parts.push(networks.map(|within| Arc::new(within) as Arc<Condition>));
+    }
+    if let Some(at) = table.get("function") {
+        parts.push(at.walk.functions().condition(at));
+    }
+    if let Some(at) = table.get("not") {
+        let inner = any(common, at);
+        parts.push(
+            inner.map(|holds| Arc::new(move |head: &Head<'_>| !holds(head)) as Arc<Condition>),
+        );
+    }
+    let parts: Vec<Arc<Condition>> = parts.into_iter().collect::<Option<_>>()?;
+    Some(Arc::new(move |head: &Head<'_>| {
+        parts.iter().all(|holds| holds(head))
+    }))
+}
+
+/// Reads `method` and `path` of a table. Without both it always holds.
+pub(super) fn method_and_path(table: &Table<'_>) -> Option<Arc<Condition>> {
+    let methods = table.get("method").map(methods);
+    let paths = table.get("path").map(paths);
+    if matches!(methods, Some(None)) || matches!(paths, Some(None)) {
+        return None;
+    }
+    let (methods, paths) = (methods.flatten(), paths.flatten());
+    Some(Arc::new(move |head: &Head<'_>| {
+        methods
+            .as_ref()
+            .is_none_or(|methods| methods.contains(head.method()))
+            && paths
+                .as_ref()
+                .is_none_or(|paths| paths.iter().any(|path| path.matches(head.path())))
+    }))
+}
+
+fn methods(at: &At<'_>) -> Option<Vec<Method>> {
+    let list = at.one_or_list();
+    let methods: Vec<Option<Method>> = list
+        .iter()
+        .map(|at| {
+            let text = at.text()?;
+            let is_upper = !text.bytes().any(|byte| byte.is_ascii_lowercase());
+            match text.parse() {
+                Ok(method) if is_upper => Some(method),
+                _ => at.refuse(format!(
+                    "{text:?} is not a method; write it as in a request: GET, POST"
+                )),
+            }
+        })
+        .collect();
+    methods.into_iter().collect()
+}
+
+#[derive(Debug)]
+enum Path {
+    Whole(String),
+    /// This path and all below it.
+    Below(String),
+}
+
+impl Path {
+    fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Whole(whole) => path == whole,
+            Self::Below(above) => path
+                .strip_prefix(above.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+        }
+    }
+}
+
+fn paths(at: &At<'_>) -> Option<Vec<Path>> {
+    let list = at.one_or_list();
+    let paths: Vec<Option<Path>> = list
+        .iter()
+        .map(|at| {
+            let text = at.text()?;
+            let (above, is_below) = match text.strip_suffix("/*") {
+                Some(above) => (above, true),
+                None => (text, false),
+            };
+            let is_path = text.starts_with('/') && !above.contains(['?', '#', '*', '{']);
+            match (is_path, is_below) {
+                (false, _) => at.refuse(format!(
+                    "{text:?} is not a path; write it as it is sent, such as \"/bulk\", or \"/bulk/*\" for all below it"
+                )),
+                (true, true) => Some(Path::Below(above.to_owned())),
+                (true, false) => Some(Path::Whole(text.to_owned())),
+            }
+        })
+        .collect();
+    paths.into_iter().collect()
+}
+
+/// What a header has to be.
+#[derive(Debug)]
+enum Wanted {
+    Present(bool),
+    OneOf(Vec<HeaderValue>),
+}
+
+fn headers(at: &At<'_>) -> Option<Arc<Condition>> {
+    let mut wanted = Vec::new();
+    let mut is_good = true;
+    for (name, at) in at.entries()? {
+        let Ok(header) = name.text.parse::<HeaderName>() else {
+            let message = format!(
+                "{:?} is not the name of a header; write a name such as x-tier",
+                name.text
+            );
+            at.refuse_name::<()>(name, message);
+            is_good = false;
+            continue;
+        };
+        let value = match at.node.value {
+            Value::Flag(is_present) => Some(Wanted::Present(is_present)),
+            _ => values(&at).map(Wanted::OneOf),
+        };
+        match value {
+            Some(value) => wanted.push((header, value)),
+            None => is_good = false,
+        }
+    }
+    if !is_good {
+        return None;
+    }
+    Some(Arc::new(move |head: &Head<'_>| {
+        wanted.iter().all(|(name, wanted)| match wanted {
+            Wanted::Present(is_present) => head.headers().contains_key(name) == *is_present,
+            Wanted::OneOf(values) => head
+                .headers()
+                .get(name)
+                .is_some_and(|value| values.contains(value)),
+        })
+    }))
+}
+
+fn values(at: &At<'_>) -> Option<Vec<HeaderValue>> {
+    let values: Vec<Option<HeaderValue>> = at
+        .one_or_list()
+        .iter()
+        .map(|at| {
+            let text = at.text()?;
+            let value = HeaderValue::from_str(text).ok();
+            value.or_else(|| at.expected("the value of a header"))
+        })
+        .collect();
+    values.into_iter().collect()
+}

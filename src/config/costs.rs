@@ -1,0 +1,56 @@
+//! Costs: a number, a function, or a list by method and path.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::conditions::method_and_path;
+use super::fields::{COST, FUNCTION};
+use super::functions::{Condition, Cost};
+use super::tree::Value;
+use super::walk::At;
+use crate::key::Head;
+
+/// Reads a cost. Of a list the first rule that matches counts, and a request that no rule matches costs 1.
+pub(super) fn cost(at: &At<'_>) -> Option<Arc<Cost>> {
+    match at.node.value {
+        Value::List(_) => by_request(at),
+        Value::Table(_) => {
+            let table = at.table(&FUNCTION)?;
+            let function = table.need("function", "name a function that code has registered")?;
+            at.walk.functions().cost(function)
+        }
+        _ => {
+            let cost: u32 = at.whole()?;
+            Some(Arc::new(move |_: &Head<'_>| cost))
+        }
+    }
+}
+
+fn by_request(at: &At<'_>) -> Option<Arc<Cost>> {
+    let mut rules: Vec<Option<(Arc<Condition>, u32)>> = Vec::new();
+    let mut places: HashMap<(Vec<&str>, Vec<&str>), String> = HashMap::new();
+    for at in at.list()? {
+        let Some(table) = at.table(&COST) else {
+            rules.push(None);
+            continue;
+        };
+        let condition = method_and_path(&table);
+        let cost = table
+            .need("cost", "give a number")
+            .and_then(At::whole::<u32>);
+        let texts = |field: &str| table.get(field).and_then(At::texts).unwrap_or_default();
+        if condition.is_some()
+            && let Some(before) = places.insert((texts("method"), texts("path")), at.place())
+        {
+            at.refuse::<()>(format!(
+                "it matches the same requests as the rule of {before}; leave one of them"
+            ));
+        }
+        rules.push(condition.zip(cost));
+    }
+    let rules: Vec<(Arc<Condition>, u32)> = rules.into_iter().collect::<Option<_>>()?;
+    Some(Arc::new(move |head: &Head<'_>| {
+        let rule = rules.iter().find(|(matches, _)| matches(head));
+        rule.map_or(1, |(_, cost)| *cost)
+    }))
+}

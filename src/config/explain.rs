@@ -1,0 +1,176 @@
+//! What a configuration understood, and which line decides a request.
+
+use std::fmt;
+
+use http::Request;
+
+use super::Config;
+use crate::decision::LimitRule;
+use crate::key::{Head, IntoKey};
+use crate::middleware::{Considered, Explanation};
+
+/// What each policy of a configuration makes of a request, and the line that says so.
+///
+/// The `Display` form is a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    rows: Vec<Row>,
+}
+
+/// What a policy makes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    policy: String,
+    says: String,
+    rule: String,
+    place: String,
+}
+
+impl Row {
+    /// The name of the policy; empty if a list decides.
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// The limit, such as `anchored-window 100/minute`, or why the policy counts nothing.
+    pub fn says(&self) -> &str {
+        &self.says
+    }
+
+    /// The rule that gave the limit, as [`LimitRule`] shows it; empty if no limit holds.
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// Where the limit stands: `line 14`, or its path in JSON; empty if no limit holds.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+}
+
+impl Explained {
+    /// Returns a row for each policy, in the order of the file, or one for the list that decides.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |of: fn(&Row) -> &String| {
+            self.rows
+                .iter()
+                .map(|row| of(row).chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let (policy, says, rule) = (
+            width(|row| &row.policy),
+            width(|row| &row.says),
+            width(|row| &row.rule),
+        );
+        for row in &self.rows {
+            let line = format!(
+                "{:policy$}  {:says$}  {:rule$}  {}",
+                row.policy, row.says, row.rule, row.place
+            );
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Explains the policies of the file: the limit of each, and where it stands.
+    pub fn understood(&self) -> Explained {
+        let policies = self.settings.policies.iter();
+        Explained {
+            rows: policies
+                .map(|(name, algorithm)| self.row(name, algorithm.to_string(), LimitRule::Policy))
+                .collect(),
+        }
+    }
+
+    /// Explains which limits a request has, and which lines give them. A `key` and a `plan` take the place of what the
+    /// request has, so that a request can be made up without authentication. Nothing is charged.
+    ///
+    /// ```
+    /// use tower_ratelimit::config::Config;
+    ///
+    /// let config: Config = "[policies.minute]\nquota = \"100/minute\"\nkey = \"client_ip\"".parse()?;
+    /// let request = http::Request::get("/").body(())?;
+    /// let explained = config.explain(&request, Some("192.0.2.1"), None);
+    /// assert_eq!(explained.to_string(), "minute  anchored-window 100/minute  policy  line 2\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn explain<B>(
+        &self,
+        request: &Request<B>,
+        key: Option<&str>,
+        plan: Option<&str>,
+    ) -> Explained {
+        let one = |says: &str| Row {
+            policy: String::new(),
+            says: says.to_owned(),
+            rule: String::new(),
+            place: String::new(),
+        };
+        // It was built when the file was read, and over the same kind of store it always can be.
+        let Ok(layer) = self.settings.layer.clone().build() else {
+            return Explained { rows: Vec::new() };
+        };
+        let key = key.map(|key| match key.parse::<std::net::IpAddr>() {
+            Ok(address) => address.into_key(),
+            Err(_) => key.into_key(),
+        });
+        let policies = match layer.explain(&Head::of(request), plan, key) {
+            Explanation::Denied => {
+                return Explained {
+                    rows: vec![one("denied by a list")],
+                };
+            }
+            Explanation::Allowed => {
+                return Explained {
+                    rows: vec![one("allowed by a list")],
+                };
+            }
+            Explanation::Policies(policies) => policies,
+        };
+        let rows = policies
+            .into_iter()
+            .map(|(policy, considered)| match considered {
+                Considered::DoesNotApply => Row {
+                    policy,
+                    ..one("does not apply")
+                },
+                Considered::HasNoKey => Row {
+                    policy,
+                    ..one("the request has no key")
+                },
+                Considered::CountsNothing(rule) => {
+                    self.row(&policy, "counts nothing".to_owned(), rule)
+                }
+                Considered::Counts { cost, limit, rule } => {
+                    let says = match cost {
+                        1 => limit.to_string(),
+                        cost => format!("{limit}, cost {cost}"),
+                    };
+                    self.row(&policy, says, rule)
+                }
+            });
+        Explained {
+            rows: rows.collect(),
+        }
+    }
+
+    fn row(&self, policy: &str, says: String, rule: LimitRule) -> Row {
+        let shown = rule.to_string();
+        let place = self.settings.places.get(&(policy.to_owned(), rule));
+        Row {
+            policy: policy.to_owned(),
+            says,
+            rule: shown,
+            place: place.cloned().unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! The vocabulary of a file: each table, its fields, and what they hold.
+//!
+//! The walk knows a field from this list, and the JSON Schema is written from it, so the two cannot differ.
+
+/// The fields of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields(pub(super) &'static [Field]);
+
+/// A field of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    /// A sentence for editors.
+    pub(super) says: &'static str,
+    pub(super) shape: Shape,
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape {
+    Text,
+    Whole,
+    Flag,
+    Duration,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    List(&'static Shape),
+    /// One of them, or a list of them.
+    OneOrList(&'static Shape),
+    /// A table whose names are free.
+    Map(&'static Shape),
+    Table(&'static Fields),
+    Any(&'static [Shape]),
+    /// A shape of [`NAMED`].
+    Named(&'static str),
+}
+
+impl Fields {
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.0.iter().map(|field| field.name)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|field| field.name == name)
+    }
+}
+
+const fn field(name: &'static str, says: &'static str, shape: Shape) -> Field {
+    Field { name, says, shape }
+}
+
+/// The shapes that have a name in the schema.
+pub(super) const NAMED: &[(&str, Shape)] = &[
+    (
+        "limit",
+        Shape::Any(&[Shape::Text, Shape::Whole, Shape::Table(&LIMIT)]),
+    ),
+    (
+        "key",
+        Shape::Any(&[
+            Shape::Text,
+            Shape::List(&Shape::Named("key")),
+            Shape::Table(&KEY),
+        ]),
+    ),
+    ("condition", Shape::Table(&CONDITION)),
+    ("secret", Shape::Any(&[Shape::Text, Shape::Table(&ENV)])),
+    ("policy", Shape::Table(&POLICY)),
+];
+
+pub(super) static ROOT: Fields = Fields(&[
+    field(
+        "$schema",
+        "The address of the JSON Schema, for editors.",
+        Shape::Text,
+    ),
+    field(
+        "policies",
+        "The policies, each a table under its name.",
+        Shape::Map(&Shape::Named("policy")),
+    ),
+    field(
+        "plans",
+        "The plans: under the name of each, a limit for each policy that it speaks of.",
+        Shape::Map(&Shape::Map(&Shape::Named("limit"))),
+    ),
+    field(
+        "default_plan",
+        "The plan of requests without a plan, and of requests with an unknown one.",
+        Shape::Text,
+    ),
+    field(
+        "plan_of",
+        "How the plan of a request is found.",
+        Shape::Table(&PLAN_OF),
+    ),
+    field("proxies", "The trusted proxies.", Shape::Table(&PROXIES)),
+    field(
+        "lists",
+        "Requests that no policy decides.",
+        Shape::Table(&LISTS),
+    ),
+    field(
+        "responses",
+        "What clients are told.",
+        Shape::Table(&RESPONSES),
+    ),
+    field(
+        "store",
+        "Where the state is; in this process unless said.",
+        Shape::Table(&STORE),
+    ),
+    field(
+        "nodes",
+        "Divides each limit by this number of nodes, which share no store.",
+        Shape::Whole,
+    ),
+    field(
+        "wait_places",
+        "How many requests may wait for their turn, under all policies together.",
+        Shape::Whole,
+    ),
+    field(
+        "secret",
+        "Hashes keys that are credentials.",
+        Shape::Named("secret"),
+    ),
+]);
+
+pub(super) static POLICY: Fields = Fields(&[
+    field(
+        "algorithm",
+        "The name of an algorithm, or its whole text; anchored-window unless said.",
+        Shape::Text,
+    ),
+    field(
+        "quota",
+        "A limit and a period: \"100/minute\".",
+        Shape::Any(&[Shape::Text, Shape::Table(&QUOTA)]),
+    ),
+    field(
+        "limit",
+        "The limit of the quota, in place of `quota`.",
+        Shape::Whole,
+    ),
+    field("per", "The period of the quota: \"minute\".", Shape::Text),
+    field("burst", "The burst of a bucket.", Shape::Whole),
+    field("capacity", "The capacity of a leaky bucket.", Shape::Whole),
+    field(
+        "slots",
+        "The number of slots of sliding-slots.",
+        Shape::Whole,
+    ),
+    field("places", "The places of a leaky queue.", Shape::Whole),
+    field(
+        "up_to",
+        "The most that a sliding log may hold.",
+        Shape::Whole,
+    ),
+    field("key", "What is counted apart.", Shape::Named("key")),
+    field(
+        "cost",
+        "How many units a request takes; 1 unless said.",
+        Shape::Any(&[
+            Shape::Whole,
+            Shape::Table(&FUNCTION),
+            Shape::List(&Shape::Table(&COST)),
+        ]),
+    ),
+    field(
+        "when",
+        "The condition under which the policy applies. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "soft",
+        "Lets requests over the limit go on, marked.",
+        Shape::Flag,
+    ),
+    field(
+        "no_key",
+        "What happens to requests without a key: a word, or the status of their refusal.",
+        Shape::Any(&[Shape::Word(&["shared", "skip"]), Shape::Whole]),
+    ),
+    field(
+        "on_store_failure",
+        "What happens while the store cannot decide; local unless said.",
+        Shape::Word(&["local", "allow", "refuse"]),
+    ),
+    field(
+        "wait_up_to",
+        "How long a denied request may wait for its turn.",
+        Shape::Duration,
+    ),
+    field(
+        "wait_places",
+        "How many requests of a key may wait.",
+        Shape::Whole,
+    ),
+    field(
+        "for_all_plans",
+        "Says that the policy has one limit under all plans.",
+        Shape::Flag,
+    ),
+    field("key_limits", "Limits by key.", Shape::Table(&KEY_LIMITS)),
+    field(
+        "operation",
+        "Which of the operations a request is: \"path\", or what a key reads.",
+        Shape::Named("key"),
+    ),
+    field(
+        "operations",
+        "Limits by operation, and `other` for all other operations.",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+]);
+
+pub(super) static QUOTA: Fields = Fields(&[
+    field("limit", "How many units a period has.", Shape::Whole),
+    field("per", "The period: \"minute\", \"10s\".", Shape::Text),
+]);
+
+pub(super) static LIMIT: Fields = Fields(&[
+    field("limit", "How many units a period has.", Shape::Whole),
+    field(
+        "per",
+        "The period; that of the policy unless said.",
+        Shape::Text,
+    ),
+    field("burst", "The burst of a bucket.", Shape::Whole),
+    field("capacity", "The capacity of a leaky bucket.", Shape::Whole),
+    field("places", "The places of a leaky queue.", Shape::Whole),
+]);
+
+pub(super) static KEY: Fields = Fields(&[
+    field("header", "The value of a header.", Shape::Text),
+    field("cookie", "The value of a cookie, hashed.", Shape::Text),
+    field("query", "The value of a query parameter.", Shape::Text),
+    field(
+        "metadata",
+        "The value of a metadata key of a gRPC call.",
+        Shape::Text,
+    ),
+    field(
+        "api_key",
+        "The API key in this header, hashed.",
+        Shape::Text,
+    ),
+    field(
+        "client_ip",
+        "The address of the client.",
+        Shape::Table(&CLIENT_IP),
+    ),
+    field("function", "A key that code has registered.", Shape::Text),
+    field(
+        "all_of",
+        "Several keys as one.",
+        Shape::List(&Shape::Named("key")),
+    ),
+    field(
+        "first_of",
+        "The first of them that the request has.",
+        Shape::List(&Shape::Named("key")),
+    ),
+    field(
+        "hashed",
+        "A key as 128 bits of a keyed hash.",
+        Shape::Named("key"),
+    ),
+]);
+
+pub(super) static CLIENT_IP: Fields = Fields(&[
+    field(
+        "ipv6_prefix",
+        "How many bits of an IPv6 address tell clients apart.",
+        Shape::Whole,
+    ),
+    field(
+        "unwrap_ipv4",
+        "The prefixes of translators from IPv4 to IPv6.",
+        Shape::List(&Shape::Text),
+    ),
+]);
+
+pub(super) static FUNCTION: Fields =
+    Fields(&[field("function", "What code has registered.", Shape::Text)]);
+
+pub(super) static COST: Fields = Fields(&[
+    field("cost", "How many units a request takes.", Shape::Whole),
+    field(
+        "method",
+        "Of requests with one of these methods.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "path",
+        "Of requests to one of these paths; `/bulk/*` is `/bulk` and all below it.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+]);
+
+pub(super) static CONDITION: Fields = Fields(&[
+    field(
+        "method",
+        "The method is one of these.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "path",
+        "The path is one of these; `/api/*` is `/api` and all below it.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "header",
+        "The request has these headers, with one of these values, or with any if it is true.",
+        Shape::Map(&Shape::Any(&[Shape::Flag, Shape::OneOrList(&Shape::Text)])),
+    ),
+    field(
+        "address",
+        "The address of the client is in one of these networks.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "function",
+        "A condition that code has registered holds.",
+        Shape::Text,
+    ),
+    field(
+        "not",
+        "This does not hold. Of a list, none holds.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+]);
+
+pub(super) static KEY_LIMITS: Fields = Fields(&[
+    field(
+        "keys",
+        "The limits of single keys.",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+    field(
+        "prefixes",
+        "The limits of keys that begin so. The longest counts.",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+    field(
+        "other",
+        "The limit of all other keys.",
+        Shape::Named("limit"),
+    ),
+    field(
+        "keys_are",
+        "What the keys of the table are: addresses for a key that is one, and text unless said.",
+        Shape::Word(&["text", "number", "address"]),
+    ),
+]);
+
+pub(super) static PLAN_OF: Fields = Fields(&[
+    field(
+        "header",
+        "The plan is the value of this header.",
+        Shape::Text,
+    ),
+    field(
+        "from",
+        "The networks of the gateways that set the header. It is not read from other peers.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "function",
+        "The plan is what code has registered.",
+        Shape::Text,
+    ),
+    field(
+        "key",
+        "The plan is that of this key in `plans`.",
+        Shape::Named("key"),
+    ),
+    field("plans", "The plans of keys.", Shape::Map(&Shape::Text)),
+]);
+
+pub(super) static PROXIES: Fields = Fields(&[
+    field(
+        "networks",
+        "The networks of the proxies.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "hops",
+        "The number of proxies, in place of their networks.",
+        Shape::Whole,
+    ),
+    field(
+        "unix_socket",
+        "Trusts the other end of a Unix socket.",
+        Shape::Flag,
+    ),
+    field(
+        "header",
+        "The header in which they tell the address: x-forwarded-for, forwarded, or the name of a header with one value.",
+        Shape::Text,
+    ),
+]);
+
+pub(super) static LISTS: Fields = Fields(&[
+    field(
+        "exempt_paths",
+        "Paths without a limit and without headers.",
+        Shape::List(&Shape::Text),
+    ),
+    field(
+        "allow",
+        "Requests without a limit and without headers.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "deny",
+        "Requests that get 403.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+]);
+
+pub(super) const DIALECTS: &[&str] = &[
+    "draft-11",
+    "draft-07",
+    "draft-06",
+    "draft-03",
+    "x-ratelimit",
+    "x-ratelimit-millis",
+    "x-ratelimit-epoch",
+    "x-rate-limit",
+    "x-rate-limit-millis",
+    "x-rate-limit-epoch",
+    "github",
+];
+
+pub(super) static RESPONSES: Fields = Fields(&[
+    field(
+        "dialects",
+        "The headers that tell limits; draft-11 unless said. An empty list sends none.",
+        Shape::List(&Shape::Word(DIALECTS)),
+    ),
+    field(
+        "refusal_status",
+        "The status of a refusal; 429 unless said.",
+        Shape::Whole,
+    ),
+    field(
+        "refusal_body",
+        "The body of a refusal: a word, or a text with its content type.",
+        Shape::Any(&[
+            Shape::Word(&["problem", "bare-problem", "json", "text"]),
+            Shape::Table(&BODY),
+        ]),
+    ),
+    field(
+        "retry_jitter",
+        "The most that is added to Retry-After, in whole seconds.",
+        Shape::Duration,
+    ),
+    field(
+        "without_fields_if_public",
+        "Leaves the headers out of responses that shared caches may keep.",
+        Shape::Flag,
+    ),
+    field(
+        "partition_keys",
+        "Tells the partition key of draft 11, hashed with the secret of the file.",
+        Shape::Flag,
+    ),
+    field(
+        "expose_decision",
+        "Puts the decision into the extensions of each allowed request.",
+        Shape::Flag,
+    ),
+]);
+
+pub(super) static BODY: Fields = Fields(&[
+    field("content_type", "The value of Content-Type.", Shape::Text),
+    field("text", "The body.", Shape::Text),
+]);
+
+pub(super) static STORE: Fields = Fields(&[
+    field(
+        "max_keys",
+        "How many keys the store in this process holds.",
+        Shape::Whole,
+    ),
+    field("redis", "The URL of a server.", Shape::Named("secret")),
+    field(
+        "cluster",
+        "The URLs of nodes of a cluster.",
+        Shape::OneOrList(&Shape::Named("secret")),
+    ),
+    field(
+        "sentinel",
+        "A master behind Sentinel.",
+        Shape::Table(&SENTINEL),
+    ),
+    field("prefix", "What all keys in Redis begin with.", Shape::Text),
+    field(
+        "deadline",
+        "How long a call to Redis may take.",
+        Shape::Duration,
+    ),
+    field(
+        "remember_denials_for",
+        "How long a denial is remembered in this process.",
+        Shape::Duration,
+    ),
+    field("nodes", "How many nodes share the store.", Shape::Whole),
+]);
+
+pub(super) static SENTINEL: Fields = Fields(&[
+    field(
+        "master",
+        "The name or the URL of the master.",
+        Shape::Named("secret"),
+    ),
+    field(
+        "servers",
+        "The URLs of the sentinels.",
+        Shape::OneOrList(&Shape::Named("secret")),
+    ),
+]);
+
+pub(super) static ENV: Fields = Fields(&[field(
+    "env",
+    "The environment variable that has the value.",
+    Shape::Text,
+)]);

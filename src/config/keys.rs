@@ -1,0 +1,201 @@
+//! Keys: a word, a table for those that take a name, and combinations.
+
+use super::fields::{CLIENT_IP, KEY};
+use super::walk::{At, Table};
+use crate::key::{
+    self, AnyKey, ApiKey, BearerToken, ClientIp, Cookie, Extract, Forwarding, Header, Proxies,
+    Secret,
+};
+
+/// What the keys of a file have in common.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Common {
+    pub(super) proxies: Option<(Proxies, Forwarding)>,
+    pub(super) secret: Option<Secret>,
+}
+
+/// A key, and whether it is an address.
+#[derive(Debug)]
+pub(super) struct ReadKey {
+    pub(super) key: AnyKey,
+    pub(super) is_address: bool,
+}
+
+impl ReadKey {
+    fn of(key: impl Extract) -> Self {
+        Self {
+            key: AnyKey::new(key),
+            is_address: false,
+        }
+    }
+
+    fn address(key: impl Extract) -> Self {
+        Self {
+            is_address: true,
+            ..Self::of(key)
+        }
+    }
+}
+
+impl Common {
+    pub(super) fn client_ip(&self) -> ClientIp {
+        match &self.proxies {
+            Some((proxies, forwarding)) => {
+                key::client_ip().behind(proxies.clone(), forwarding.clone())
+            }
+            None => key::client_ip(),
+        }
+    }
+
+    /// Reads a key.
+    pub(super) fn key(&self, at: &At<'_>) -> Option<ReadKey> {
+        if at.is_text() {
+            return self.word(at);
+        }
+        if !at.is_table() {
+            let Some(list) = at.list() else {
+                return None;
+            };
+            return self.fold(at, &list, AnyKey::and);
+        }
+        let table = at.table(&KEY)?;
+        self.table(&table)
+    }
+
+    fn word(&self, at: &At<'_>) -> Option<ReadKey> {
+        Some(match at.text()? {
+            "client_ip" => ReadKey::address(self.client_ip()),
+            "peer_ip" => ReadKey::address(key::peer_ip()),
+            "method" => ReadKey::of(key::method()),
+            "global" => ReadKey::of(key::global()),
+            "api_key" => self.api_key(at, None)?,
+            "bearer_token" => {
+                let token = at.made(BearerToken::try_new())?;
+                match &self.secret {
+                    Some(secret) => ReadKey::of(token.hashed(secret)),
+                    None => ReadKey::of(token),
+                }
+            }
+            #[cfg(feature = "axum")]
+            "matched_path" => ReadKey::of(key::matched_path()),
+            #[cfg(feature = "axum")]
+            "route" => ReadKey::of(key::route()),
+            #[cfg(feature = "tonic")]
+            "grpc_method" => ReadKey::of(key::grpc_method()),
+            #[cfg(feature = "tonic")]
+            "grpc_service" => ReadKey::of(key::grpc_service()),
+            #[cfg(feature = "tonic")]
+            "client_certificate" => ReadKey::of(key::client_certificate()),
+            #[cfg(not(feature = "axum"))]
+            word @ ("matched_path" | "route") => {
+                return at.refuse(format!("{word:?} needs feature `axum` of tower-ratelimit"));
+            }
+            #[cfg(not(feature = "tonic"))]
+            word @ ("grpc_method" | "grpc_service" | "client_certificate") => {
+                return at.refuse(format!("{word:?} needs feature `tonic` of tower-ratelimit"));
+            }
+            word => return at.unknown("key", word, WORDS),
+        })
+    }
+
+    fn table(&self, table: &Table<'_>) -> Option<ReadKey> {
+        let Some((field, at)) = table.only() else {
+            return table
+                .at
+                .refuse("a key has one field; combine several with `all_of` or `first_of`");
+        };
+        Some(match field {
+            "header" => ReadKey::of(at.made(Header::try_new(at.text()?))?),
+            "cookie" => {
+                let cookie = at.made(Cookie::try_new(at.text()?))?;
+                match &self.secret {
+                    Some(secret) => ReadKey::of(cookie.hashed(secret)),
+                    None => ReadKey::of(cookie),
+                }
+            }
+            "query" => ReadKey::of(key::query(at.text()?)),
+            #[cfg(feature = "tonic")]
+            "metadata" => ReadKey::of(at.made(key::Metadata::try_new(at.text()?))?),
+            "api_key" => self.api_key(at, Some(at.text()?))?,
+            "client_ip" => ReadKey::address(self.client_ip_with(at)?),
+            "function" => {
+                let key = at.walk.functions().key(at)?;
+                ReadKey {
+                    key,
+                    is_address: false,
+                }
+            }
+            "all_of" => self.fold(at, &at.list()?, AnyKey::and)?,
+            "first_of" => self.fold(at, &at.list()?, AnyKey::or)?,
+            "hashed" => {
+                let secret = match &self.secret {
+                    Some(secret) => secret.clone(),
+                    None => at.made(Secret::of_the_process())?,
+                };
+                ReadKey {
+                    key: self.key(at)?.key.hashed(&secret),
+                    is_address: false,
+                }
+            }
+            field => {
+                return at.refuse(format!(
+                    "{field:?} needs feature `tonic` of tower-ratelimit"
+                ));
+            }
+        })
+    }
+
+    fn api_key(&self, at: &At<'_>, header: Option<&str>) -> Option<ReadKey> {
+        let mut key = at.made(ApiKey::try_new())?;
+        if let Some(header) = header {
+            key = at.made(key.try_from_header(header))?;
+        }
+        Some(match &self.secret {
+            Some(secret) => ReadKey::of(key.hashed(secret)),
+            None => ReadKey::of(key),
+        })
+    }
+
+    fn client_ip_with(&self, at: &At<'_>) -> Option<ClientIp> {
+        let table = at.table(&CLIENT_IP)?;
+        let mut key = self.client_ip();
+        if let Some(at) = table.get("ipv6_prefix") {
+            key = at.made(key.try_ipv6_prefix(at.whole()?))?;
+        }
+        if let Some(at) = table.get("unwrap_ipv4") {
+            key = at.made(key.try_unwrap_ipv4(at.texts()?))?;
+        }
+        Some(key)
+    }
+
+    /// Reads the keys of a list, all of them even if one is wrong, and joins them.
+    fn fold(
+        &self,
+        at: &At<'_>,
+        list: &[At<'_>],
+        join: impl Fn(AnyKey, AnyKey) -> AnyKey,
+    ) -> Option<ReadKey> {
+        if list.is_empty() {
+            return at.refuse("a list of keys needs a key");
+        }
+        let keys: Vec<_> = list.iter().map(|at| self.key(at)).collect();
+        let keys: Vec<ReadKey> = keys.into_iter().collect::<Option<_>>()?;
+        let is_address = matches!(keys.as_slice(), [only] if only.is_address);
+        let key = keys.into_iter().map(|read| read.key).reduce(join)?;
+        Some(ReadKey { key, is_address })
+    }
+}
+
+const WORDS: &[&str] = &[
+    "client_ip",
+    "peer_ip",
+    "method",
+    "global",
+    "api_key",
+    "bearer_token",
+    "matched_path",
+    "route",
+    "grpc_method",
+    "grpc_service",
+    "client_certificate",
+];

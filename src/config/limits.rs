@@ -1,0 +1,202 @@
+//! Limits: the algorithm of a policy, and the limits that plans, keys and operations have in its place.
+
+use std::fmt::Display;
+
+use super::fields::{LIMIT, QUOTA};
+use super::tree::{Value, quoted};
+use super::walk::{At, Table};
+use crate::algorithm::{Algorithm, Limit};
+use crate::quota::Quota;
+
+/// The algorithms, and the field of the number that each has beside its quota.
+const ALGORITHMS: &[(&str, Option<&str>)] = &[
+    ("fixed-window", None),
+    ("anchored-window", None),
+    ("sliding-log", Some("up_to")),
+    ("sliding-window", None),
+    ("sliding-slots", Some("slots")),
+    ("token-bucket", Some("burst")),
+    ("token-bucket-interval", Some("burst")),
+    ("leaky-bucket", Some("capacity")),
+    ("gcra", Some("burst")),
+    ("leaky-queue", Some("places")),
+];
+
+const NUMBERS: &[&str] = &["burst", "capacity", "slots", "places", "up_to"];
+
+/// The algorithm that a policy has unless it says another.
+const DEFAULT: &str = "anchored-window";
+
+/// Reads the algorithm of a policy. `fallback` is the limit that it has if it says none.
+pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Option<Algorithm> {
+    let name = match table.get("algorithm") {
+        None => DEFAULT,
+        Some(at) => match at.text()? {
+            text if is_whole(text) => {
+                for field in ["quota", "limit", "per"].iter().chain(NUMBERS) {
+                    table.either("algorithm", field);
+                }
+                return at.made(text.parse());
+            }
+            name => known_name(at, name)?,
+        },
+    };
+    if table.get("quota").is_none() && table.get("limit").is_none() && table.get("per").is_none() {
+        return match fallback {
+            Some(fallback) => Some(fallback),
+            None => table.at.refuse(
+                "`quota` is missing; write a limit and a period, such as quota = \"100/minute\"",
+            ),
+        };
+    }
+    let quota = quota(table)?;
+    with_number(table, name, quota)
+}
+
+/// Whether a text is an algorithm with its quota.
+fn is_whole(text: &str) -> bool {
+    let text = text.trim();
+    text == "unlimited" || text.contains('/') || text.contains(char::is_whitespace)
+}
+
+fn known_name(at: &At<'_>, name: &str) -> Option<&'static str> {
+    let mut known = ALGORITHMS.iter().map(|(known, _)| *known);
+    known.find(|known| *known == name).or_else(|| {
+        let known: Vec<&str> = ALGORITHMS.iter().map(|(known, _)| *known).collect();
+        at.unknown("algorithm", name, &known)
+    })
+}
+
+/// The quota of a policy, as text: `quota`, or `limit` with `per`.
+fn quota(table: &Table<'_>) -> Option<String> {
+    let Some(at) = table.get("quota") else {
+        let limit = table
+            .need("limit", "give a whole number")
+            .and_then(At::whole::<u32>);
+        let per = table
+            .need("per", "give a period such as \"minute\"")
+            .and_then(period);
+        return Some(format!("{}/{}", limit?, per?));
+    };
+    table.either("quota", "limit");
+    table.either("quota", "per");
+    match &at.node.value {
+        Value::Table(_) => {
+            let table = at.table(&QUOTA)?;
+            let limit = table
+                .need("limit", "give a whole number")
+                .and_then(At::whole::<u32>);
+            let per = table
+                .need("per", "give a period such as \"minute\"")
+                .and_then(period);
+            Some(format!("{}/{}", limit?, per?))
+        }
+        Value::Text(text) => at
+            .made(text.parse::<Quota>())
+            .map(|quota| quota.to_string()),
+        _ => at.expected("a quota; write a limit and a period, such as \"100/minute\""),
+    }
+}
+
+fn period<'w>(at: &At<'w>) -> Option<&'w str> {
+    let text = at.text()?;
+    at.made(format!("1/{text}").parse::<Quota>())?;
+    Some(text)
+}
+
+/// Adds the number of the kind, and refuses the numbers of other kinds.
+fn with_number(table: &Table<'_>, name: &str, quota: impl Display) -> Option<Algorithm> {
+    let own = ALGORITHMS.iter().find(|(known, _)| *known == name);
+    let own = own.and_then(|(_, number)| *number);
+    let mut is_good = true;
+    for field in NUMBERS.iter().filter(|field| Some(**field) != own) {
+        if let Some(at) = table.get(field) {
+            let remedy = match own {
+                Some(own) => format!("its number is `{own}`"),
+                None => "leave it out".to_owned(),
+            };
+            at.refuse::<()>(format!("{name} has no `{field}`; {remedy}"));
+            is_good = false;
+        }
+    }
+    let number = own.and_then(|own| Some((own, table.get(own)?)));
+    let text = match number {
+        Some((word, at)) => {
+            let word = word.replace('_', "-");
+            format!("{name} {quota} {word} {}", at.whole::<u32>()?)
+        }
+        None => format!("{name} {quota}"),
+    };
+    if !is_good {
+        return None;
+    }
+    number.map_or(&table.at, |(_, at)| at).made(text.parse())
+}
+
+/// Reads a limit that stands in place of a policy's own: a quota or an algorithm as text, a number for the period of
+/// the policy, a table, or `"unlimited"`.
+pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algorithm> {
+    let name = match own {
+        Algorithm::Unlimited => DEFAULT,
+        own => own.name(),
+    };
+    let limit: Algorithm = match &at.node.value {
+        Value::Text(text) if text.trim().starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            at.made(text.parse())?
+        }
+        Value::Text(text) => {
+            let quota = at.made(text.parse::<Quota>())?;
+            at.made(format!("{name} {quota}{}", slots(own)).parse())?
+        }
+        Value::Whole(_) if !ALGORITHMS.iter().any(|(known, _)| *known == name) => {
+            // A window of a calendar has no period.
+            let limit: u32 = at.whole()?;
+            own.under(Limit::new(limit, limit))?
+        }
+        Value::Whole(_) => {
+            let limit: u32 = at.whole()?;
+            at.made(format!("{name} {limit}/{}{}", period_of(own), slots(own)).parse())?
+        }
+        Value::Table(_) => {
+            let table = at.table(&LIMIT)?;
+            let limit = table
+                .need("limit", "give a whole number")
+                .and_then(At::whole::<u32>);
+            let per = match table.get("per") {
+                Some(at) => period(at)?.to_owned(),
+                None => period_of(own),
+            };
+            if slots(own).is_empty() {
+                with_number(&table, name, format!("{}/{per}", limit?))?
+            } else {
+                at.made(format!("{name} {}/{per}{}", limit?, slots(own)).parse())?
+            }
+        }
+        _ => return at.expected("a limit; write \"100/minute\", a whole number or \"unlimited\""),
+    };
+    let is_alike = limit == Algorithm::Unlimited || limit.differs_in_its_limit_alone(own);
+    if is_alike || limit == *own {
+        return Some(limit);
+    }
+    at.refuse(format!(
+        "{} is of another kind or period than policy {}, {own}; give a limit for the same kind and period",
+        at.node.value.shown(),
+        quoted(policy),
+    ))
+}
+
+/// The period of an algorithm, as text.
+fn period_of(own: &Algorithm) -> String {
+    let Some(period) = own.period() else {
+        return "second".to_owned();
+    };
+    format!("{}us", period.as_micros())
+}
+
+/// The number of slots, as the text of the algorithm has it: it is no limit, and stays.
+fn slots(own: &Algorithm) -> String {
+    match own.frame() {
+        ("sliding-slots", _, Some(slots)) => format!(" slots {slots}"),
+        _ => String::new(),
+    }
+}

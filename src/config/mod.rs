@@ -1,0 +1,209 @@
+//! Limits from a file.
+//!
+//! A [`Config`] is a file in TOML or JSON, read and checked: it makes a layer or a limiter. All that the builders can say
+//! without a closure has a place in the file, and a closure has a name there, under which code has registered it. [The
+//! guide](crate::guide::config) has a page on the file.
+//!
+//! ```
+//! use tower_ratelimit::config::Config;
+//!
+//! let config: Config = r#"
+//!     [policies.minute]
+//!     quota = "100/minute"
+//!     key = "client_ip"
+//! "#
+//! .parse()?;
+//! let layer = config.layer()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A mistake is refused when the file is read, with all others of the file:
+//!
+//! ```
+//! use tower_ratelimit::config::Config;
+//!
+//! let error = "[policies.daily]\nlimit = \"10k\"\nper = \"day\"\nkye = \"client_ip\""
+//!     .parse::<Config>()
+//!     .unwrap_err();
+//! let mistakes: Vec<String> = error.mistakes().iter().map(ToString::to_string).collect();
+//! assert_eq!(
+//!     mistakes[1],
+//!     "<text>:2:9: policies.daily.limit: \"10k\" is not a whole number; write 10_000",
+//! );
+//! assert_eq!(error.mistakes().len(), 3);
+//! ```
+
+mod conditions;
+mod costs;
+mod explain;
+mod fields;
+mod functions;
+mod json;
+mod keys;
+mod limits;
+mod mistake;
+mod plans;
+mod policies;
+mod reading;
+mod responses;
+mod schema;
+mod settings;
+mod store;
+mod toml;
+mod tree;
+mod walk;
+mod watching;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+pub use self::explain::{Explained, Row};
+pub use self::mistake::{FileError, Mistake};
+pub use self::reading::{ConfigBuilder, Format};
+pub use self::schema::schema;
+pub use self::watching::{Status, Watched};
+
+use self::mistake::Source;
+use self::settings::Settings;
+use self::store::ReadStore;
+use self::watching::Sha;
+use crate::error::ConfigError;
+use crate::limiter::Limiter;
+use crate::middleware::RateLimitLayer;
+#[cfg(feature = "redis")]
+use crate::store::RedisStore;
+use crate::store::{Ledger, Store};
+
+/// The limits of a file, read and checked.
+///
+/// Clones share what was read, and the state of the store.
+#[derive(Clone)]
+pub struct Config {
+    settings: Arc<Settings>,
+    warnings: Arc<[Mistake]>,
+    source: Source,
+    /// `None` if it is no file.
+    origin: Option<Arc<Origin>>,
+}
+
+/// Where a configuration was read, and how.
+struct Origin {
+    path: PathBuf,
+    builder: ConfigBuilder,
+    sha256: Sha,
+}
+
+impl Config {
+    /// Starts with what a file refers to by name: keys, costs, conditions and plans.
+    ///
+    /// # Defaults
+    ///
+    /// - registered functions: none
+    /// - size of a file: at most 1 MiB
+    pub fn builder() -> ConfigBuilder {
+        ConfigBuilder::new()
+    }
+
+    /// Reads a file: JSON if its name ends in `.json`, and TOML otherwise.
+    ///
+    /// This reads from the disk, and blocks meanwhile: call it at start-up.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, is larger than 1 MiB, or has a mistake. The error has all mistakes.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        Self::builder().read(path)
+    }
+
+    /// Returns what is no mistake, and yet worth a look, such as the URL of a store that stands in the file.
+    pub fn warnings(&self) -> &[Mistake] {
+        &self.warnings
+    }
+
+    /// Makes a layer. All layers of a configuration share the state of its store.
+    ///
+    /// # Errors
+    ///
+    /// When the store of the file cannot hold a policy exactly.
+    pub fn layer(&self) -> Result<RateLimitLayer, ConfigError> {
+        match &self.settings.store {
+            ReadStore::Memory(store) => self.layer_over(store.clone()),
+            #[cfg(feature = "redis")]
+            ReadStore::Redis(store) => self.layer_over(RedisStore::clone(store)),
+        }
+    }
+
+    /// Makes a layer over this store, in place of that of the file.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot hold a policy exactly, and when the file divides limits by
+    /// [nodes](crate::middleware::RateLimitLayerBuilder::split_over) that share the store.
+    pub fn layer_over(&self, store: impl Store) -> Result<RateLimitLayer, ConfigError> {
+        self.settings.layer.clone().store(store).build()
+    }
+
+    /// Makes a limiter, whose caller gives key and cost. It has the policies and the plans of the file. It reads no
+    /// requests, and so keys, costs, conditions and lists of the file are not for it; the caller names the plan and the
+    /// operation, by [`Limiter::plan`] and [`Limiter::operation`].
+    ///
+    /// # Errors
+    ///
+    /// When a policy lets requests wait, which only a layer can do, and when the store of the file cannot hold a policy
+    /// exactly.
+    pub fn limiter(&self) -> Result<Limiter<dyn Ledger>, ConfigError> {
+        match &self.settings.store {
+            ReadStore::Memory(store) => self.limiter_over(store.clone()),
+            #[cfg(feature = "redis")]
+            ReadStore::Redis(store) => self.limiter_over(RedisStore::clone(store)),
+        }
+    }
+
+    /// Makes a limiter over this store, in place of that of the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`limiter`](Self::limiter).
+    pub fn limiter_over(&self, store: impl Store) -> Result<Limiter<dyn Ledger>, ConfigError> {
+        let limiter = self.settings.limiter.clone().store(store).build()?;
+        Ok(limiter.erased())
+    }
+}
+
+impl Config {
+    /// The same configuration with the store of another one, and with the state in it.
+    fn over_the_store_of(self, other: &Self) -> Self {
+        let settings = Settings::clone(&self.settings);
+        let settings = settings.over(other.settings.store.clone());
+        Self {
+            settings: Arc::new(settings),
+            ..self
+        }
+    }
+
+    /// The error of a file that could be read and not built.
+    fn refused(&self, error: &ConfigError) -> FileError {
+        let mistake = Mistake::new(&self.source, None, String::new(), error.to_string());
+        FileError::new(vec![mistake])
+    }
+}
+
+/// Reads a text in TOML.
+impl FromStr for Config {
+    type Err = FileError;
+
+    fn from_str(text: &str) -> Result<Self, FileError> {
+        Self::builder().parse(text, Format::Toml)
+    }
+}
+
+/// Shows the names of the policies, and no secret.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("policies", &self.settings.policies)
+            .finish_non_exhaustive()
+    }
+}

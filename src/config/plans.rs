@@ -1,0 +1,164 @@
+//! Plans, and how the plan of a request is found.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderName;
+
+use super::fields::PLAN_OF;
+use super::functions::PlanOf;
+use super::keys::{Common, ReadKey};
+use super::limits::limit;
+use super::policies::ReadPolicy;
+use super::walk::{At, Table};
+use crate::decision::LimitRule;
+use crate::key::{self, Extract, Head, IntoKey, Key};
+use crate::plan::{Plan, Plans};
+
+/// The plans, and what finds the plan of a request.
+#[derive(Clone)]
+pub(super) struct ReadPlans {
+    pub(super) plans: Plans,
+    pub(super) plan_of: Arc<PlanOf>,
+}
+
+/// Reads the plans of a file, if it has any.
+pub(super) fn plans(
+    common: &Common,
+    root: &Table<'_>,
+    policies: &[ReadPolicy],
+) -> Option<ReadPlans> {
+    let Some(at) = root.get("plans") else {
+        for field in ["plan_of", "default_plan"] {
+            if let Some(at) = root.get(field) {
+                at.refuse::<()>(format!(
+                    "there are no plans; add [plans.NAME] or leave `{field}` out"
+                ));
+            }
+        }
+        return None;
+    };
+    let entries = at.entries()?;
+    if entries.is_empty() {
+        return at.refuse("there is no plan; add [plans.NAME] or leave `plans` out");
+    }
+    let mut plans = Vec::new();
+    for (name, at) in &entries {
+        if name.text.is_empty() {
+            at.refuse_name::<()>(*name, "a plan needs a name");
+        }
+        plans.push(plan(name.text, at, policies));
+    }
+    let names: Vec<&str> = entries.iter().map(|(name, _)| name.text).collect();
+    let default = root
+        .need(
+            "default_plan",
+            "name the plan of requests without one, which should not be the largest",
+        )
+        .and_then(|at| known_plan(at, &names));
+    let plan_of = root
+        .need(
+            "plan_of",
+            "say how the plan of a request is found, such as plan_of = { function = \"customer\" }",
+        )
+        .and_then(|at| plan_of(common, at, &names));
+    let plans: Vec<Plan> = plans.into_iter().collect::<Option<_>>()?;
+    Some(ReadPlans {
+        plans: Plans::new(plans).default_plan(default?),
+        plan_of: plan_of?,
+    })
+}
+
+fn known_plan<'w>(at: &At<'w>, names: &[&str]) -> Option<&'w str> {
+    let text = at.text()?;
+    if names.contains(&text) {
+        return Some(text);
+    }
+    at.unknown("plan", text, names)
+}
+
+fn plan(name: &str, at: &At<'_>, policies: &[ReadPolicy]) -> Option<Plan> {
+    let mut plan = Plan::new(name);
+    let known: Vec<&str> = policies
+        .iter()
+        .map(|policy| policy.unkeyed.name())
+        .collect();
+    for (policy, at) in at.entries()? {
+        let Some(own) = policies
+            .iter()
+            .find(|own| own.unkeyed.name() == policy.text)
+        else {
+            at.refuse_name::<()>(policy, super::walk::unknown("policy", policy.text, &known));
+            continue;
+        };
+        if let Some(limit) = limit(&at, policy.text, own.unkeyed.algorithm()) {
+            at.gives(policy.text, LimitRule::Plan(name.into()));
+            plan = plan.limit(policy.text, limit);
+        }
+    }
+    Some(plan)
+}
+
+fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> {
+    let table = at.table(&PLAN_OF)?;
+    table.either("header", "function");
+    table.either("header", "key");
+    table.either("function", "key");
+    if let Some(at) = table.get("function") {
+        return at.walk.functions().plan_of(at);
+    }
+    if let Some(at) = table.get("key") {
+        let key = common.key(at);
+        let plans = table
+            .need("plans", "give each key its plan")
+            .and_then(|at| by_key(at, key.as_ref().is_some_and(|key| key.is_address), names));
+        return Some(plan_by_key(key?, plans?));
+    }
+    let Some(at) = table.get("header") else {
+        return table
+            .at
+            .refuse("`plan_of` needs `header` with `from`, `function`, or `key` with `plans`");
+    };
+    let text = at.text()?;
+    let header = text.parse::<HeaderName>().ok();
+    let header = header.or_else(|| at.expected("the name of a header"));
+    let networks = table.need(
+        "from",
+        "name the networks of the gateways that set the header: a client that chooses its plan has the largest one",
+    );
+    let is_gateway = networks.and_then(|at| at.made(key::peer_ip().try_within(at.texts()?)));
+    let (header, is_gateway) = (header?, is_gateway?);
+    Some(Arc::new(move |head: &Head<'_>| {
+        let plan = head.headers().get(&header)?;
+        if !is_gateway(head) {
+            return None;
+        }
+        plan.to_str().ok().map(str::to_owned)
+    }))
+}
+
+fn by_key(at: &At<'_>, is_address: bool, names: &[&str]) -> Option<HashMap<Key, String>> {
+    let mut plans = HashMap::new();
+    for (name, at) in at.entries()? {
+        let key = if is_address {
+            match name.text.parse::<IpAddr>() {
+                Ok(address) => address.into_key(),
+                Err(_) => {
+                    at.refuse_name::<()>(name, format!("{:?} is not an address", name.text));
+                    continue;
+                }
+            }
+        } else {
+            name.text.into_key()
+        };
+        if let Some(plan) = known_plan(&at, names) {
+            plans.insert(key, plan.to_owned());
+        }
+    }
+    Some(plans)
+}
+
+fn plan_by_key(key: ReadKey, plans: HashMap<Key, String>) -> Arc<PlanOf> {
+    Arc::new(move |head: &Head<'_>| plans.get(&key.key.plain(head).ok()?).cloned())
+}

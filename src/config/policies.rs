@@ -1,0 +1,336 @@
+//! Policies: a table under each name.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use http::StatusCode;
+
+use super::conditions;
+use super::costs;
+use super::fields::{KEY_LIMITS, POLICY};
+use super::keys::{Common, ReadKey};
+use super::limits::{algorithm, limit};
+use super::tree::{Value, quoted};
+use super::walk::{At, Name, Table};
+use crate::algorithm::Algorithm;
+use crate::decision::LimitRule;
+use crate::key::{Head, IntoKey, Key};
+use crate::plan::{KeyLimits, Operations};
+use crate::policy::{Http, NoKey, OnStoreFailure, Policy};
+
+/// A policy as a layer has it, and as a limiter has it, whose caller gives the key.
+#[derive(Clone, Debug)]
+pub(super) struct ReadPolicy {
+    pub(super) keyed: Policy<Http>,
+    pub(super) unkeyed: Policy,
+}
+
+/// Reads all policies. The walk notes if there is none.
+pub(super) fn policies(common: &Common, at: &At<'_>) -> Option<Vec<ReadPolicy>> {
+    let entries = at.entries()?;
+    if entries.is_empty() {
+        return at
+            .refuse("a file without policies limits nothing; add one, such as [policies.minute]");
+    }
+    let mut names: HashMap<String, String> = HashMap::new();
+    let mut policies = Vec::new();
+    for (name, at) in &entries {
+        check_name(*name, at);
+        if let Some(before) = names.insert(name.text.to_ascii_lowercase(), at.place()) {
+            at.refuse_name::<()>(
+                *name,
+                format!("it differs from the policy of {before} in case alone; rename one"),
+            );
+        }
+        policies.push(policy(common, *name, at));
+    }
+    policies.into_iter().collect()
+}
+
+/// The limits of a header can hold the name.
+fn check_name(name: Name<'_>, at: &At<'_>) {
+    let is_good = (1..=64).contains(&name.text.len())
+        && name.text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
+    if !is_good {
+        let shown = quoted(name.text);
+        at.refuse_name::<()>(
+            name,
+            format!(
+                "{shown} is not the name of a policy; give 1 to 64 printable characters of ASCII"
+            ),
+        );
+    }
+}
+
+fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
+    let table = at.table(&POLICY)?;
+    let fallback = other_operation(&table);
+    let own = algorithm(&table, fallback);
+    let key = table
+        .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
+        .and_then(|at| common.key(at));
+    let mut policy = Policy::new(name.text, own.unwrap_or(Algorithm::Unlimited));
+    let fields = ["quota", "limit", "algorithm"];
+    let stands = fields.iter().find_map(|field| table.get(field));
+    stands.unwrap_or(at).gives(name.text, LimitRule::Policy);
+    if let Some(own) = &own {
+        policy = with_tables(policy, &table, own, key.as_ref());
+    }
+    policy = with_options(policy, &table);
+    let keyed = with_reads(common, policy.clone(), &table, key);
+    own?;
+    Some(ReadPolicy {
+        keyed: keyed?,
+        unkeyed: policy,
+    })
+}
+
+/// The limit of all other operations, which a policy without a quota of its own has.
+fn other_operation(table: &Table<'_>) -> Option<Algorithm> {
+    let operations = table.get("operations")?;
+    let Value::Table(entries) = &operations.node.value else {
+        return None;
+    };
+    let other = entries.iter().find(|entry| entry.name == "other")?;
+    let Value::Text(text) = &other.node.value else {
+        return None;
+    };
+    text.parse()
+        .or_else(|_| format!("anchored-window {text}").parse())
+        .ok()
+}
+
+fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
+    if table.get("soft").and_then(At::flag) == Some(true) {
+        policy = policy.soft();
+    }
+    if table.get("for_all_plans").and_then(At::flag) == Some(true) {
+        policy = policy.for_all_plans();
+    }
+    let words = [
+        ("local", OnStoreFailure::Local),
+        ("allow", OnStoreFailure::Allow),
+        ("refuse", OnStoreFailure::Refuse),
+    ];
+    if let Some(what) = table
+        .get("on_store_failure")
+        .and_then(|at| at.one_of(&words))
+    {
+        policy = policy.on_store_failure(what);
+    }
+    if let Some(longest) = table.get("wait_up_to").and_then(At::duration) {
+        policy = policy.wait_up_to(longest);
+        if policy.is_soft() {
+            table.either("soft", "wait_up_to");
+        }
+    }
+    if let Some(places) = table.get("wait_places").and_then(At::whole) {
+        policy = policy.wait_places(places);
+    }
+    policy
+}
+
+/// Adds what a policy reads of a request.
+fn with_reads(
+    common: &Common,
+    policy: Policy,
+    table: &Table<'_>,
+    key: Option<ReadKey>,
+) -> Option<Policy<Http>> {
+    let cost = table.get("cost").map(costs::cost);
+    let when = table.get("when").map(|at| conditions::any(common, at));
+    let no_key = table.get("no_key").map(no_key);
+    let operation = match table.get("operation") {
+        Some(at) if matches!(&at.node.value, Value::Text(text) if text == "path") => {
+            Some(Some(None))
+        }
+        Some(at) => Some(common.key(at).map(Some)),
+        None => None,
+    };
+    match (table.get("operation"), table.get("operations")) {
+        (None, Some(at)) => {
+            at.refuse::<()>("`operation` is missing; say which operation a request is, such as operation = \"method\"");
+        }
+        (Some(at), None) => {
+            at.refuse::<()>(
+                "`operations` is missing; give limits by operation, or leave `operation` out",
+            );
+        }
+        _ => {}
+    }
+    let mut policy = policy.key(key?.key);
+    if let Some(cost) = cost {
+        let cost = cost?;
+        policy = policy.cost(move |head: &Head<'_>| cost(head));
+    }
+    if let Some(when) = when {
+        let when = when?;
+        policy = policy.when(move |head: &Head<'_>| when(head));
+    }
+    if let Some(no_key) = no_key {
+        policy = policy.no_key(no_key?);
+    }
+    Some(match operation {
+        None => policy,
+        Some(operation) => match operation? {
+            None => policy.operation_by_path(),
+            Some(read) => policy.operation(read.key),
+        },
+    })
+}
+
+fn no_key(at: &At<'_>) -> Option<NoKey> {
+    if at.is_text() {
+        return at.one_of(&[("shared", NoKey::Shared), ("skip", NoKey::Skip)]);
+    }
+    status(at).map(NoKey::Refuse)
+}
+
+/// Reads the status of a refusal.
+pub(super) fn status(at: &At<'_>) -> Option<StatusCode> {
+    let number: u16 = at.whole()?;
+    match StatusCode::from_u16(number) {
+        Ok(status) if status.is_client_error() || status.is_server_error() => Some(status),
+        _ => at.refuse(format!(
+            "{number} is not the status of an error; give 400 to 599"
+        )),
+    }
+}
+
+/// Adds the limits by key and by operation.
+fn with_tables(
+    mut policy: Policy,
+    table: &Table<'_>,
+    own: &Algorithm,
+    key: Option<&ReadKey>,
+) -> Policy {
+    let name = policy.name().to_owned();
+    if let Some(at) = table.get("operations")
+        && let Some(operations) = operations(at, &name, own)
+    {
+        policy = policy.operations(operations);
+    }
+    if let Some(at) = table.get("key_limits")
+        && let Some(limits) = key_limits(at, &name, own, key.is_some_and(|key| key.is_address))
+    {
+        policy = policy.key_limits(limits);
+    }
+    policy
+}
+
+fn operations(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Operations> {
+    let mut operations = Operations::new();
+    let mut is_empty = true;
+    for (name, at) in at.entries()? {
+        let Some(limit) = limit(&at, policy, own) else {
+            is_empty = false;
+            continue;
+        };
+        operations = if name.text == "other" {
+            at.gives(policy, LimitRule::OtherOperation);
+            operations.other(limit)
+        } else {
+            is_empty = false;
+            at.gives(policy, LimitRule::Operation(name.text.into()));
+            operations.limit(name.text, limit)
+        };
+    }
+    if is_empty {
+        return at
+            .refuse("no operation is named; name one beside `other`, or leave `operations` out");
+    }
+    Some(operations)
+}
+
+/// What the keys of a table are.
+#[derive(Clone, Copy, Debug)]
+enum KeysAre {
+    Text,
+    Number,
+    Address,
+}
+
+fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> Option<KeyLimits> {
+    let table = at.table(&KEY_LIMITS)?;
+    let words = [
+        ("text", KeysAre::Text),
+        ("number", KeysAre::Number),
+        ("address", KeysAre::Address),
+    ];
+    let keys_are = match table.get("keys_are") {
+        Some(at) => at.one_of(&words)?,
+        None if is_address => KeysAre::Address,
+        None => KeysAre::Text,
+    };
+    let mut limits = KeyLimits::new();
+    let mut seen: HashMap<Key, String> = HashMap::new();
+    if let Some(keys) = table.get("keys") {
+        for (name, at) in keys.entries()? {
+            let Some(limit) = limit(&at, policy, own) else {
+                continue;
+            };
+            let (key, with_key, shown) = match keys_are {
+                KeysAre::Text => (
+                    name.text.into_key(),
+                    limits.key(name.text, limit),
+                    name.text.to_owned(),
+                ),
+                KeysAre::Number => match name.text.parse::<u64>() {
+                    Ok(number) => (
+                        number.into_key(),
+                        limits.key(number, limit),
+                        number.to_string(),
+                    ),
+                    Err(_) => {
+                        at.refuse_name::<()>(
+                            name,
+                            format!("{} is not a whole number", quoted(name.text)),
+                        );
+                        continue;
+                    }
+                },
+                KeysAre::Address => match name.text.parse::<IpAddr>() {
+                    Ok(address) => (
+                        address.into_key(),
+                        limits.key(address, limit),
+                        address.to_string(),
+                    ),
+                    Err(_) => {
+                        at.refuse_name::<()>(
+                            name,
+                            format!("{} is not an address", quoted(name.text)),
+                        );
+                        continue;
+                    }
+                },
+            };
+            limits = with_key;
+            at.gives(policy, LimitRule::Key(shown.into()));
+            if let Some(before) = seen.insert(key, at.place()) {
+                at.refuse_name::<()>(
+                    name,
+                    format!("it is the same key as that of {before}; leave one of them"),
+                );
+            }
+        }
+    }
+    if let Some(prefixes) = table.get("prefixes") {
+        for (name, at) in prefixes.entries()? {
+            if name.text.is_empty() {
+                at.refuse_name::<()>(name, "an empty prefix is every key; use `other`");
+            } else if !matches!(keys_are, KeysAre::Text) {
+                at.refuse_name::<()>(name, "only keys of text have prefixes");
+            } else if let Some(limit) = limit(&at, policy, own) {
+                at.gives(policy, LimitRule::Prefix(name.text.into()));
+                limits = limits.prefix(name.text, limit);
+            }
+        }
+    }
+    if let Some(at) = table.get("other")
+        && let Some(limit) = limit(at, policy, own)
+    {
+        at.gives(policy, LimitRule::Other);
+        limits = limits.other(limit);
+    }
+    Some(limits)
+}

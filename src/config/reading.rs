@@ -1,0 +1,253 @@
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::functions::Functions;
+use super::mistake::{FileError, Mistake, Source};
+use super::settings::{Settings, settings};
+use super::tree::Node;
+use super::walk::{At, Walk};
+use super::watching::{Sha, digest};
+use super::{Config, Origin};
+use super::{json, toml};
+use crate::key::{Extract, Head};
+
+/// The format of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// TOML 1.1.
+    Toml,
+    /// JSON, without comments.
+    Json,
+}
+
+/// Reads a [`Config`]; see [`Config::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder reads nothing until `read` or `parse`"]
+pub struct ConfigBuilder {
+    functions: Functions,
+    max_bytes: usize,
+}
+
+/// The name of a configuration that is no file.
+const TEXT: &str = "<text>";
+
+impl ConfigBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            functions: Functions::default(),
+            max_bytes: 1 << 20,
+        }
+    }
+
+    /// Registers a key under a name, for `key = { function = "name" }`: what a closure, or an
+    /// [extension](crate::key::extension()) that authentication has verified, gives.
+    ///
+    /// ```
+    /// use tower_ratelimit::config::{Config, Format};
+    /// use tower_ratelimit::key;
+    ///
+    /// #[derive(Clone)]
+    /// struct User {
+    ///     id: u64,
+    /// }
+    ///
+    /// let config = Config::builder()
+    ///     .key("user", key::extension::<User>().map(|user: &User| user.id))
+    ///     .parse(
+    ///         r#"
+    ///         [policies.daily]
+    ///         quota = "10000/day"
+    ///         key = { function = "user" }
+    ///         "#,
+    ///         Format::Toml,
+    ///     )?;
+    /// # Ok::<(), tower_ratelimit::config::FileError>(())
+    /// ```
+    pub fn key(mut self, name: impl Into<String>, key: impl Extract) -> Self {
+        self.functions.add_key(name.into(), key);
+        self
+    }
+
+    /// Registers a cost under a name, for `cost = { function = "name" }`.
+    pub fn cost(
+        mut self,
+        name: impl Into<String>,
+        cost: impl Fn(&Head<'_>) -> u32 + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.add_cost(name.into(), Arc::new(cost));
+        self
+    }
+
+    /// Registers a condition under a name, for `when = { function = "name" }`.
+    pub fn condition(
+        mut self,
+        name: impl Into<String>,
+        condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.functions
+            .add_condition(name.into(), Arc::new(condition));
+        self
+    }
+
+    /// Registers what finds the plan of a request under a name, for `plan_of = { function = "name" }`. `None` is the
+    /// default plan.
+    pub fn plan_of(
+        mut self,
+        name: impl Into<String>,
+        plan_of: impl Fn(&Head<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.add_plan_of(name.into(), Arc::new(plan_of));
+        self
+    }
+
+    /// Sets the largest size of a file; the default is 1 MiB. A larger file is refused and not read.
+    pub fn max_bytes(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
+    }
+
+    /// Reads a file: see [`Config::read`].
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, is too large, or has a mistake. The error has all mistakes.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Config, FileError> {
+        self.read_with_digest(path.as_ref()).1
+    }
+
+    /// Reads a file, and returns the digest of its bytes too, if they could be read.
+    pub(super) fn read_with_digest(&self, path: &Path) -> (Option<Sha>, Result<Config, FileError>) {
+        let name = path.display().to_string();
+        let text = match self.text_of(path) {
+            Ok(text) => text,
+            Err(message) => return (None, Err(whole(&name, message))),
+        };
+        let is_json = path
+            .extension()
+            .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        let format = if is_json { Format::Json } else { Format::Toml };
+        let sha256 = digest(&text);
+        let config = self.parse_as(&name, &text, format).map(|config| Config {
+            origin: Some(Arc::new(Origin {
+                path: path.to_owned(),
+                builder: self.clone(),
+                sha256,
+            })),
+            ..config
+        });
+        (Some(sha256), config)
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    ///
+    /// When the text is too long or has a mistake. The error has all mistakes.
+    pub fn parse(&self, text: &str, format: Format) -> Result<Config, FileError> {
+        if text.len() > self.max_bytes {
+            return Err(whole(TEXT, self.too_large()));
+        }
+        self.parse_as(TEXT, text, format)
+    }
+
+    pub(super) fn text_of(&self, path: &Path) -> Result<String, String> {
+        let refused = |error: io::Error| format!("the file cannot be read: {error}");
+        let file = File::open(path).map_err(refused)?;
+        let most = u64::try_from(self.max_bytes).unwrap_or(u64::MAX);
+        if file.metadata().map_err(refused)?.len() > most {
+            return Err(self.too_large());
+        }
+        let mut bytes = Vec::new();
+        // It may grow while it is read, and a pipe has no length.
+        let limited = &mut file.take(most.saturating_add(1));
+        limited.read_to_end(&mut bytes).map_err(refused)?;
+        if bytes.len() > self.max_bytes {
+            return Err(self.too_large());
+        }
+        String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            format!("the file is not UTF-8: byte {at}")
+        })
+    }
+
+    fn too_large(&self) -> String {
+        let most = self.max_bytes;
+        format!("the file is larger than {most} bytes; make it smaller, or raise `max_bytes`")
+    }
+
+    fn parse_as(&self, name: &str, text: &str, format: Format) -> Result<Config, FileError> {
+        let source = Source::new(name, text);
+        let (root, mut mistakes) = match format {
+            Format::Toml => {
+                let (root, errors) = toml::parse(source.text());
+                let errors = errors.into_iter().map(|error| {
+                    Mistake::new(&source, error.span.as_ref(), String::new(), error.message)
+                });
+                (Some(root), errors.collect())
+            }
+            Format::Json => match json::parse(source.text()) {
+                Ok(root) => (Some(root), Vec::new()),
+                Err(error) => {
+                    let span = source.span_of(error.line(), error.column());
+                    let message = without_place(&error);
+                    (
+                        None,
+                        vec![Mistake::new(&source, Some(&span), String::new(), message)],
+                    )
+                }
+            },
+        };
+        let (settings, warnings) = match &root {
+            // What cannot be parsed has not the meaning that it was to have.
+            Some(root) if mistakes.is_empty() => {
+                let (settings, wrong, warnings) = self.walk(&source, root);
+                mistakes = wrong;
+                (settings, warnings)
+            }
+            _ => (None, Vec::new()),
+        };
+        match settings {
+            Some(settings) if mistakes.is_empty() => Ok(Config {
+                settings: Arc::new(settings),
+                warnings: warnings.into(),
+                source,
+                origin: None,
+            }),
+            _ if mistakes.is_empty() => {
+                Err(whole(name, "the file cannot be understood".to_owned()))
+            }
+            _ => Err(FileError::new(mistakes)),
+        }
+    }
+
+    fn walk(&self, source: &Source, root: &Node) -> (Option<Settings>, Vec<Mistake>, Vec<Mistake>) {
+        let walk = Walk::new(source, &self.functions);
+        let settings = settings(&At::root(&walk, root));
+        let (mut mistakes, warnings) = walk.end();
+        if mistakes.is_empty()
+            && let Some(settings) = &settings
+            && let Err(error) = settings.layer.clone().build()
+        {
+            // What the walk does not check, the builder does.
+            mistakes.push(Mistake::new(source, None, String::new(), error.to_string()));
+        }
+        (settings, mistakes, warnings)
+    }
+}
+
+/// A mistake of a whole file.
+fn whole(name: &str, message: String) -> FileError {
+    let source = Source::new(name, "");
+    FileError::new(vec![Mistake::new(&source, None, String::new(), message)])
+}
+
+/// The message of an error in JSON, which ends with its place.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" at line ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}

@@ -1,0 +1,204 @@
+//! The whole file: what its tables make together.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use super::conditions;
+use super::fields::{LISTS, PROXIES, ROOT};
+use super::keys::Common;
+use super::plans::plans;
+use super::policies::policies;
+use super::responses::responses;
+use super::store::{ReadStore, resolved, secret, store};
+use super::walk::{At, Places, Table};
+use super::watching::{Sha, digest};
+use crate::algorithm::Algorithm;
+use crate::key::{Forwarding, Head, Proxies, Secret};
+use crate::limiter::{Limiter, LimiterBuilder};
+use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
+
+/// What a file says, ready to be built.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// The names of the policies, and their own limits.
+    pub(super) policies: Vec<(String, Algorithm)>,
+    pub(super) layer: RateLimitLayerBuilder,
+    pub(super) limiter: LimiterBuilder,
+    pub(super) store: ReadStore,
+    /// Where the limits stand.
+    pub(super) places: Places,
+    fixed: [Fixed; FIXED.len()],
+}
+
+/// What cannot change while a layer is in use.
+const FIXED: [&str; 2] = ["store", "secret"];
+
+/// The value of a field that cannot change, as a digest, since it may be secret.
+#[derive(Clone, Debug)]
+struct Fixed {
+    value: Option<Sha>,
+    span: Option<Range<usize>>,
+}
+
+impl Settings {
+    /// The same settings with another store.
+    pub(super) fn over(self, store: ReadStore) -> Self {
+        Self { store, ..self }
+    }
+
+    /// The fields of the next settings that differ and cannot.
+    pub(super) fn differences<'s>(
+        &self,
+        next: &'s Self,
+    ) -> impl Iterator<Item = (&'static str, Option<&'s Range<usize>>)> {
+        let pairs = FIXED.into_iter().zip(self.fixed.clone()).zip(&next.fixed);
+        let differing = pairs.filter(|((_, now), next)| now.value != next.value);
+        differing.map(|((name, _), next)| (name, next.span.as_ref()))
+    }
+}
+
+/// Reads the root. Without a mistake there are settings.
+pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
+    let root = at.table(&ROOT)?;
+    let secret = root.get("secret").and_then(|at| {
+        let text = secret(at)?;
+        if at.is_text() {
+            at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
+        }
+        at.made(Secret::new(text))
+    });
+    let common = Common {
+        proxies: root.get("proxies").and_then(proxies),
+        secret,
+    };
+    let store = root.get("store").map(store);
+    let policies = root
+        .need(
+            "policies",
+            "a file without policies limits nothing; add one, such as [policies.minute]",
+        )
+        .and_then(|at| policies(&common, at));
+    let mut layer = RateLimitLayer::builder();
+    let mut limiter = Limiter::builder();
+    if let Some(at) = root.get("responses") {
+        layer = responses(at, common.secret.as_ref(), layer);
+    }
+    if let Some(at) = root.get("lists") {
+        layer = lists(&common, at, layer);
+    }
+    if let Some(places) = root.get("wait_places").and_then(At::whole) {
+        layer = layer.wait_places(places);
+    }
+    if let Some(nodes) = root.get("nodes").and_then(nodes) {
+        if store
+            .as_ref()
+            .and_then(Option::as_ref)
+            .is_some_and(ReadStore::is_shared)
+        {
+            let message = "nodes that share a store share each limit already; leave it out";
+            root.get("nodes")?.refuse::<()>(message);
+        }
+        (layer, limiter) = (layer.split_over(nodes), limiter.split_over(nodes));
+    }
+    let policies = policies?;
+    if let Some(read) = plans(&common, &root, &policies) {
+        let plan_of = read.plan_of;
+        layer = layer.plans(read.plans.clone(), move |head: &Head<'_>| plan_of(head));
+        limiter = limiter.plans(read.plans, |_| None::<String>);
+    }
+    Some(Settings {
+        policies: policies
+            .iter()
+            .map(|policy| {
+                (
+                    policy.unkeyed.name().to_owned(),
+                    *policy.unkeyed.algorithm(),
+                )
+            })
+            .collect(),
+        layer: layer.policies(policies.iter().map(|policy| policy.keyed.clone())),
+        limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
+        store: store.unwrap_or_default().unwrap_or_default(),
+        places: at.walk.take_limits(),
+        fixed: FIXED.map(|field| {
+            let at = root.get(field);
+            Fixed {
+                value: at.map(|at| digest(&resolved(at.node))),
+                span: at.and_then(|at| at.node.span.clone()),
+            }
+        }),
+    })
+}
+
+fn nodes(at: &At<'_>) -> Option<u32> {
+    let nodes: u32 = at.whole()?;
+    match NonZeroU32::new(nodes) {
+        Some(nodes) => Some(nodes.get()),
+        None => at.refuse("0 nodes serve no request; give 1 or more"),
+    }
+}
+
+fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
+    let table = at.table(&PROXIES)?;
+    table.either("networks", "hops");
+    let header = table.need(
+        "header",
+        "name the header that the proxies write, such as \"x-forwarded-for\"",
+    );
+    let forwarding = header.and_then(|at| match at.text()?.to_ascii_lowercase().as_str() {
+        "x-forwarded-for" => Some(Forwarding::XForwardedFor),
+        "forwarded" => Some(Forwarding::Forwarded),
+        other => at.made(Forwarding::try_single(other)),
+    });
+    let is_socket = table.get("unix_socket").and_then(At::flag) == Some(true);
+    let proxies = match (table.get("networks"), table.get("hops")) {
+        (Some(at), _) => at.made(Proxies::try_in_networks(at.texts()?)),
+        (None, Some(at)) => at.made(Proxies::try_hops(at.whole()?)),
+        (None, None) if is_socket => Some(Proxies::unix_socket()),
+        (None, None) => at.refuse("no proxy is named; give `networks`, `hops` or `unix_socket`"),
+    };
+    let proxies = proxies?;
+    let proxies = if is_socket {
+        proxies.and_unix_socket()
+    } else {
+        proxies
+    };
+    Some((proxies, forwarding?))
+}
+
+fn lists(common: &Common, at: &At<'_>, mut layer: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
+    let Some(table) = at.table(&LISTS) else {
+        return layer;
+    };
+    layer = exempt_paths(&table, layer);
+    if let Some(condition) = table
+        .get("allow")
+        .and_then(|at| conditions::any(common, at))
+    {
+        layer = layer.allow(move |head| condition(head));
+    }
+    if let Some(condition) = table.get("deny").and_then(|at| conditions::any(common, at)) {
+        layer = layer.deny(move |head| condition(head));
+    }
+    layer
+}
+
+fn exempt_paths(table: &Table<'_>, mut layer: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
+    for at in table
+        .get("exempt_paths")
+        .and_then(At::list)
+        .unwrap_or_default()
+    {
+        let Some(path) = at.text() else {
+            continue;
+        };
+        if path.starts_with('/') && !path.contains(['?', '#', '*', '{']) {
+            layer = layer.exempt_paths([path]);
+        } else {
+            at.refuse::<()>(format!(
+                "{path:?} is not a whole path; write it as it is sent, such as \"/health\", or use `allow`"
+            ));
+        }
+    }
+    layer
+}

@@ -1,0 +1,181 @@
+//! Where the state is, and secrets by the name of an environment variable.
+
+use std::env;
+
+#[cfg(feature = "redis-sentinel")]
+use super::fields::SENTINEL;
+use super::fields::{ENV, STORE};
+use super::tree::{Node, Value};
+use super::walk::At;
+use crate::store::MemoryStore;
+#[cfg(feature = "redis")]
+use crate::store::{RedisStore, RedisStoreBuilder};
+
+/// The store of a file.
+#[derive(Clone, Debug)]
+pub(super) enum ReadStore {
+    Memory(MemoryStore),
+    #[cfg(feature = "redis")]
+    Redis(Box<RedisStore>),
+}
+
+impl Default for ReadStore {
+    fn default() -> Self {
+        Self::Memory(MemoryStore::new())
+    }
+}
+
+const OF_REDIS: &[&str] = &["prefix", "deadline", "remember_denials_for", "nodes"];
+const PLACES: &[&str] = &["redis", "cluster", "sentinel"];
+
+/// Reads the store.
+pub(super) fn store(at: &At<'_>) -> Option<ReadStore> {
+    let table = at.table(&STORE)?;
+    for (index, place) in PLACES.iter().enumerate() {
+        table.either("max_keys", place);
+        for other in &PLACES[index + 1..] {
+            table.either(place, other);
+        }
+    }
+    let place = PLACES.iter().find_map(|place| table.get(place));
+    if place.is_some() {
+        return redis(&table);
+    }
+    for field in OF_REDIS {
+        if let Some(at) = table.get(field) {
+            at.refuse::<()>(format!(
+                "`{field}` is for Redis; add `redis`, `cluster` or `sentinel`, or leave it out"
+            ));
+        }
+    }
+    let store = MemoryStore::new();
+    Some(ReadStore::Memory(match table.get("max_keys") {
+        Some(at) => store.max_keys(at.whole()?),
+        None => store,
+    }))
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
+    table
+        .at
+        .refuse("a store in Redis needs feature `redis` of tower-ratelimit")
+}
+
+#[cfg(feature = "redis")]
+fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
+    let mut builder = RedisStore::builder();
+    if let Some(at) = table.get("prefix") {
+        builder = builder.prefix(at.text()?);
+    }
+    if let Some(at) = table.get("deadline") {
+        builder = builder.deadline(at.duration()?);
+    }
+    if let Some(at) = table.get("remember_denials_for") {
+        builder = builder.remember_denials_for(at.duration()?);
+    }
+    if let Some(at) = table.get("nodes") {
+        builder = builder.nodes(at.whole()?);
+    }
+    let store = if let Some(at) = table.get("redis") {
+        at.made(builder.open(url(at)?))
+    } else if let Some(at) = table.get("cluster") {
+        cluster(builder, at)
+    } else {
+        sentinel(builder, table.get("sentinel")?)
+    };
+    store.map(|store| ReadStore::Redis(Box::new(store)))
+}
+
+#[cfg(feature = "redis-cluster")]
+fn cluster(builder: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
+    at.made(builder.open_cluster(urls(at)?))
+}
+
+#[cfg(all(feature = "redis", not(feature = "redis-cluster")))]
+fn cluster(_: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
+    at.refuse("a cluster needs feature `redis-cluster` of tower-ratelimit")
+}
+
+#[cfg(feature = "redis-sentinel")]
+fn sentinel(builder: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
+    let table = at.table(&SENTINEL)?;
+    let master = table
+        .need("master", "give the name of the master")
+        .and_then(secret);
+    let servers = table
+        .need("servers", "give the URLs of the sentinels")
+        .and_then(urls);
+    at.made(builder.open_sentinel(&master?, servers?))
+}
+
+#[cfg(all(feature = "redis", not(feature = "redis-sentinel")))]
+fn sentinel(_: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
+    at.refuse("Sentinel needs feature `redis-sentinel` of tower-ratelimit")
+}
+
+/// A URL that may have a password in it, and is warned of if it stands in the file.
+#[cfg(feature = "redis")]
+fn url(at: &At<'_>) -> Option<String> {
+    if at.is_text() {
+        at.warn("the URL stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
+    }
+    secret(at)
+}
+
+#[cfg(any(feature = "redis-cluster", feature = "redis-sentinel"))]
+fn urls(at: &At<'_>) -> Option<Vec<String>> {
+    let urls: Vec<_> = at.one_or_list().iter().map(url).collect();
+    urls.into_iter().collect()
+}
+
+/// A text, or that of an environment variable. No message shows it.
+pub(super) fn secret(at: &At<'_>) -> Option<String> {
+    if !at.is_table() {
+        return at.text().map(str::to_owned);
+    }
+    let table = at.table(&ENV)?;
+    let name = table.need("env", "name an environment variable")?;
+    let variable = name.text()?;
+    let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
+    match is_name.then(|| env::var(variable)) {
+        Some(Ok(value)) => Some(value),
+        Some(Err(env::VarError::NotUnicode(_))) => {
+            name.refuse(format!("the environment variable {variable} is not text"))
+        }
+        _ => name.refuse(format!(
+            "the environment variable {variable:?} is not set; set it, or name another"
+        )),
+    }
+}
+
+/// A value as text, with the environment variables that it names.
+pub(super) fn resolved(node: &Node) -> String {
+    match &node.value {
+        Value::List(list) => {
+            let list: Vec<String> = list.iter().map(resolved).collect();
+            format!("{list:?}")
+        }
+        Value::Table(entries) => {
+            let mut fields: Vec<(&str, String)> = Vec::new();
+            for entry in entries {
+                let value = match (&*entry.name, &entry.node.value) {
+                    ("env", Value::Text(name)) => env::var(name).unwrap_or_default(),
+                    _ => resolved(&entry.node),
+                };
+                fields.push((&entry.name, value));
+            }
+            fields.sort_unstable();
+            format!("{fields:?}")
+        }
+        Value::Text(text) => text.clone(),
+        value => value.shown(),
+    }
+}
+
+impl ReadStore {
+    /// Whether nodes share it.
+    pub(super) fn is_shared(&self) -> bool {
+        !matches!(self, Self::Memory(_))
+    }
+}

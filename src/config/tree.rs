@@ -1,0 +1,65 @@
+//! A file as a tree of values, each with its place in the text. TOML and JSON are read into the same tree.
+
+use std::ops::Range;
+
+/// A value, and the bytes of the text that it comes from; `None` for JSON, whose parser tells no places.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) value: Value,
+    pub(super) span: Option<Range<usize>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    Text(String),
+    Whole(i64),
+    Flag(bool),
+    List(Vec<Node>),
+    /// In the order of the file.
+    Table(Vec<Entry>),
+    /// A value that no setting has, such as a date or a fraction, as it is shown.
+    Other(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) name_span: Option<Range<usize>>,
+    pub(super) node: Node,
+}
+
+impl Value {
+    /// What kind of value it is, for a message.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "text",
+            Self::Whole(_) => "a number",
+            Self::Flag(_) => "true or false",
+            Self::List(_) => "a list",
+            Self::Table(_) => "a table",
+            Self::Other(_) => "another kind of value",
+        }
+    }
+
+    /// The value as a message shows it: of a long one, only the beginning.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Text(text) => quoted(text),
+            Self::Whole(number) => number.to_string(),
+            Self::Flag(flag) => flag.to_string(),
+            Self::List(_) | Self::Table(_) => self.kind().to_owned(),
+            Self::Other(shown) => shown.chars().take(SHOWN).collect(),
+        }
+    }
+}
+
+const SHOWN: usize = 40;
+
+/// Text in quotes: of a long one, only the beginning.
+pub(super) fn quoted(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    format!("{shown:?}")
+}

@@ -1,0 +1,425 @@
+//! The walk through a tree, which collects mistakes.
+//!
+//! A step that finds a mistake notes it and returns `None`, and the walk goes on with the next setting: a person sees all
+//! mistakes of a file at once.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::fields::Fields;
+use super::functions::Functions;
+use super::mistake::{Mistake, Source};
+use super::tree::{Entry, Node, Value, quoted};
+use crate::decision::LimitRule;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// What all steps of a walk share.
+#[derive(Debug)]
+pub(super) struct Walk<'w> {
+    source: &'w Source,
+    functions: &'w Functions,
+    mistakes: RefCell<Vec<Mistake>>,
+    warnings: RefCell<Vec<Mistake>>,
+    limits: RefCell<Places>,
+}
+
+/// Where the limit of each policy stands that a rule gives.
+pub(super) type Places = HashMap<(String, LimitRule), String>;
+
+impl<'w> Walk<'w> {
+    pub(super) fn new(source: &'w Source, functions: &'w Functions) -> Self {
+        Self {
+            source,
+            functions,
+            mistakes: RefCell::default(),
+            warnings: RefCell::default(),
+            limits: RefCell::default(),
+        }
+    }
+
+    pub(super) fn functions(&self) -> &'w Functions {
+        self.functions
+    }
+
+    /// Notes a mistake at this place.
+    pub(super) fn note(&self, span: Option<&Range<usize>>, path: &str, message: String) {
+        let mistake = Mistake::new(self.source, span, path.to_owned(), message);
+        self.mistakes.borrow_mut().push(mistake);
+    }
+
+    /// Where the limits of the policies stand. It is empty afterwards.
+    pub(super) fn take_limits(&self) -> Places {
+        self.limits.take()
+    }
+
+    /// The mistakes, and the warnings.
+    pub(super) fn end(self) -> (Vec<Mistake>, Vec<Mistake>) {
+        (self.mistakes.into_inner(), self.warnings.into_inner())
+    }
+}
+
+/// A value of the file, with its path.
+#[derive(Clone, Debug)]
+pub(super) struct At<'w> {
+    pub(super) walk: &'w Walk<'w>,
+    pub(super) node: &'w Node,
+    path: String,
+}
+
+impl<'w> At<'w> {
+    pub(super) fn root(walk: &'w Walk<'w>, node: &'w Node) -> Self {
+        Self {
+            walk,
+            node,
+            path: String::new(),
+        }
+    }
+
+    /// Notes that this value is wrong.
+    pub(super) fn refuse<T>(&self, message: impl Into<String>) -> Option<T> {
+        self.walk
+            .note(self.node.span.as_ref(), &self.path, message.into());
+        None
+    }
+
+    /// Notes that this value is not of the kind that the setting has.
+    pub(super) fn expected<T>(&self, what: &str) -> Option<T> {
+        self.refuse(format!("{} is not {what}", self.node.value.shown()))
+    }
+
+    pub(super) fn warn(&self, message: impl Into<String>) {
+        let mistake = Mistake::new(
+            self.walk.source,
+            self.node.span.as_ref(),
+            self.path.clone(),
+            message.into(),
+        );
+        self.walk.warnings.borrow_mut().push(mistake);
+    }
+
+    /// What a constructor has made of this value, or its error.
+    pub(super) fn made<T>(&self, made: Result<T, ConfigError>) -> Option<T> {
+        match made {
+            Ok(made) => Some(made),
+            Err(error) => self.refuse(error.to_string()),
+        }
+    }
+
+    /// Notes that a rule gives a policy the limit that stands here.
+    pub(super) fn gives(&self, policy: &str, rule: LimitRule) {
+        let mut limits = self.walk.limits.borrow_mut();
+        limits.insert((policy.to_owned(), rule), self.place());
+    }
+
+    /// Where the value is, as another message names it.
+    pub(super) fn place(&self) -> String {
+        match &self.node.span {
+            Some(span) => format!("line {}", self.walk.source.line(span)),
+            None => self.path.clone(),
+        }
+    }
+
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.node.value, Value::Table(_))
+    }
+
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self.node.value, Value::Text(_))
+    }
+
+    pub(super) fn text(&self) -> Option<&'w str> {
+        match &self.node.value {
+            Value::Text(text) => Some(text),
+            _ => self.expected("text; write it in quotes"),
+        }
+    }
+
+    pub(super) fn flag(&self) -> Option<bool> {
+        match self.node.value {
+            Value::Flag(flag) => Some(flag),
+            _ => self.expected("true or false"),
+        }
+    }
+
+    /// A whole number that fits the type.
+    pub(super) fn whole<T: TryFrom<i64> + Bounded>(&self) -> Option<T> {
+        let number = match &self.node.value {
+            Value::Whole(number) => *number,
+            Value::Text(text) => {
+                match number_meant(text, if self.node.span.is_some() { "_" } else { "" }) {
+                    Some(meant) => {
+                        let text = quoted(text);
+                        return self.refuse(format!("{text} is not a whole number; write {meant}"));
+                    }
+                    None => return self.expected("a whole number"),
+                }
+            }
+            _ => return self.expected("a whole number"),
+        };
+        T::try_from(number).ok().or_else(|| {
+            let most = T::MOST;
+            self.refuse(format!(
+                "{number} is out of range; give a whole number from 0 to {most}"
+            ))
+        })
+    }
+
+    /// A length of time, such as `"250ms"` or `"2s"`.
+    pub(super) fn duration(&self) -> Option<Duration> {
+        const REMEDY: &str = "write a length of time such as \"250ms\", \"2s\" or \"1min\"";
+        let Value::Text(text) = &self.node.value else {
+            return self.refuse(format!(
+                "{} is not a length of time; {REMEDY}",
+                self.node.value.shown()
+            ));
+        };
+        if matches!(text.trim(), "0" | "0s" | "0ms") {
+            return Some(Duration::ZERO);
+        }
+        // A period has the same spellings and bounds.
+        match format!("1/{text}").parse::<Quota>() {
+            Ok(quota) => Some(quota.period()),
+            Err(_) => self.refuse(format!(
+                "{} is not a length of time; {REMEDY}",
+                quoted(text)
+            )),
+        }
+    }
+
+    /// One of these words.
+    pub(super) fn one_of<T: Copy>(&self, words: &[(&'static str, T)]) -> Option<T> {
+        let text = self.text()?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
+            return Some(*meaning);
+        }
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        self.unknown("", text, &words)
+    }
+
+    /// Notes that a name is not among those that are known.
+    pub(super) fn unknown<T>(&self, what: &str, name: &str, known: &[&str]) -> Option<T> {
+        self.refuse(unknown(what, name, known))
+    }
+
+    pub(super) fn list(&self) -> Option<Vec<At<'w>>> {
+        let Value::List(list) = &self.node.value else {
+            return self.expected("a list");
+        };
+        let at = list.iter().enumerate().map(|(index, node)| At {
+            walk: self.walk,
+            node,
+            path: format!("{}[{index}]", self.path),
+        });
+        Some(at.collect())
+    }
+
+    /// The values of a list, or this value alone.
+    pub(super) fn one_or_list(&self) -> Vec<At<'w>> {
+        match &self.node.value {
+            Value::List(_) => self.list().unwrap_or_default(),
+            _ => vec![self.clone()],
+        }
+    }
+
+    /// The texts of a list, or this text alone.
+    pub(super) fn texts(&self) -> Option<Vec<&'w str>> {
+        let list = self.one_or_list();
+        let texts: Vec<_> = list.iter().map(At::text).collect();
+        texts.into_iter().collect()
+    }
+
+    /// The names of a table whose names are free, with their values. A name that is there twice is a mistake.
+    pub(super) fn entries(&self) -> Option<Vec<(Name<'w>, At<'w>)>> {
+        let Value::Table(entries) = &self.node.value else {
+            return self.expected("a table");
+        };
+        let mut seen: HashMap<&str, ()> = HashMap::new();
+        let mut found = Vec::new();
+        for Entry {
+            name,
+            name_span,
+            node,
+        } in entries
+        {
+            let at = At {
+                walk: self.walk,
+                node,
+                path: join(&self.path, name),
+            };
+            let name = Name {
+                text: name,
+                span: name_span.as_ref(),
+            };
+            if seen.insert(name.text, ()).is_some() {
+                at.refuse_name::<()>(
+                    name,
+                    format!("{} is there twice; leave one", quoted(name.text)),
+                );
+            } else {
+                found.push((name, at));
+            }
+        }
+        Some(found)
+    }
+
+    /// Notes that a name is wrong, at the name.
+    pub(super) fn refuse_name<T>(&self, name: Name<'_>, message: impl Into<String>) -> Option<T> {
+        self.walk.note(
+            name.span.or(self.node.span.as_ref()),
+            &self.path,
+            message.into(),
+        );
+        None
+    }
+
+    /// A table with these fields. Another field is a mistake.
+    pub(super) fn table(&self, fields: &Fields) -> Option<Table<'w>> {
+        let mut found = Vec::new();
+        for (name, at) in self.entries()? {
+            if fields.has(name.text) {
+                found.push((name.text, at));
+            } else {
+                let known: Vec<&str> = fields.names().collect();
+                at.refuse_name::<()>(name, unknown("field", name.text, &known));
+            }
+        }
+        Some(Table {
+            at: self.clone(),
+            found,
+        })
+    }
+}
+
+/// A name in a table, with its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Name<'w> {
+    pub(super) text: &'w str,
+    span: Option<&'w Range<usize>>,
+}
+
+/// A table with known fields.
+#[derive(Debug)]
+pub(super) struct Table<'w> {
+    pub(super) at: At<'w>,
+    found: Vec<(&'w str, At<'w>)>,
+}
+
+impl<'w> Table<'w> {
+    pub(super) fn get(&self, field: &str) -> Option<&At<'w>> {
+        let mut found = self.found.iter();
+        found.find(|(name, _)| *name == field).map(|(_, at)| at)
+    }
+
+    /// A field that has to be there.
+    pub(super) fn need(&self, field: &str, remedy: impl Display) -> Option<&At<'w>> {
+        self.get(field)
+            .or_else(|| self.at.refuse(format!("`{field}` is missing; {remedy}")))
+    }
+
+    /// The only field of the table.
+    pub(super) fn only(&self) -> Option<(&'w str, &At<'w>)> {
+        match self.found.as_slice() {
+            [(name, at)] => Some((name, at)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Notes fields that contradict each other, with the places of both.
+    pub(super) fn either(&self, one: &str, other: &str) {
+        if let (Some(one_at), Some(other_at)) = (self.get(one), self.get(other)) {
+            let place = one_at.place();
+            other_at.refuse::<()>(format!(
+                "`{other}` contradicts `{one}` ({place}); leave one of them"
+            ));
+        }
+    }
+}
+
+/// The largest number that a setting can have.
+pub(super) trait Bounded {
+    const MOST: u64;
+}
+
+impl Bounded for u8 {
+    const MOST: u64 = u8::MAX as u64;
+}
+
+impl Bounded for u16 {
+    const MOST: u64 = u16::MAX as u64;
+}
+
+impl Bounded for u32 {
+    const MOST: u64 = u32::MAX as u64;
+}
+
+impl Bounded for usize {
+    const MOST: u64 = i64::MAX as u64;
+}
+
+/// The path of a setting in a table.
+fn join(path: &str, name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$');
+    let name = if !name.is_empty() && name.chars().all(is_bare) {
+        name.to_owned()
+    } else {
+        quoted(name)
+    };
+    match path {
+        "" => name,
+        path => format!("{path}.{name}"),
+    }
+}
+
+/// The message about a name that is not among those that are known, with the nearest of them.
+pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    let shown = quoted(name);
+    let what = if what.is_empty() {
+        String::new()
+    } else {
+        format!("{what} ")
+    };
+    if known.is_empty() {
+        return format!("{what}{shown} is unknown; there is none");
+    }
+    let nearest = known
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(name, known), *known))
+        .min();
+    let others = known.join(", ");
+    match nearest {
+        // More changes than a third of its letters make another name.
+        Some((changes, nearest)) if name.len() < 100 && changes <= 1 + nearest.len() / 3 => {
+            format!("{what}{shown} is unknown; did you mean {nearest:?}? Known are {others}")
+        }
+        _ => format!("{what}{shown} is unknown; known are {others}"),
+    }
+}
+
+/// The number that a text such as `"10k"` or `"100"` means, with a separator between groups of digits: JSON has none.
+fn number_meant(text: &str, separator: &str) -> Option<String> {
+    let text = text.trim();
+    let (digits, factor) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 1_000),
+        b'm' | b'M' => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    let digits: String = digits
+        .chars()
+        .filter(|c| !matches!(c, '_' | ',' | ' '))
+        .collect();
+    let number: u64 = digits.parse().ok()?;
+    let number = number.checked_mul(factor)?.to_string();
+    let groups = number.as_bytes().rchunks(3).rev();
+    let groups: Vec<&str> = groups
+        .filter_map(|group| str::from_utf8(group).ok())
+        .collect();
+    Some(groups.join(separator))
+}

@@ -1,0 +1,51 @@
+use std::fmt;
+use std::sync::Arc;
+
+/// Which rule gave a policy the limit of a request.
+///
+/// The `Display` form is for operators: `plan pro`, `prefix "partner-"`. It shows keys and prefixes as the
+/// configuration has them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LimitRule {
+    /// The limit with which the policy was declared.
+    Policy,
+    /// The plan of this name.
+    Plan(Arc<str>),
+    /// The entry for this key, among limits by key.
+    Key(Arc<str>),
+    /// The entry for keys that begin with this text.
+    Prefix(Arc<str>),
+    /// The entry for all other keys.
+    Other,
+    /// The entry for this operation.
+    Operation(Arc<str>),
+    /// The entry for all other operations.
+    OtherOperation,
+    /// The closure of the policy: see `Policy::limit_by`.
+    Closure,
+    /// The limits that a resolver gives, under the name of this plan. The name is empty if the resolver has given
+    /// limits under more than 10,000 names before.
+    #[cfg(feature = "resolver")]
+    Resolver(Arc<str>),
+    /// An override of the key, or this node's share of the limit while the store is away.
+    Override,
+}
+
+impl fmt::Display for LimitRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy => f.write_str("policy"),
+            Self::Plan(name) => write!(f, "plan {name}"),
+            Self::Key(key) => write!(f, "key {key:?}"),
+            Self::Prefix(prefix) => write!(f, "prefix {prefix:?}"),
+            Self::Other => f.write_str("other keys"),
+            Self::Operation(name) => write!(f, "operation {name}"),
+            Self::OtherOperation => f.write_str("other operations"),
+            Self::Closure => f.write_str("closure"),
+            #[cfg(feature = "resolver")]
+            Self::Resolver(name) => write!(f, "resolver {name}"),
+            Self::Override => f.write_str("override"),
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Which limits hold for the requests that a limiter is asked about.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::Limiter;
+#[cfg(feature = "config")]
+use crate::algorithm::Algorithm;
+#[cfg(feature = "config")]
+use crate::decision::LimitRule;
+use crate::decision::{Outcomes, RuleNames};
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::error::{ConfigError, StoreError};
+use crate::key::{IntoKey, Key};
+use crate::plan::{Asker, ChosenPlan, Coming, Finding, Given, Limits, Look, Plans};
+use crate::policy::Policy;
+use crate::store::{Charge, Ledger, Reply};
+
+const NO_PLANS: Diagnostic = Diagnostic::new(
+    "TRL021",
+    "",
+    "a resolver names a plan, and the limiter has no plans",
+    "give it the plans, `.plans_by_name(plans)`, or let the resolver give limits",
+);
+
+/// The rules that give limits, and how the plan of a key is found.
+#[derive(Debug)]
+pub(crate) struct RequestLimits {
+    limits: Limits,
+    sources: Sources,
+}
+
+/// How the plan or the limits of a request are found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    pub(crate) plan_of: Option<PlanOf>,
+    pub(crate) resolver: Option<ResolverOf>,
+    /// Whether a resolver may give limits, that of the limiter or another one.
+    pub(crate) are_resolved: bool,
+}
+
+/// Looks the plan or the limits of a key up.
+#[derive(Clone)]
+pub(crate) struct ResolverOf(Arc<LookUp>);
+
+type LookUp = dyn Fn(&Key) -> Option<Look> + Send + Sync;
+
+#[cfg(feature = "resolver")]
+impl ResolverOf {
+    pub(super) fn new(look_up: impl Fn(&Key) -> Option<Look> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(look_up))
+    }
+}
+
+/// What a limiter is made with: the rules that give limits, and their names for decisions.
+pub(crate) struct PreparedLimits {
+    pub(super) limits: Option<RequestLimits>,
+    pub(super) rules: RuleNames,
+}
+
+impl PreparedLimits {
+    /// For policies that have one limit each.
+    #[cfg(feature = "http")]
+    pub(crate) fn of_one_each() -> Self {
+        Self {
+            limits: None,
+            rules: RuleNames::default(),
+        }
+    }
+
+    /// Prepares plans and tables for these policies, and marks the policies that have several limits. Each limit is
+    /// divided by the number of `nodes`, as the limits of the policies are already.
+    ///
+    /// # Errors
+    ///
+    /// When a plan or a table cannot be.
+    pub(crate) fn new(
+        plans: Option<&Plans>,
+        sources: Sources,
+        policies: &mut [Policy],
+        nodes: u32,
+    ) -> Result<Self, ConfigError> {
+        let nodes = NonZeroU32::new(nodes).unwrap_or(NonZeroU32::MIN);
+        let limited: Vec<_> = policies.iter().map(Policy::limited).collect();
+        let (limits, rules) = Limits::prepare(plans, &limited, nodes, sources.are_resolved)?;
+        for policy in policies {
+            policy.may_have_several_limits(plans, sources.are_resolved);
+        }
+        let limits = limits.map(|limits| RequestLimits { limits, sources });
+        Ok(Self { limits, rules })
+    }
+}
+
+/// Passes the name of a key's plan on, if the key has one.
+#[derive(Clone)]
+pub(crate) struct PlanOf(Arc<ReadPlan>);
+
+type ReadPlan = dyn Fn(&Key, &mut dyn FnMut(Option<&str>)) + Send + Sync;
+
+impl PlanOf {
+    pub(super) fn new<R: AsRef<str>>(
+        plan_of: impl Fn(&Key) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(move |key, found| {
+            let name = plan_of(key);
+            found(name.as_ref().map(AsRef::as_ref));
+        }))
+    }
+}
+
+impl RequestLimits {
+    fn plan_of(&self, key: &Key) -> Option<ChosenPlan> {
+        let PlanOf(read) = self.sources.plan_of.as_ref()?;
+        let mut plan = None;
+        read(key, &mut |name| plan = self.limits.plan(name));
+        plan
+    }
+
+    /// The rules.
+    #[cfg(feature = "http")]
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Gives a charge its limit and the key of its state; returns whether the policy counts the request. `plain` is
+    /// the key as tables have it.
+    #[inline]
+    pub(crate) fn apply(
+        &self,
+        charge: &mut Charge,
+        asker: Asker,
+        finding: Option<&Finding>,
+        plain: impl FnOnce() -> Option<Key>,
+    ) -> bool {
+        let (key, mut choice) = self.limits.choice(charge.policy, asker, plain, charge.key);
+        charge.key = key;
+        charge.rule = choice.rule;
+        if let Some(finding) = finding {
+            let resolved = self.limits.resolved(charge.policy, finding);
+            choice = resolved.unwrap_or(choice);
+            charge.rule = finding.note(choice.rule);
+        }
+        match choice.given {
+            Given::Own => true,
+            Given::Limit(limit) => {
+                charge.limit = Some(limit);
+                charge.window = choice.window;
+                true
+            }
+            Given::Nothing => false,
+        }
+    }
+}
+
+impl<L: ?Sized> Limiter<L> {
+    /// Returns this limiter for requests of the plan with this name, whatever their key. It shares all state.
+    ///
+    /// An unknown name is the default plan: see [`Plans`](crate::plan::Plans). Without plans nothing changes.
+    pub fn plan(&self, name: &str) -> Self {
+        let plan = self.plan_named(Some(name));
+        self.asking(|asker| Asker {
+            plan: plan.or(asker.plan),
+            ..asker
+        })
+    }
+
+    /// Returns this limiter for requests of this operation. It shares all state.
+    ///
+    /// See [`Operations`](crate::plan::Operations) for an example. A policy without operations takes no notice of it.
+    pub fn operation(&self, name: impl IntoKey) -> Self {
+        let operation = Some(name.into_key());
+        self.asking(|asker| Asker { operation, ..asker })
+    }
+
+    fn asking(&self, change: impl FnOnce(Asker) -> Asker) -> Self {
+        Self {
+            asker: Some(Arc::new(change(self.asker()))),
+            ..self.clone()
+        }
+    }
+
+    /// The plan and the operation of the requests, as far as they are said.
+    pub(crate) fn asker(&self) -> Asker {
+        self.asker.as_deref().copied().unwrap_or_default()
+    }
+
+    /// The name of a policy.
+    #[cfg(feature = "config")]
+    pub(crate) fn name_of(&self, policy: usize) -> &str {
+        self.policies.names.name(policy).unwrap_or_default()
+    }
+
+    /// The algorithm of a policy, with its own limit.
+    #[cfg(feature = "config")]
+    pub(crate) fn algorithm_of(&self, policy: usize) -> Algorithm {
+        let algorithm = self.policies.algorithms.get(policy);
+        algorithm.copied().unwrap_or(Algorithm::Unlimited)
+    }
+
+    /// The rule that a charge refers to.
+    #[cfg(feature = "config")]
+    pub(crate) fn rule_named(&self, rule: u32) -> LimitRule {
+        self.policies.names.rule(rule)
+    }
+
+    /// The plan of this name, or the default plan; `None` if there are no plans.
+    pub(crate) fn plan_named(&self, name: Option<&str>) -> Option<ChosenPlan> {
+        self.policies.limits.as_ref()?.limits.plan(name)
+    }
+
+    /// The same with the plan of this key, unless a plan is said.
+    pub(super) fn with_plan_of(&self, asker: Asker, key: &Key, finding: Option<&Finding>) -> Asker {
+        match &self.policies.limits {
+            Some(limits) => Asker {
+                plan: asker
+                    .plan
+                    .or_else(|| self.plan_found(finding))
+                    .or_else(|| limits.plan_of(key)),
+                ..asker
+            },
+            None => asker,
+        }
+    }
+
+    /// The plan that a resolver names.
+    pub(crate) fn plan_found(&self, finding: Option<&Finding>) -> Option<ChosenPlan> {
+        let name = finding?.plan()?;
+        let plan = self.plan_named(Some(name));
+        if plan.is_none() {
+            warn_once_of(
+                &NO_PLANS,
+                format!("plan {:?}", name.chars().take(40).collect::<String>()),
+            );
+        }
+        plan
+    }
+
+    /// Whether keys are looked up.
+    pub(crate) fn has_a_resolver(&self) -> bool {
+        let limits = self.policies.limits.as_ref();
+        limits.is_some_and(|limits| limits.sources.resolver.is_some())
+    }
+
+    /// What a resolver has for requests of this key; `None` if there is none, or if the plan is said.
+    #[inline]
+    pub(crate) fn look(&self, key: &Key) -> Option<Look> {
+        let ResolverOf(look_up) = self.policies.limits.as_ref()?.sources.resolver.as_ref()?;
+        if self
+            .asker
+            .as_ref()
+            .is_some_and(|asker| asker.plan.is_some())
+        {
+            return None;
+        }
+        look_up(key)
+    }
+
+    /// The same for a request that does not wait.
+    #[inline]
+    pub(super) fn found_now(&self, key: &Key) -> Option<Finding> {
+        self.look(key).map(Look::now)
+    }
+
+    /// The charge under the limit of its request; `None` if the policy counts nothing of the request.
+    pub(super) fn limited(
+        &self,
+        mut charge: Charge,
+        asker: Asker,
+        finding: Option<&Finding>,
+    ) -> Option<Charge> {
+        let Some(limits) = &self.policies.limits else {
+            return Some(charge);
+        };
+        let key = charge.key;
+        limits
+            .apply(&mut charge, asker, finding, || Some(key))
+            .then_some(charge)
+    }
+}
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// What a resolver has for the key of each charge.
+    pub(super) fn find(&self, charges: &[Charge]) -> Reply<Vec<Option<Finding>>> {
+        let looks: Vec<_> = charges
+            .iter()
+            .map(|charge| self.look(&charge.key))
+            .collect();
+        if looks
+            .iter()
+            .any(|look| matches!(look, Some(Look::Coming(_))))
+        {
+            return Reply::later(async move {
+                let mut findings = Vec::new();
+                // All are looked up at the same time.
+                for look in looks {
+                    findings.push(match look {
+                        Some(Look::Coming(coming)) => Some(coming.await),
+                        Some(Look::Known(finding)) => Some(finding),
+                        None => None,
+                    });
+                }
+                findings
+            });
+        }
+        let known = |look: Option<Look>| match look {
+            Some(Look::Known(finding)) => Some(finding),
+            look => look.map(Look::now),
+        };
+        Reply::Now(looks.into_iter().map(known).collect())
+    }
+
+    /// Asks once it is known what a resolver has for the key: at once, if that is known now.
+    pub(super) fn once_found<A, F, T>(
+        &self,
+        key: Key,
+        ask: A,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static + use<L, A, F, T>
+    where
+        A: FnOnce(&Self, Option<&Finding>) -> F + Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let asked = match self.look(&key) {
+            Some(Look::Coming(coming)) => Err((self.clone(), coming, ask)),
+            Some(Look::Known(finding)) => Ok(heed(&finding).map(|()| ask(self, Some(&finding)))),
+            None => Ok(Ok(ask(self, None))),
+        };
+        async move {
+            match asked {
+                Ok(asked) => asked?.await,
+                Err((limiter, coming, ask)) => {
+                    let finding = coming.await;
+                    heed(&finding)?;
+                    ask(&limiter, Some(&finding)).await
+                }
+            }
+        }
+    }
+
+    /// Decides once a resolver has found the plan of this key.
+    pub(super) fn check_after(
+        &self,
+        coming: Coming,
+        key: Key,
+        cost: u32,
+    ) -> impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static + use<L> {
+        let limiter = self.clone();
+        async move {
+            let finding = coming.await;
+            heed(&finding)?;
+            let charges = limiter.alike_for(limiter.asker(), key, cost, Some(&finding));
+            let outcomes = limiter.ask(&charges).wait().await;
+            limiter.policies.answered(&charges, outcomes)
+        }
+    }
+}
+
+/// Refuses a request whose plan is not known, if that is how its resolver was built.
+pub(crate) fn heed(finding: &Finding) -> Result<(), StoreError> {
+    match finding.refusal() {
+        None => Ok(()),
+        Some(kind) => Err(StoreError::new(kind)),
+    }
+}
+
+impl fmt::Debug for ResolverOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResolverOf(closure)")
+    }
+}
+
+impl fmt::Debug for PlanOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlanOf(closure)")
+    }
+}

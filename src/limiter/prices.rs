@@ -1,0 +1,175 @@
+//! What a request is charged under a policy with a factor, and what its outcome says in units.
+//!
+//! The store counts such a policy in parts: a thousandth of what a unit costs when the factor is at its most. A request
+//! passes if the whole limit has room for it at that price, and is then charged the price of the factor in force. So
+//! whether it passes does not depend on the factor, and no wait becomes false when the factor changes.
+//!
+//! For the store that is a charge of the price under a limit that is higher by what the price has more: there is room for
+//! the price under the one exactly if there is room for the least price under the other.
+
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::decision::{Outcome, Outcomes, Units};
+use crate::factor::{Class, Factor, FactorCell};
+use crate::policy::Policy;
+use crate::store::Charge;
+
+/// Those of all policies, by their place in the limiter's list. `None` if no policy has a factor.
+pub(super) struct Prices(Option<Box<[Option<Price>]>>);
+
+struct Price {
+    cell: FactorCell,
+    /// In units, as it was declared.
+    whole: Algorithm,
+    /// In parts, as the store has it.
+    parts: Algorithm,
+    /// The largest limit in parts.
+    size: u32,
+}
+
+/// The parts of a unit at the least price.
+const UNIT: u64 = 1_000;
+
+impl Prices {
+    pub(super) fn of(policies: &[Policy]) -> Self {
+        let price = |policy: &Policy| {
+            let (cell, whole) = policy.parts()?;
+            let parts = *policy.algorithm();
+            Some(Price {
+                cell: cell.clone(),
+                whole: *whole,
+                size: parts.limit()?,
+                parts,
+            })
+        };
+        let prices: Box<[_]> = policies.iter().map(price).collect();
+        let are_any = prices.iter().any(Option::is_some);
+        Self(are_any.then_some(prices))
+    }
+
+    /// Whether any policy has a factor.
+    #[inline]
+    pub(super) fn are_any(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn of_policy(&self, policy: usize) -> Option<&Price> {
+        self.0.as_ref()?.get(policy)?.as_ref()
+    }
+
+    /// Whether this policy has a factor.
+    pub(super) fn has(&self, policy: usize) -> bool {
+        self.of_policy(policy).is_some()
+    }
+
+    /// Turns the cost of a charge from units to what a request of this class pays now.
+    #[inline]
+    pub(super) fn price(&self, charge: &mut Charge, class: Class) {
+        if let Some(price) = self.of_policy(charge.policy) {
+            price.charge(charge, price.cell.of(class));
+        }
+    }
+
+    /// Turns it to the least that it can have paid.
+    pub(super) fn price_at_least(&self, charge: &mut Charge) {
+        if let Some(price) = self.of_policy(charge.policy) {
+            price.charge(charge, price.cell.most());
+        }
+    }
+
+    /// Turns outcomes from parts to units.
+    #[inline]
+    pub(super) fn tell(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        if self.0.is_some() {
+            self.tell_each(charges, outcomes);
+        }
+    }
+
+    fn tell_each(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        outcomes.change_each(|policy, outcome| {
+            let charge = charges.iter().find(|charge| charge.policy == policy);
+            if let (Some(price), Some(charge)) = (self.of_policy(policy), charge) {
+                *outcome = price.told(charge, outcome);
+            }
+        });
+    }
+}
+
+impl Price {
+    /// What so many units cost under this factor, rounded up.
+    fn parts(&self, units: u64, factor: Factor) -> u64 {
+        let most = u64::from(self.cell.most().get());
+        let parts = u128::from(units) * u128::from(UNIT * most);
+        let parts = parts.div_ceil(u128::from(factor.get()));
+        u64::try_from(parts).unwrap_or(u64::MAX)
+    }
+
+    fn charge(&self, charge: &mut Charge, factor: Factor) {
+        charge.factor = factor;
+        let least = u64::from(charge.cost) * UNIT;
+        let Ok(cost) = u32::try_from(least) else {
+            // It is above any limit.
+            charge.cost = u32::MAX;
+            return;
+        };
+        charge.cost = cost;
+        if factor < self.cell.most() && (1..=self.size).contains(&cost) {
+            let more = self.parts(least / UNIT, factor) - least;
+            let more = u32::try_from(more).unwrap_or(u32::MAX).min(self.size);
+            charge.cost = cost.saturating_add(more);
+            charge.limit = self.parts.beyond(more);
+        }
+    }
+
+    /// How many units at this price a key can take of so much.
+    fn units(&self, free: u32, factor: Factor) -> u32 {
+        match u64::from(free).checked_sub(UNIT) {
+            None => 0,
+            Some(rest) => u32::try_from(rest / self.parts(1, factor) + 1).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn told(&self, charge: &Charge, outcome: &Outcome) -> Outcome {
+        let factor = charge.factor;
+        let beyond = charge
+            .limit
+            .map_or(0, |limit| limit.size().saturating_sub(self.size));
+        let free = outcome.remaining().saturating_sub(beyond);
+        let remaining = self.units(free, factor);
+        if remaining == 0 {
+            self.cell.note_reached();
+        }
+        let effective_window = match outcome.effective_micros() {
+            Some(blocked) if outcome.is_blocked() => blocked,
+            Some(window) if remaining > 0 => self
+                .time_of(u64::from(remaining).saturating_mul(self.parts(1, factor)))
+                .unwrap_or(window),
+            Some(_) => outcome.retry_micros().unwrap_or_else(|| {
+                let missing = (UNIT + u64::from(beyond)).saturating_sub(outcome.remaining().into());
+                // When a window or a log has room for the next unit, it does not tell; it has at its reset.
+                self.time_of(missing).unwrap_or(outcome.reset_micros())
+            }),
+            None => Micros::ZERO,
+        };
+        // That of this node, while the store is away.
+        let limit = self.units(outcome.limit().saturating_sub(beyond), factor);
+        outcome.in_units(&Units {
+            limit,
+            remaining,
+            effective_window,
+            is_scaled: self.whole.limit() != Some(limit),
+            window: self.whole.period(),
+            is_reduced: factor < Factor::ONE,
+        })
+    }
+
+    /// The time in which a bucket drains by so many parts, rounded up; `None` of a window.
+    fn time_of(&self, parts: u64) -> Option<Micros> {
+        let (quota, period) = self.parts.rate()?;
+        let micros = u128::from(parts) * u128::from(Micros::from(period).get());
+        let rate = u128::from(quota);
+        Some(Micros::wait(
+            micros.checked_add(rate - 1)?.checked_div(rate)?,
+        ))
+    }
+}

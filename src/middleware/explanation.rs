@@ -1,0 +1,84 @@
+use super::gate::Gate;
+use super::lists::Listed;
+use crate::algorithm::Algorithm;
+use crate::decision::LimitRule;
+use crate::key::{Head, Key};
+use crate::plan::Asker;
+
+/// What a layer would ask about a request, without asking it.
+#[derive(Debug)]
+pub(crate) enum Explanation {
+    /// A list denies it.
+    Denied,
+    /// A list lets it go on.
+    Allowed,
+    /// What each policy makes of it, by name.
+    Policies(Vec<(String, Considered)>),
+}
+
+/// What a policy makes of a request.
+#[derive(Debug)]
+pub(crate) enum Considered {
+    DoesNotApply,
+    HasNoKey,
+    /// The rule lets it count nothing.
+    CountsNothing(LimitRule),
+    Counts {
+        cost: u32,
+        limit: Algorithm,
+        rule: LimitRule,
+    },
+}
+
+impl Gate {
+    /// Explains a request. A `plan` and a `key` take the place of those that the request has.
+    pub(super) fn explain(
+        &self,
+        head: &Head<'_>,
+        plan: Option<&str>,
+        key: Option<Key>,
+    ) -> Explanation {
+        match self.listed(head) {
+            Listed::Denied => return Explanation::Denied,
+            Listed::Allowed => return Explanation::Allowed,
+            Listed::Nowhere => {}
+        }
+        let limits = self.limiter().limits();
+        let plan = match plan {
+            Some(plan) => limits.and_then(|limits| limits.limits().plan(Some(plan))),
+            None => self.plan(head, None),
+        };
+        let policies = self.readers().iter().map(|(policy, reader)| {
+            let name = self.limiter().name_of(*policy).to_owned();
+            if !reader.applies(head) {
+                return (name, Considered::DoesNotApply);
+            }
+            let Some(counted) = key.or_else(|| reader.key(head).ok()) else {
+                return (name, Considered::HasNoKey);
+            };
+            let mut charge = crate::store::Charge::new(*policy, counted, reader.cost(head));
+            let counts = limits.is_none_or(|limits| {
+                let operations = limits.limits().operations(*policy);
+                let operation =
+                    operations.and_then(|operations| reader.operation(head, operations));
+                let asker = Asker { plan, operation };
+                limits.apply(&mut charge, asker, None, || {
+                    key.or_else(|| reader.plain_key(head))
+                })
+            });
+            let rule = self.limiter().rule_named(charge.rule);
+            let own = self.limiter().algorithm_of(*policy);
+            let limit = charge.limit.map_or(Some(own), |limit| own.under(limit));
+            let considered = match limit {
+                Some(limit) if counts => Considered::Counts {
+                    cost: charge.cost,
+                    limit,
+                    rule,
+                },
+                _ => Considered::CountsNothing(rule),
+            };
+            (name, considered)
+        });
+        Explanation::Policies(policies.collect())
+    }
+}

@@ -1,0 +1,198 @@
+//! A layer that counts requests for the signals of a load: see [`Traffic`].
+//!
+//! It is a layer of its own, inside the limit, so that it sees what the service does and no refusals, and so that a
+//! request without such signals pays nothing for them.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::adapt::{Passage, Traffic};
+use crate::key::Head;
+
+/// Counts the requests of the inner service: how long they take, how many are under way, and how many fail.
+///
+/// - A request is under way from its call until the end of the response's body, or until either is dropped.
+/// - It takes as long as the head of the response does.
+/// - It has failed if the inner service fails, or answers with a status of 500 or more.
+///
+/// Add it inside the limit: in an axum router, before it.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use axum::{Router, routing::get};
+/// use tower_ratelimit::adapt::{Adapt, Aimd, Load, Traffic};
+/// use tower_ratelimit::middleware::TrafficLayer;
+/// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_ratelimit::ConfigError> {
+/// let traffic = Traffic::new();
+/// let adapt = Adapt::builder(Aimd::on("latency", Load::FULL))
+///     .signal(traffic.latency(Duration::from_millis(200)))
+///     .build()?;
+/// tokio::spawn(adapt.run());
+///
+/// let policy = Policy::new("api", TokenBucket::per_second(50)).factor(adapt.factor());
+/// let limit = RateLimitLayer::builder().policy(policy.key(key::client_ip())).build()?;
+/// let app: Router = Router::new()
+///     .route("/", get(|| async { "hello" }))
+///     .layer(TrafficLayer::new(&traffic).except(|head| head.path() == "/health"))
+///     .layer(limit);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct TrafficLayer {
+    traffic: Traffic,
+    except: Option<Arc<Except>>,
+}
+
+type Except = dyn Fn(&Head<'_>) -> bool + Send + Sync;
+
+impl TrafficLayer {
+    /// Counts into this.
+    pub fn new(traffic: &Traffic) -> Self {
+        Self {
+            traffic: traffic.clone(),
+            except: None,
+        }
+    }
+
+    /// Leaves out the requests that match the condition, such as the probes of a load balancer: they are fast, and say
+    /// nothing of how the others are served.
+    pub fn except(self, except: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        let except: Option<Arc<Except>> = Some(Arc::new(except));
+        Self { except, ..self }
+    }
+}
+
+impl<S> Layer<S> for TrafficLayer {
+    type Service = WithTraffic<S>;
+
+    fn layer(&self, inner: S) -> WithTraffic<S> {
+        let layer = self.clone();
+        WithTraffic { inner, layer }
+    }
+}
+
+impl fmt::Debug for TrafficLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrafficLayer")
+            .field("traffic", &self.traffic)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The service that a [`TrafficLayer`] makes of an inner service.
+#[derive(Clone, Debug)]
+pub struct WithTraffic<S> {
+    inner: S,
+    layer: TrafficLayer,
+}
+
+impl<S, B, R> Service<Request<B>> for WithTraffic<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = Response<TrafficBody<R>>;
+    type Error = S::Error;
+    type Future = TrafficFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let is_counted = match &self.layer.except {
+            None => true,
+            Some(except) => !except(&Head::of(&request)),
+        };
+        let passage = is_counted.then(|| self.layer.traffic.begin());
+        let future = self.inner.call(request);
+        TrafficFuture { future, passage }
+    }
+}
+
+pin_project! {
+    /// The response of a [`WithTraffic`] service.
+    #[derive(Debug)]
+    pub struct TrafficFuture<F> {
+        #[pin]
+        future: F,
+        passage: Option<Passage>,
+    }
+}
+
+impl<F, R, E> Future for TrafficFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = Result<Response<TrafficBody<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let response = ready!(this.future.poll(cx));
+        let passage = this.passage.take();
+        if let Some(passage) = &passage {
+            match &response {
+                Ok(response) if !response.status().is_server_error() => passage.answered(),
+                _ => passage.failed(),
+            }
+        }
+        Poll::Ready(response.map(|response| response.map(|body| TrafficBody { body, passage })))
+    }
+}
+
+pin_project! {
+    /// The body of a response. Its request is under way until the body ends or is dropped.
+    #[derive(Debug)]
+    pub struct TrafficBody<B> {
+        #[pin]
+        body: B,
+        passage: Option<Passage>,
+    }
+}
+
+/// Required by outer layers that answer with an empty body.
+impl<B: Default> Default for TrafficBody<B> {
+    fn default() -> Self {
+        Self {
+            body: B::default(),
+            passage: None,
+        }
+    }
+}
+
+impl<B: Body> Body for TrafficBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let frame = ready!(this.body.poll_frame(cx));
+        if frame.as_ref().is_none_or(Result::is_err) {
+            drop(this.passage.take());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

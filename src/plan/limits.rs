@@ -1,0 +1,152 @@
+use std::num::NonZeroU32;
+
+use super::Finding;
+use super::choice::{Choice, Rules};
+use super::key_limits::{KeyLimits, LimitsByKey};
+use super::operations::{LimitsByOperation, Operations};
+use super::plans::{ChosenPlan, LimitsByPlan, Plans};
+#[cfg(feature = "resolver")]
+use super::resolver::ResolvedPolicies;
+use crate::algorithm::Algorithm;
+use crate::decision::RuleNames;
+use crate::error::ConfigError;
+use crate::key::Key;
+
+/// What is said of a policy's limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limited<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) own: &'a Algorithm,
+    pub(crate) by_key: Option<&'a KeyLimits>,
+    pub(crate) by_operation: Option<&'a Operations>,
+}
+
+/// All rules that give limits, prepared for a list of policies.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    by_plan: Option<LimitsByPlan>,
+    each: Box<[OfPolicy]>,
+    /// The policies to which a resolver may give limits; `None` if there is none.
+    #[cfg(feature = "resolver")]
+    resolved: Option<ResolvedPolicies>,
+}
+
+#[derive(Debug)]
+struct OfPolicy {
+    by_operation: Option<LimitsByOperation>,
+    by_key: Option<LimitsByKey>,
+}
+
+/// What decides about the limit of one request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asker {
+    pub(crate) plan: Option<ChosenPlan>,
+    /// The name of the operation, as a key.
+    pub(crate) operation: Option<Key>,
+}
+
+impl Limits {
+    /// Prepares these rules; `None` if each policy has one limit. Also returns the rules, for decisions.
+    /// `is_resolved` says whether a resolver may give limits too.
+    ///
+    /// # Errors
+    ///
+    /// When a plan or a table cannot be: see [`Plans`], [`KeyLimits`] and [`Operations`].
+    pub(crate) fn prepare(
+        plans: Option<&Plans>,
+        policies: &[Limited<'_>],
+        nodes: NonZeroU32,
+        is_resolved: bool,
+    ) -> Result<(Option<Self>, RuleNames), ConfigError> {
+        let mut rules = Rules::new(nodes);
+        let named: Vec<_> = policies
+            .iter()
+            .map(|policy| (policy.name, policy.own))
+            .collect();
+        let by_plan = plans.map(|plans| plans.prepare(&named, &mut rules));
+        let by_plan = by_plan.transpose()?;
+        let mut each = Vec::new();
+        for policy in policies {
+            let named = (policy.name, policy.own);
+            let by_operation = policy
+                .by_operation
+                .map(|table| table.prepare(named, &mut rules));
+            let by_key = policy.by_key.map(|table| table.prepare(named, &mut rules));
+            each.push(OfPolicy {
+                by_operation: by_operation.transpose()?,
+                by_key: by_key.transpose()?,
+            });
+        }
+        let has_any = |its: &OfPolicy| its.by_operation.is_some() || its.by_key.is_some();
+        let are_any = by_plan.is_some() || each.iter().any(has_any) || is_resolved;
+        let names = rules.into_names();
+        let limits = Self {
+            by_plan,
+            each: each.into(),
+            #[cfg(feature = "resolver")]
+            resolved: is_resolved.then(|| ResolvedPolicies::new(&named, nodes, names.resolved())),
+        };
+        Ok((are_any.then_some(limits), names))
+    }
+
+    /// The plan of this name, or the default plan; `None` if there are no plans.
+    #[inline]
+    pub(crate) fn plan(&self, name: Option<&str>) -> Option<ChosenPlan> {
+        Some(self.by_plan.as_ref()?.named(name))
+    }
+
+    /// The limit that a resolver gives a policy, if it gives any.
+    #[cfg(feature = "resolver")]
+    pub(crate) fn resolved(&self, policy: usize, finding: &Finding) -> Option<Choice> {
+        let limits = finding.limits()?;
+        match &self.resolved {
+            Some(policies) => limits.choice(policies, policy),
+            None => {
+                limits.have_no_policies();
+                None
+            }
+        }
+    }
+
+    #[cfg(not(feature = "resolver"))]
+    #[expect(clippy::unused_self, reason = "without resolvers none gives any")]
+    pub(crate) fn resolved(&self, _: usize, _: &Finding) -> Option<Choice> {
+        None
+    }
+
+    /// The limit of a policy for a request of this client, and the key of its state. `plain` is the key as tables
+    /// have it, before it is hashed.
+    #[inline]
+    pub(crate) fn choice(
+        &self,
+        policy: usize,
+        asker: Asker,
+        plain: impl FnOnce() -> Option<Key>,
+        key: Key,
+    ) -> (Key, Choice) {
+        let (mut key, mut choice) = (key, None);
+        if let Some(its) = self.each.get(policy) {
+            let by_key = its.by_key.as_ref().map(|table| (table, plain()));
+            if let Some(by_operation) = &its.by_operation {
+                (key, choice) = by_operation.choice(asker.operation, key);
+            }
+            if choice.is_none()
+                && let Some((table, Some(plain))) = by_key
+            {
+                choice = table.choice(&plain);
+            }
+        }
+        let by_plan = || {
+            let table = self.by_plan.as_ref()?;
+            let plan = asker.plan.unwrap_or_else(|| table.named(None));
+            Some(table.choice(plan, policy))
+        };
+        (key, choice.or_else(by_plan).unwrap_or(Choice::OWN))
+    }
+
+    /// The table of a policy's operations.
+    #[cfg(feature = "http")]
+    pub(crate) fn operations(&self, policy: usize) -> Option<&LimitsByOperation> {
+        self.each.get(policy)?.by_operation.as_ref()
+    }
+}

@@ -1,0 +1,77 @@
+//! Plans: which limit a request has under each policy.
+//!
+//! A policy says how something is counted, and has a limit. Customers have limits of their own: a [`Plan`] is a
+//! named set of limits, one for each policy that it speaks of. [`KeyLimits`] gives limits by key, and
+//! [`Operations`] by what a request does. The limit travels with the charge and is no part of a state, so a key
+//! that changes its plan keeps what it has used.
+//!
+//! ```
+//! use tower_ratelimit::plan::{Plan, Plans};
+//! use tower_ratelimit::{AnchoredWindow, Limiter, Policy};
+//!
+//! let plans = Plans::new([
+//!     Plan::new("free")
+//!         .limit("minute", AnchoredWindow::per_minute(10))
+//!         .limit("day", AnchoredWindow::per_day(100)),
+//!     Plan::new("pro")
+//!         .limit("minute", AnchoredWindow::per_minute(100))
+//!         .limit("day", AnchoredWindow::per_day(10_000)),
+//!     Plan::new("enterprise")
+//!         .unlimited("minute")
+//!         .limit("day", AnchoredWindow::per_day(1_000_000)),
+//! ]);
+//! let limiter = Limiter::builder()
+//!     .policy(Policy::new("minute", AnchoredWindow::per_minute(10)))
+//!     .policy(Policy::new("day", AnchoredWindow::per_day(100)))
+//!     .plans(plans, |key| key.starts_with("pro-").then_some("pro"))
+//!     .build()?;
+//!
+//! let decision = limiter.check_now("pro-ann", 1);
+//! let (_, minute) = decision.policies().next().unwrap();
+//! assert_eq!((minute.limit(), minute.remaining()), (100, 99));
+//! assert_eq!(decision.rule().unwrap().to_string(), "plan pro");
+//! assert!(!limiter.check_now("bob", 11).is_allowed());
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! # Which limit holds
+//!
+//! The first of these that gives a limit:
+//!
+//! | rule | given by |
+//! | --- | --- |
+//! | override | [`Limiter::override_limit_now`](crate::Limiter::override_limit_now), for one key and a time |
+//! | resolver | the limits that a `Resolver` gives (feature `resolver`) |
+//! | operation | [`Policy::operations`](crate::Policy::operations) |
+//! | key | [`Policy::key_limits`](crate::Policy::key_limits): the exact key, then the longest prefix, then `other` |
+//! | plan | the plan of the request, or the default plan |
+//! | policy | the limit with which the policy was declared |
+//!
+//! Lists and blocks come before all of them: a list that denies, a list that allows, a block of the key.
+//! A policy that is unlimited for a request, or that its plan does not speak of, counts nothing of that request.
+
+mod choice;
+mod key_limits;
+mod limits;
+#[cfg(not(feature = "resolver"))]
+mod no_resolver;
+mod operations;
+mod plans;
+#[cfg(feature = "resolver")]
+mod resolver;
+
+pub use self::key_limits::KeyLimits;
+pub use self::operations::Operations;
+pub use self::plans::{Plan, Plans};
+#[cfg(feature = "resolver")]
+pub use self::resolver::{Resolved, Resolver, ResolverBuilder, ResolverUsage};
+
+pub(crate) use self::choice::Given;
+pub(crate) use self::limits::{Asker, Limited, Limits};
+#[cfg(not(feature = "resolver"))]
+pub(crate) use self::no_resolver::{Coming, Finding, Look};
+#[cfg(feature = "http")]
+pub(crate) use self::operations::LimitsByOperation;
+pub(crate) use self::plans::ChosenPlan;
+#[cfg(feature = "resolver")]
+pub(crate) use self::resolver::{Coming, Finding, Look};

@@ -1,0 +1,143 @@
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::choice::{Choice, Rules};
+use crate::algorithm::Algorithm;
+use crate::decision::LimitRule;
+use crate::error::ConfigError;
+use crate::key::{IntoKey, Key};
+
+/// Limits by operation, such as `read` and `write`, under one policy.
+///
+/// Each key has one state for each operation that is named here, and one state for all other operations
+/// together: names that a client invents have no quota of their own. [`other`](Self::other) sets the limit of
+/// those; without it they have the limit that the key would have without operations.
+///
+/// A policy has it by [`Policy::operations`](crate::Policy::operations).
+///
+/// ```
+/// use tower_ratelimit::plan::Operations;
+/// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+///
+/// let operations = Operations::new()
+///     .limit("read", FixedWindow::per_minute(100))
+///     .limit("write", FixedWindow::per_minute(10))
+///     .other(FixedWindow::per_minute(50));
+/// let policy = Policy::new("api", FixedWindow::per_minute(50)).operations(operations);
+/// let limiter = Limiter::builder().policy(policy).build()?;
+///
+/// assert!(limiter.operation("write").check_now("ann", 10).is_allowed());
+/// assert!(!limiter.operation("write").check_now("ann", 1).is_allowed());
+/// assert!(limiter.operation("read").check_now("ann", 100).is_allowed());
+/// assert!(limiter.operation("purge").check_now("ann", 50).is_allowed());
+/// assert!(!limiter.operation("merge").check_now("ann", 1).is_allowed());
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "limits by operation limit nothing until a policy has them"]
+pub struct Operations {
+    limits: Vec<(String, Algorithm)>,
+    other: Option<Algorithm>,
+}
+
+impl Operations {
+    /// Makes a table without operations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the limit of an operation.
+    ///
+    /// A limit has the kind and the period of the policy, which is checked when the layer or the limiter is built.
+    /// [`Algorithm::Unlimited`] counts nothing of its requests.
+    pub fn limit(mut self, operation: impl Into<String>, limit: impl Into<Algorithm>) -> Self {
+        self.limits.push((operation.into(), limit.into()));
+        self
+    }
+
+    /// Sets the limit of all other operations of a key, which share it.
+    pub fn other(self, limit: impl Into<Algorithm>) -> Self {
+        Self {
+            other: Some(limit.into()),
+            ..self
+        }
+    }
+
+    /// Prepares the table for a policy with this name and limit.
+    ///
+    /// # Errors
+    ///
+    /// When there is no operation, when two have one name, and when a limit is of another kind or period than the
+    /// policy.
+    pub(crate) fn prepare(
+        &self,
+        policy: (&str, &Algorithm),
+        rules: &mut Rules,
+    ) -> Result<LimitsByOperation, ConfigError> {
+        if self.limits.is_empty() {
+            let remedy = "name an operation, `Operations::new().limit(\"read\", algorithm)`";
+            return Err(ConfigError::new("operations", "empty", remedy));
+        }
+        let mut named = HashMap::new();
+        for (name, limit) in &self.limits {
+            let rule = LimitRule::Operation(name.as_str().into());
+            let choice = rules.add(rule, policy, *limit)?;
+            if named.insert(name.as_str().into_key(), choice).is_some() {
+                let remedy = format!(
+                    "let one entry of policy {:?} speak of it: two give it a limit",
+                    policy.0
+                );
+                return Err(ConfigError::quoting("operation", name, remedy));
+            }
+        }
+        let other = self
+            .other
+            .map(|limit| rules.add(LimitRule::OtherOperation, policy, limit));
+        let mut names: Vec<Box<str>> = Vec::new();
+        names.extend(self.limits.iter().map(|(name, _)| name.as_str().into()));
+        names.sort_unstable_by_key(|name| Reverse(name.len()));
+        Ok(LimitsByOperation {
+            names,
+            named,
+            other: other.transpose()?,
+        })
+    }
+}
+
+/// Limits by operation, prepared for a policy.
+#[derive(Debug)]
+pub(crate) struct LimitsByOperation {
+    /// The longest first.
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(dead_code, reason = "requests of HTTP alone have paths")
+    )]
+    names: Vec<Box<str>>,
+    named: HashMap<Key, Choice>,
+    other: Option<Choice>,
+}
+
+impl LimitsByOperation {
+    /// The key of the state of this operation, made of the key of the client, and the limit, if the table gives
+    /// one.
+    pub(super) fn choice(&self, operation: Option<Key>, key: Key) -> (Key, Option<Choice>) {
+        let named = operation.and_then(|name| Some((name, self.named.get(&name)?)));
+        match named {
+            Some((name, choice)) => ((key, name).into_key(), Some(*choice)),
+            // No name of an operation is this key.
+            None => ((key, Key::EVERYBODY).into_key(), self.other),
+        }
+    }
+
+    /// The operation with the longest name that is a prefix of this path, by whole segments: `/bulk` of `/bulk/7`,
+    /// and not of `/bulky`.
+    #[cfg(feature = "http")]
+    pub(crate) fn of_path(&self, path: &str) -> Option<Key> {
+        let is_prefix = |name: &&Box<str>| {
+            let rest = path.strip_prefix(&***name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || name.ends_with('/'))
+        };
+        let name = self.names.iter().find(is_prefix)?;
+        Some((**name).into_key())
+    }
+}

@@ -1,0 +1,239 @@
+use std::sync::Arc;
+
+use super::choice::{Choice, Given, Rules};
+use crate::algorithm::Algorithm;
+use crate::decision::LimitRule;
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::error::ConfigError;
+
+const UNKNOWN_PLAN: Diagnostic = Diagnostic::new(
+    "TRL017",
+    "",
+    "a request has a plan that is not among the plans, and gets the default plan",
+    "add the plan, or give these requests the name of one that is there",
+);
+
+const SILENT: Diagnostic = Diagnostic::new(
+    "TRL018",
+    "",
+    "no plan speaks of the policy, so it has its own limit under all plans",
+    "give it a limit in the plans, or say that this is meant: `.for_all_plans()`",
+);
+
+/// A named set of limits, one for each policy that it speaks of.
+///
+/// A policy that the plan does not speak of, while another plan does, is not asked about requests of this plan.
+/// A limit of 0 denies every request: nothing is included.
+#[derive(Clone, Debug)]
+#[must_use = "a plan limits nothing until a layer or a limiter has it"]
+pub struct Plan {
+    name: String,
+    limits: Vec<(String, Algorithm)>,
+}
+
+impl Plan {
+    /// Makes a plan with this name, which speaks of no policy yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            limits: Vec::new(),
+        }
+    }
+
+    /// Sets the limit of a policy.
+    ///
+    /// The limit has the kind and the period of the policy, which is checked when the layer or the limiter is
+    /// built. A bucket may have any rate for its period and any burst.
+    pub fn limit(mut self, policy: impl Into<String>, limit: impl Into<Algorithm>) -> Self {
+        self.limits.push((policy.into(), limit.into()));
+        self
+    }
+
+    /// Lets the policy count nothing of a request of this plan.
+    pub fn unlimited(self, policy: impl Into<String>) -> Self {
+        self.limit(policy, Algorithm::Unlimited)
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The policies of which the plan speaks, each with its limit.
+    #[cfg(feature = "resolver")]
+    pub(super) fn limits(&self) -> &[(String, Algorithm)] {
+        &self.limits
+    }
+}
+
+/// The plans of a layer or of a limiter.
+///
+/// A request reads one plan, for all its policies. A request without a plan, and a request whose plan is not
+/// among these, has the default plan; the log names an unknown plan once ([`TRL017`](crate::diagnostics)).
+///
+/// # Defaults
+///
+/// - default plan: the first one
+#[derive(Clone, Debug)]
+#[must_use = "plans limit nothing until a layer or a limiter has them"]
+pub struct Plans {
+    plans: Vec<Plan>,
+    default: Option<String>,
+}
+
+impl Plans {
+    /// Makes a list of plans. Their names differ, and there is at least one, which is checked when the layer or
+    /// the limiter is built.
+    pub fn new(plans: impl IntoIterator<Item = Plan>) -> Self {
+        Self {
+            plans: plans.into_iter().collect(),
+            default: None,
+        }
+    }
+
+    /// Sets the plan of requests without a plan, and of requests whose plan is unknown.
+    pub fn default_plan(self, name: impl Into<String>) -> Self {
+        Self {
+            default: Some(name.into()),
+            ..self
+        }
+    }
+
+    /// Prepares the plans for these policies, each with its name and its own limit.
+    ///
+    /// # Errors
+    ///
+    /// When there is no plan, when two have one name, when one speaks twice of a policy or of a policy that is
+    /// not there, when a limit is of another kind or period than its policy, and when the default plan is unknown.
+    pub(crate) fn prepare(
+        &self,
+        policies: &[(&str, &Algorithm)],
+        rules: &mut Rules,
+    ) -> Result<LimitsByPlan, ConfigError> {
+        self.check_names()?;
+        let mut plans = Vec::new();
+        for plan in &self.plans {
+            plan.check(policies)?;
+            let rule = LimitRule::Plan(plan.name.as_str().into());
+            let mut choices = Vec::new();
+            for &(name, own) in policies {
+                let its = plan.limits.iter().find(|(policy, _)| policy == name);
+                choices.push(match its {
+                    Some((_, limit)) => rules.add(rule.clone(), (name, own), *limit)?,
+                    None if self.speak_of(name) => rules.choice(rule.clone(), Given::Nothing),
+                    None => Choice::OWN,
+                });
+            }
+            plans.push((plan.name.as_str().into(), choices.into()));
+        }
+        Ok(LimitsByPlan {
+            default: self.place_of_default()?,
+            plans: plans.into(),
+        })
+    }
+
+    /// Whether a plan speaks of this policy.
+    pub(crate) fn speak_of(&self, policy: &str) -> bool {
+        let mut limits = self.plans.iter().flat_map(|plan| &plan.limits);
+        limits.any(|(name, _)| name == policy)
+    }
+
+    /// Warns of a policy of which no plan speaks.
+    pub(crate) fn warn_of_silence_about(&self, policy: &str) {
+        if !self.speak_of(policy) {
+            warn_once_of(&SILENT, format!("policy {policy:?}"));
+        }
+    }
+
+    fn check_names(&self) -> Result<(), ConfigError> {
+        if self.plans.is_empty() {
+            let remedy = "add a plan, `Plan::new(name).limit(policy, algorithm)`";
+            return Err(ConfigError::new("plans", "empty", remedy));
+        }
+        for (index, plan) in self.plans.iter().enumerate() {
+            let mut before = self.plans[..index].iter();
+            if plan.name.is_empty() || before.any(|other| other.name == plan.name) {
+                let remedy = "give each plan a name of its own";
+                return Err(ConfigError::quoting("plan", &plan.name, remedy));
+            }
+        }
+        Ok(())
+    }
+
+    fn place_of_default(&self) -> Result<usize, ConfigError> {
+        let Some(default) = &self.default else {
+            return Ok(0);
+        };
+        let place = self.plans.iter().position(|plan| plan.name == *default);
+        place.ok_or_else(|| {
+            let remedy = format!("name one of {}", self.names());
+            ConfigError::quoting("default_plan", default, remedy)
+        })
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.plans.iter().map(Plan::name).collect();
+        names.join(", ")
+    }
+}
+
+impl Plan {
+    fn check(&self, policies: &[(&str, &Algorithm)]) -> Result<(), ConfigError> {
+        for (index, (policy, _)) in self.limits.iter().enumerate() {
+            if !policies.iter().any(|(name, _)| name == policy) {
+                let known: Vec<&str> = policies.iter().map(|(name, _)| *name).collect();
+                let remedy = format!(
+                    "plan {:?} speaks of it, and the policies are {}",
+                    self.name,
+                    known.join(", ")
+                );
+                return Err(ConfigError::quoting("policy", policy, remedy));
+            }
+            let mut before = self.limits[..index].iter();
+            if before.any(|(other, _)| other == policy) {
+                let remedy = format!("let plan {:?} give it one limit", self.name);
+                return Err(ConfigError::quoting("policy", policy, remedy));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Plans, prepared for a list of policies.
+#[derive(Debug)]
+pub(crate) struct LimitsByPlan {
+    /// Each plan with its choice for each policy, in the order of the policies.
+    plans: Box<[(Arc<str>, Box<[Choice]>)]>,
+    default: usize,
+}
+
+/// The plan of one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChosenPlan(usize);
+
+impl LimitsByPlan {
+    /// The plan of this name, or the default plan.
+    #[inline]
+    pub(crate) fn named(&self, name: Option<&str>) -> ChosenPlan {
+        let Some(name) = name else {
+            return ChosenPlan(self.default);
+        };
+        match self.plans.iter().position(|(plan, _)| **plan == *name) {
+            Some(place) => ChosenPlan(place),
+            None => self.unknown(name),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn choice(&self, plan: ChosenPlan, policy: usize) -> Choice {
+        let choice = self.plans.get(plan.0).and_then(|(_, its)| its.get(policy));
+        choice.copied().unwrap_or(Choice::OWN)
+    }
+
+    #[cold]
+    fn unknown(&self, name: &str) -> ChosenPlan {
+        let shown: String = name.chars().take(40).collect();
+        warn_once_of(&UNKNOWN_PLAN, format!("plan {shown:?}"));
+        ChosenPlan(self.default)
+    }
+}

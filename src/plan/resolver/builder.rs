@@ -1,0 +1,150 @@
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::flights::{BoxError, Lookup, Shared};
+use super::options::Options;
+use super::{Resolved, Resolver};
+use crate::error::ConfigError;
+
+/// Builds a [`Resolver`]; see [`Resolver::builder`].
+#[must_use = "a builder does nothing until it is built"]
+pub struct ResolverBuilder<K> {
+    lookup: Box<Lookup<K>>,
+    options: Options,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
+    pub(super) fn new<F, E>(lookup: impl Fn(K) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Resolved, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        let lookup = move |key| {
+            let mut answer = Box::pin(lookup(key));
+            let answer = poll_fn(move |cx| answer.as_mut().poll(cx).map_err(Into::into));
+            Box::pin(answer) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>
+        };
+        Self {
+            lookup: Box::new(lookup),
+            options: Options::DEFAULT,
+        }
+    }
+
+    fn with(self, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = self.options;
+        change(&mut options);
+        Self { options, ..self }
+    }
+
+    /// Sets of how many keys the plan is kept; the default is 10,000.
+    ///
+    /// A key beyond that takes the place of one that few requests have.
+    pub fn capacity(self, keys: usize) -> Self {
+        self.with(|options| options.capacity = keys)
+    }
+
+    /// Sets of how many keys it is kept that they have no plan, or that their lookup has failed; the default is 1,000.
+    ///
+    /// They take no place of the keys that have a plan.
+    pub fn not_found_capacity(self, keys: usize) -> Self {
+        self.with(|options| options.not_found_capacity = keys)
+    }
+
+    /// Sets how long a plan is fresh, give or take a tenth at random; the default is a minute.
+    pub fn fresh_for(self, time: Duration) -> Self {
+        self.with(|options| options.fresh_for = time)
+    }
+
+    /// Sets how long a plan that is no longer fresh is served while a lookup refreshes it; the default is ten
+    /// minutes.
+    ///
+    /// After that a request waits for the lookup, and the plan is kept for failure alone.
+    pub fn stale_for(self, time: Duration) -> Self {
+        self.with(|options| options.stale_for = time)
+    }
+
+    /// Sets how long it is fresh that a key has no plan, give or take a tenth at random; the default is ten seconds.
+    pub fn not_found_for(self, time: Duration) -> Self {
+        self.with(|options| options.not_found_for = time)
+    }
+
+    /// Sets how long no lookup of a key begins after one has failed; the default is a second.
+    pub fn retry_after(self, time: Duration) -> Self {
+        self.with(|options| options.retry_after = time)
+    }
+
+    /// Sets how long a request waits for a lookup of its key, at most; the default is 50 ms.
+    pub fn timeout(self, time: Duration) -> Self {
+        self.with(|options| options.timeout = time)
+    }
+
+    /// Sets how long a lookup may take before its future is dropped and it has failed; the default is ten seconds.
+    ///
+    /// A lookup that never ends would keep its place for ever.
+    pub fn lookup_timeout(self, time: Duration) -> Self {
+        self.with(|options| options.lookup_timeout = time)
+    }
+
+    /// Sets how many lookups may be in flight at the same time; the default is 64.
+    ///
+    /// A quarter of the places is for keys that have a plan already.
+    pub fn in_flight(self, lookups: usize) -> Self {
+        self.with(|options| options.in_flight = lookups)
+    }
+
+    /// Refuses a request with `503 Service Unavailable` if its plan is not known in time, and never was. Unless this is
+    /// said, the request has the default plan.
+    ///
+    /// A key of which the source has no plan has the default plan all the same. A limiter's future returns an error in
+    /// place of the 503. What does not wait, such as `check_now` and an interceptor, uses the default plan.
+    pub fn refuse_unresolved(self) -> Self {
+        self.with(|options| options.refuses = true)
+    }
+
+    /// Builds the resolver.
+    ///
+    /// # Errors
+    ///
+    /// When a capacity or the number of lookups in flight is 0, and when `fresh_for`, `not_found_for` or
+    /// `lookup_timeout` is zero.
+    pub fn build(self) -> Result<Resolver<K>, ConfigError> {
+        let options = &self.options;
+        for (field, number) in [
+            ("capacity", options.capacity),
+            ("not_found_capacity", options.not_found_capacity),
+            ("in_flight", options.in_flight),
+        ] {
+            if number == 0 {
+                return Err(ConfigError::new(field, number, "give 1 or more"));
+            }
+        }
+        for (field, time) in [
+            ("fresh_for", options.fresh_for),
+            ("not_found_for", options.not_found_for),
+            ("lookup_timeout", options.lookup_timeout),
+        ] {
+            if time < Duration::from_millis(1) {
+                let value = format_args!("{time:?}");
+                return Err(ConfigError::new(field, value, "give a millisecond or more"));
+            }
+        }
+        Ok(self.made())
+    }
+
+    pub(super) fn made(self) -> Resolver<K> {
+        Resolver {
+            shared: Arc::new(Shared::new(self.lookup, self.options)),
+        }
+    }
+}
+
+impl<K> fmt::Debug for ResolverBuilder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResolverBuilder")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

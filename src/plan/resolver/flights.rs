@@ -1,0 +1,367 @@
+//! Lookups: one in flight for each key, in a task of its own, and no more than a number of them in all.
+//!
+//! What changes together changes under the lock of the flights: a lookup that lands and an invalidation of its key
+//! are one before the other. No lock is held while a task is spawned or a future of the user is polled or dropped.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::Hash;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use ahash::RandomState;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::health::Health;
+use super::known::{Answer, Cache, Found, Known, Until, after};
+use super::lock::lock;
+use super::look::{Coming, Finding, Look};
+use super::options::Options;
+use super::resolved::Resolved;
+use crate::clock::Timers;
+use crate::decision::Unresolved;
+
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type Lookup<K> =
+    dyn Fn(K) -> Pin<Box<dyn Future<Output = Result<Resolved, BoxError>> + Send>> + Send + Sync;
+
+/// What all clones of a resolver share.
+pub(super) struct Shared<K> {
+    pub(super) lookup: Box<Lookup<K>>,
+    pub(super) options: Options,
+    /// Keys of which a lookup has found a plan.
+    pub(super) found: Cache<K>,
+    /// Keys of which no lookup has, apart, so that invented keys evict no known one.
+    pub(super) absent: Cache<K>,
+    flights: Mutex<Flights<K>>,
+    /// How often everything was invalidated.
+    epoch: AtomicU64,
+    health: Health,
+    random: RandomState,
+    drawn: AtomicU64,
+}
+
+type Flights<K> = HashMap<K, Flight, RandomState>;
+
+/// A lookup in flight.
+struct Flight {
+    landed: watch::Sender<Option<Finding>>,
+    /// Whether its key was invalidated since it began.
+    is_outdated: bool,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
+    pub(super) fn new(lookup: Box<Lookup<K>>, options: Options) -> Self {
+        Self {
+            lookup,
+            found: Cache::new(options.capacity),
+            absent: Cache::new(options.not_found_capacity),
+            options,
+            flights: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            health: Health::default(),
+            random: RandomState::new(),
+            drawn: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        lock(&self.flights).len()
+    }
+
+    /// What is known of a key that has no fresh plan, and the lookup that it needs.
+    #[inline(never)]
+    pub(super) fn look_further(self: &Arc<Self>, key: &K, now: Instant) -> Look {
+        let epoch = self.epoch();
+        if let Some(absent) = self.absent.get(key)
+            && let Some(Answer::NotFound) = absent.answer()
+            && absent.is_fresh(now, epoch)
+        {
+            return Look::Known(Finding::not_found());
+        }
+        let mut flights = lock(&self.flights);
+        let known = self.known(key);
+        let (known, epoch) = (known.as_deref(), self.epoch());
+        if let Some(finding) = known.and_then(|known| known.fresh(now, epoch)) {
+            // A lookup has landed meanwhile.
+            return Look::Known(finding);
+        }
+        let begun = self.join_or_begin(&mut flights, key, known, now);
+        let served = known.filter(|known| known.is_served(now, epoch));
+        let joined = begun.as_ref().map(Begun::landing).map_err(|why| *why);
+        // Not under the lock: a runtime that has ended drops the task at once, and with it the lookup.
+        drop(flights);
+        if let Ok(Begun::Now(_, runtime)) = begun {
+            runtime.spawn(Landing::new(Arc::clone(self), key.clone()).fly());
+        }
+        match (served, joined) {
+            (Some(known), joined) => {
+                let why = joined.err().unwrap_or(Unresolved::Pending);
+                Look::Known(self.without_answer(Some(known), why))
+            }
+            (None, Err(why)) => Look::Known(self.without_answer(known, why)),
+            (None, Ok(landed)) => {
+                let (shared, key) = (Arc::clone(self), key.clone());
+                let otherwise =
+                    move |why| shared.without_answer(shared.known(&key).as_deref(), why);
+                let timer = Timers::default().after(self.options.timeout);
+                Coming::look(landed, timer, Box::new(otherwise))
+            }
+        }
+    }
+
+    fn known(&self, key: &K) -> Option<Arc<Known>> {
+        self.found.get(key).or_else(|| self.absent.get(key))
+    }
+
+    fn join_or_begin(
+        &self,
+        flights: &mut Flights<K>,
+        key: &K,
+        known: Option<&Known>,
+        now: Instant,
+    ) -> Result<Begun, Unresolved> {
+        if let Some(flight) = flights.get(key) {
+            return Ok(Begun::Before(flight.landed.subscribe()));
+        }
+        if known.is_some_and(|known| known.has_just_failed(now, self.epoch())) {
+            return Err(Unresolved::Failed);
+        }
+        let is_known = known.is_some_and(|known| known.found().is_some());
+        if flights.len() >= self.options.places(is_known) {
+            return Err(Unresolved::Busy);
+        }
+        let runtime = Handle::try_current().map_err(|_| Unresolved::NoRuntime)?;
+        let (landed, landing) = watch::channel(None);
+        let flight = Flight {
+            landed,
+            is_outdated: false,
+        };
+        flights.insert(key.clone(), flight);
+        Ok(Begun::Now(landing, runtime))
+    }
+
+    /// What a request gets that has no fresh answer.
+    fn without_answer(&self, known: Option<&Known>, why: Unresolved) -> Finding {
+        match known.and_then(Known::answer) {
+            Some(Answer::Found(found)) => Finding::stale(Arc::clone(found), why),
+            Some(Answer::NotFound) if why == Unresolved::Pending => Finding::not_found(),
+            Some(Answer::NotFound) => Finding::default_plan(why, false),
+            None => Finding::default_plan(why, self.options.refuses),
+        }
+    }
+
+    pub(super) fn invalidate(&self, key: &K) {
+        let mut flights = lock(&self.flights);
+        if let Some(flight) = flights.get_mut(key) {
+            flight.is_outdated = true;
+        }
+        self.found.change(key, Known::outdated);
+        self.absent.change(key, Known::outdated);
+    }
+
+    pub(super) fn invalidate_all(&self) {
+        let _flights = lock(&self.flights);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The moments up to which an answer of now is fresh and served: the time and up to a tenth more or less.
+    fn until(&self, answer: &Answer) -> Until {
+        let fresh_for = match answer {
+            Answer::Found(_) => self.options.fresh_for,
+            Answer::NotFound => self.options.not_found_for,
+        };
+        let number = self.drawn.fetch_add(1, Ordering::Relaxed);
+        let thousandths = 900 + self.random.hash_one(number) % 201;
+        let thousandths = u32::try_from(thousandths).unwrap_or(1_000);
+        let now = Instant::now();
+        let fresh = after(now, (fresh_for / 1_000).saturating_mul(thousandths));
+        Until {
+            fresh,
+            stale: after(fresh, self.options.stale_for),
+        }
+    }
+}
+
+impl Known {
+    pub(super) fn found(&self) -> Option<&Arc<Found>> {
+        self.answer()?.found()
+    }
+
+    /// What a request gets, if this is fresh.
+    pub(super) fn fresh(&self, now: Instant, epoch: u64) -> Option<Finding> {
+        let answer = self.answer().filter(|_| self.is_fresh(now, epoch))?;
+        Some(Finding::of(answer))
+    }
+}
+
+/// Where a lookup lands that a request has begun or joined.
+enum Begun {
+    Before(watch::Receiver<Option<Finding>>),
+    Now(watch::Receiver<Option<Finding>>, Handle),
+}
+
+impl Begun {
+    fn landing(&self) -> watch::Receiver<Option<Finding>> {
+        match self {
+            Self::Before(landing) | Self::Now(landing, _) => landing.clone(),
+        }
+    }
+}
+
+/// A lookup in its task. If the task ends before its lookup, because the lookup panics or the runtime ends, the lookup
+/// has failed.
+struct Landing<K: Clone + Eq + Hash + Send + Sync + 'static> {
+    shared: Arc<Shared<K>>,
+    key: K,
+    epoch: u64,
+    has_landed: bool,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
+    fn new(shared: Arc<Shared<K>>, key: K) -> Self {
+        Self {
+            epoch: 0,
+            shared,
+            key,
+            has_landed: false,
+        }
+    }
+
+    /// Looks the key up, and again if it was invalidated meanwhile and a request waits.
+    async fn fly(mut self) {
+        while !self.has_landed {
+            self.begin();
+            let answer = self.answer().await;
+            self.land(answer.map(Answer::of));
+        }
+    }
+
+    fn begin(&mut self) {
+        let mut flights = lock(&self.shared.flights);
+        if let Some(flight) = flights.get_mut(&self.key) {
+            flight.is_outdated = false;
+        }
+        self.epoch = self.shared.epoch();
+    }
+
+    async fn answer(&self) -> Result<Resolved, BoxError> {
+        let mut lookup = (self.shared.lookup)(self.key.clone());
+        let mut timer = Timers::default().after(self.shared.options.lookup_timeout);
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = lookup.as_mut().poll(cx) {
+                return Poll::Ready(answer);
+            }
+            match &mut timer {
+                Some(timer) => timer.poll(cx).map(|()| Err(NoAnswer::TooLate.into())),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn land(&mut self, answer: Result<Answer, BoxError>) {
+        let shared = Arc::clone(&self.shared);
+        match &answer {
+            Ok(_) => shared.health.answered(),
+            Err(error) => shared.health.failed(&**error),
+        }
+        let mut flights = lock(&shared.flights);
+        let Entry::Occupied(flight) = flights.entry(self.key.clone()) else {
+            self.has_landed = true;
+            return;
+        };
+        let is_outdated = flight.get().is_outdated || self.epoch != shared.epoch();
+        let finding = match answer {
+            Ok(answer) => {
+                let finding = Finding::of(&answer);
+                let known = Known::new(answer.clone(), self.epoch, shared.until(&answer));
+                let known = if is_outdated { known.outdated() } else { known };
+                let (into, from) = match answer {
+                    Answer::Found(_) => (&shared.found, &shared.absent),
+                    Answer::NotFound => (&shared.absent, &shared.found),
+                };
+                into.insert(self.key.clone(), known);
+                from.remove(&self.key);
+                finding
+            }
+            Err(_) => {
+                if !is_outdated {
+                    self.note_failure();
+                }
+                let known = shared.known(&self.key);
+                shared.without_answer(known.as_deref(), Unresolved::Failed)
+            }
+        };
+        // A request that waits asks anew.
+        if is_outdated && flight.get().landed.receiver_count() > 0 {
+            return;
+        }
+        self.has_landed = true;
+        let flight = flight.remove();
+        drop(flights);
+        flight.landed.send_replace(Some(finding));
+    }
+
+    /// Lets no other lookup of the key begin for a while.
+    fn note_failure(&self) {
+        let shared = &*self.shared;
+        let now = Instant::now();
+        let until = after(now, shared.options.retry_after);
+        let failed = |known: &Known| known.failed(until, self.epoch);
+        if !shared.found.change(&self.key, failed) && !shared.absent.change(&self.key, failed) {
+            let known = failed(&Known::nothing(now));
+            shared.absent.insert(self.key.clone(), known);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for Landing<K> {
+    fn drop(&mut self) {
+        if self.has_landed {
+            return;
+        }
+        let has_panicked = std::thread::panicking();
+        if has_panicked {
+            self.shared.health.failed(&NoAnswer::Panicked);
+        }
+        let mut flights = lock(&self.shared.flights);
+        // Dropping the sender tells those who wait.
+        let flight = flights.remove(&self.key);
+        if flight.as_ref().is_some_and(|flight| !flight.is_outdated) && has_panicked {
+            self.note_failure();
+        }
+        drop(flights);
+        drop(flight);
+    }
+}
+
+/// Why a lookup ended without an answer or an error of its own.
+#[derive(Debug)]
+enum NoAnswer {
+    TooLate,
+    Panicked,
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLate => "the lookup did not answer within its `lookup_timeout`",
+            Self::Panicked => "the lookup panicked",
+        })
+    }
+}
+
+impl Error for NoAnswer {}

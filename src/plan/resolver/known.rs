@@ -1,0 +1,181 @@
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahash::RandomState;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache as Quick, DefaultLifecycle};
+use tokio::time::Instant;
+
+use super::own_limits::OwnLimits;
+use super::resolved::Resolved;
+
+/// What is known of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// What the last lookup that did not fail answered.
+    answer: Option<Answer>,
+    /// The count of `invalidate_all` when the lookup began.
+    epoch: u64,
+    /// Whether the key was invalidated since the lookup began.
+    is_outdated: bool,
+    fresh_until: Instant,
+    stale_until: Instant,
+    /// Until when no lookup of the key begins, since the last one has failed, and the epoch of that.
+    failed: Option<(Instant, u64)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Found(Arc<Found>),
+    NotFound,
+}
+
+/// A plan or limits that a lookup found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The name of a plan.
+    Plan(Arc<str>),
+    Limits(OwnLimits),
+}
+
+impl Answer {
+    pub(super) fn of(resolved: Resolved) -> Self {
+        match resolved {
+            Resolved::Plan(name) => Self::Found(Arc::new(Found::Plan(name))),
+            Resolved::Limits(plan) => Self::Found(Arc::new(Found::Limits(OwnLimits::new(plan)))),
+            Resolved::NotFound => Self::NotFound,
+        }
+    }
+
+    pub(super) fn found(&self) -> Option<&Arc<Found>> {
+        match self {
+            Self::Found(found) => Some(found),
+            Self::NotFound => None,
+        }
+    }
+}
+
+/// The moments up to which an answer is fresh, and served while it is stale.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Until {
+    pub(super) fresh: Instant,
+    pub(super) stale: Instant,
+}
+
+impl Known {
+    pub(super) fn new(answer: Answer, epoch: u64, until: Until) -> Self {
+        Self {
+            answer: Some(answer),
+            epoch,
+            is_outdated: false,
+            fresh_until: until.fresh,
+            stale_until: until.stale,
+            failed: None,
+        }
+    }
+
+    /// Nothing but that the lookup failed.
+    pub(super) fn nothing(now: Instant) -> Self {
+        Self {
+            answer: None,
+            epoch: 0,
+            is_outdated: true,
+            fresh_until: now,
+            stale_until: now,
+            failed: None,
+        }
+    }
+
+    /// The same, kept for failure alone.
+    pub(super) fn outdated(&self) -> Self {
+        Self {
+            is_outdated: true,
+            failed: None,
+            ..self.clone()
+        }
+    }
+
+    /// The same after a lookup that failed.
+    pub(super) fn failed(&self, until: Instant, epoch: u64) -> Self {
+        Self {
+            failed: Some((until, epoch)),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn answer(&self) -> Option<&Answer> {
+        self.answer.as_ref()
+    }
+
+    pub(super) fn is_fresh(&self, now: Instant, epoch: u64) -> bool {
+        self.is_valid(epoch) && now < self.fresh_until
+    }
+
+    /// Whether it is served without waiting for a lookup.
+    pub(super) fn is_served(&self, now: Instant, epoch: u64) -> bool {
+        self.is_valid(epoch) && now < self.stale_until
+    }
+
+    fn is_valid(&self, epoch: u64) -> bool {
+        !self.is_outdated && self.epoch == epoch && self.answer.is_some()
+    }
+
+    /// Whether a lookup has failed so lately that none begins yet.
+    pub(super) fn has_just_failed(&self, now: Instant, epoch: u64) -> bool {
+        self.failed
+            .is_some_and(|(until, of)| of == epoch && now < until)
+    }
+}
+
+/// What is known of keys, up to a bound.
+pub(super) struct Cache<K> {
+    kept: Quick<K, Arc<Known>, UnitWeighter, RandomState>,
+}
+
+impl<K: Clone + Eq + Hash> Cache<K> {
+    pub(super) fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        let weight = u64::try_from(capacity).unwrap_or(u64::MAX);
+        let kept = Quick::with(
+            capacity,
+            weight,
+            UnitWeighter,
+            RandomState::new(),
+            DefaultLifecycle::default(),
+        );
+        Self { kept }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: &K) -> Option<Arc<Known>> {
+        self.kept.get(key)
+    }
+
+    pub(super) fn insert(&self, key: K, known: Known) {
+        self.kept.insert(key, Arc::new(known));
+    }
+
+    pub(super) fn remove(&self, key: &K) {
+        self.kept.remove(key);
+    }
+
+    /// Replaces what is known of a key, if anything is.
+    pub(super) fn change(&self, key: &K, change: impl FnOnce(&Known) -> Known) -> bool {
+        let Some(known) = self.kept.peek(key) else {
+            return false;
+        };
+        self.insert(key.clone(), change(&known));
+        true
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
+    }
+}
+
+/// The moment so long after another one, or one that is very far.
+pub(super) fn after(now: Instant, time: Duration) -> Instant {
+    const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+    now.checked_add(time.min(FOR_EVER)).unwrap_or(now)
+}

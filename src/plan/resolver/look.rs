@@ -1,0 +1,155 @@
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::watch;
+
+use super::known::{Answer, Found};
+use super::own_limits::OwnLimits;
+use crate::clock::Timer;
+use crate::decision::{Resolution, Unresolved};
+use crate::error::StoreErrorKind;
+
+/// What a resolver has for a request.
+#[derive(Debug)]
+pub(crate) enum Look {
+    Known(Finding),
+    /// A lookup that the request may wait for.
+    Coming(Coming),
+}
+
+/// What a request gets of a resolver.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    /// `None` for the default plan.
+    found: Option<Arc<Found>>,
+    how: Resolution,
+    /// Whether the request is refused for want of a plan.
+    is_refused: bool,
+}
+
+impl Look {
+    /// What there is for a request that does not wait.
+    pub(crate) fn now(self) -> Finding {
+        let finding = match self {
+            Self::Known(finding) => finding,
+            Self::Coming(coming) => (coming.otherwise)(Unresolved::Pending),
+        };
+        Finding {
+            is_refused: false,
+            ..finding
+        }
+    }
+}
+
+impl Finding {
+    pub(super) fn of(answer: &Answer) -> Self {
+        match answer.found() {
+            Some(found) => Self {
+                found: Some(Arc::clone(found)),
+                how: Resolution::Fresh,
+                is_refused: false,
+            },
+            None => Self::not_found(),
+        }
+    }
+
+    pub(super) fn stale(found: Arc<Found>, why: Unresolved) -> Self {
+        Self {
+            found: Some(found),
+            how: Resolution::Stale(why),
+            is_refused: false,
+        }
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::default_plan(Unresolved::NotFound, false)
+    }
+
+    pub(super) fn default_plan(why: Unresolved, is_refused: bool) -> Self {
+        Self {
+            found: None,
+            how: Resolution::Default(why),
+            is_refused,
+        }
+    }
+
+    /// The name of the plan that was found.
+    pub(crate) fn plan(&self) -> Option<&str> {
+        match self.found.as_deref()? {
+            Found::Plan(name) => Some(name),
+            Found::Limits(_) => None,
+        }
+    }
+
+    /// The limits that were found.
+    pub(in crate::plan) fn limits(&self) -> Option<&OwnLimits> {
+        match self.found.as_deref()? {
+            Found::Plan(_) => None,
+            Found::Limits(limits) => Some(limits),
+        }
+    }
+
+    /// Notes beside the place of a rule how this was found.
+    pub(crate) fn note(&self, rule: u32) -> u32 {
+        self.how.note(rule)
+    }
+
+    /// How a request is refused for want of a plan.
+    pub(crate) fn refusal(&self) -> Option<StoreErrorKind> {
+        self.is_refused.then_some(StoreErrorKind::Unresolved)
+    }
+}
+
+/// A request that waits for a lookup: until it lands, and no longer than the timeout.
+pub(crate) struct Coming {
+    landed: Pin<Box<dyn Future<Output = Option<Finding>> + Send>>,
+    timer: Timer,
+    otherwise: Box<Otherwise>,
+}
+
+/// What a request gets at this moment if its lookup does not land in time, or fails.
+pub(super) type Otherwise = dyn Fn(Unresolved) -> Finding + Send;
+
+impl Coming {
+    /// Without a timer no request waits.
+    pub(super) fn look(
+        mut landed: watch::Receiver<Option<Finding>>,
+        timer: Option<Timer>,
+        otherwise: Box<Otherwise>,
+    ) -> Look {
+        let Some(timer) = timer else {
+            return Look::Known(otherwise(Unresolved::Pending));
+        };
+        let landed = async move {
+            let landed = landed.wait_for(Option::is_some).await.ok()?;
+            landed.clone()
+        };
+        Look::Coming(Self {
+            landed: Box::pin(landed),
+            timer,
+            otherwise,
+        })
+    }
+}
+
+impl Future for Coming {
+    type Output = Finding;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finding> {
+        if let Poll::Ready(landed) = self.landed.as_mut().poll(cx) {
+            // A lookup whose task has ended fails.
+            let failed = || (self.otherwise)(Unresolved::Failed);
+            return Poll::Ready(landed.unwrap_or_else(failed));
+        }
+        let in_time = self.timer.poll(cx);
+        in_time.map(|()| (self.otherwise)(Unresolved::Pending))
+    }
+}
+
+impl fmt::Debug for Coming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coming").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,168 @@
+//! Where the plan of a key comes from if a database or another service knows it.
+//!
+//! `known.rs` is what is kept of a key, `flights.rs` the lookups, `look.rs` what a request gets.
+
+mod builder;
+mod flights;
+mod health;
+mod known;
+mod lock;
+mod look;
+mod options;
+mod own_limits;
+mod resolved;
+mod usage;
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+pub use self::builder::ResolverBuilder;
+pub use self::resolved::Resolved;
+pub use self::usage::ResolverUsage;
+
+pub(crate) use self::look::{Coming, Finding, Look};
+pub(super) use self::own_limits::ResolvedPolicies;
+
+use self::flights::{BoxError, Shared};
+
+/// An asynchronous source of plans or limits: it asks a closure once for each key, and keeps the answers.
+///
+/// `K` is what a customer is found by in the database: an identifier, or a text. Clones share what is known.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::convert::Infallible;
+///
+/// use tower_ratelimit::plan::{Plan, Plans, Resolved, Resolver};
+/// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let plans = Plans::new([
+///     Plan::new("free").limit("minute", FixedWindow::per_minute(10)),
+///     Plan::new("pro").limit("minute", FixedWindow::per_minute(100)),
+/// ]);
+/// // In place of a database.
+/// let customers = HashMap::from([("ann".to_owned(), "pro")]);
+/// let resolver = Resolver::new(move |customer: String| {
+///     let plan = customers.get(&customer).copied();
+///     async move { Ok::<_, Infallible>(plan.map_or(Resolved::NotFound, Resolved::plan)) }
+/// });
+///
+/// let limiter = Limiter::builder()
+///     .policy(Policy::new("minute", FixedWindow::per_minute(10)))
+///     .plans_by_name(plans)
+///     .resolver(resolver.clone(), |key| key.to_text())
+///     .build()?;
+/// let decision = limiter.check("ann", 1).await?;
+/// assert_eq!(decision.rule().unwrap().to_string(), "plan pro");
+/// let decision = limiter.check("bob", 1).await?;
+/// assert_eq!(decision.rule().unwrap().to_string(), "plan free");
+/// assert_eq!(decision.resolution().unwrap().to_string(), "default: not found");
+///
+/// // Ann's plan has changed: the next decision asks anew.
+/// resolver.invalidate(&"ann".to_owned());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # How long an answer holds
+///
+/// | answer | a request gets |
+/// | --- | --- |
+/// | fresh | this answer |
+/// | stale | this answer, while one lookup refreshes it |
+/// | absent, older than that, or invalidated | what a lookup answers, after `timeout` at most |
+///
+/// A request whose lookup fails, does not answer in time, or finds no place among those in flight, gets the last known
+/// answer, marked as stale. If there is none, it gets the default plan or, by choice, is refused. The
+/// [`Decision`](crate::Decision::resolution) tells how its plan was found.
+///
+/// One lookup is in flight for each key, in a task of its own: a request that goes away cancels nothing. It panics
+/// alone: the panic of a lookup is a failure. Time is that of tokio's clock.
+pub struct Resolver<K> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
+    /// Makes a resolver that asks this closure, with the defaults of [`builder`](Self::builder).
+    ///
+    /// The error of a lookup is logged, so it must not contain secrets.
+    pub fn new<F, E>(lookup: impl Fn(K) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Resolved, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        ResolverBuilder::new(lookup).made()
+    }
+
+    /// Starts a resolver that asks this closure, with options of your choice.
+    ///
+    /// # Defaults
+    ///
+    /// - the plans of 10,000 keys are kept, and of 1,000 more that they have none
+    /// - a plan is fresh for a minute, and served for ten minutes more while it is refreshed
+    /// - it is fresh for ten seconds that a key has no plan
+    /// - a request waits 50 ms for a lookup, and a lookup may take ten seconds
+    /// - after a failure no lookup of the key begins for a second
+    /// - 64 lookups are in flight at most
+    /// - a request without an answer has the default plan
+    pub fn builder<F, E>(lookup: impl Fn(K) -> F + Send + Sync + 'static) -> ResolverBuilder<K>
+    where
+        F: Future<Output = Result<Resolved, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        ResolverBuilder::new(lookup)
+    }
+
+    /// Forgets that the answer for this key is fresh: the next decision asks anew. The answer is kept for failure
+    /// alone.
+    ///
+    /// The answer of a lookup that is in flight is not fresh either. It is awaited, and the key is looked up again.
+    pub fn invalidate(&self, key: &K) {
+        self.shared.invalidate(key);
+    }
+
+    /// Does for all keys what [`invalidate`](Self::invalidate) does for one.
+    pub fn invalidate_all(&self) {
+        self.shared.invalidate_all();
+    }
+
+    /// How many keys are kept: those with a plan, those without one, and the lookups in flight.
+    pub fn usage(&self) -> ResolverUsage {
+        ResolverUsage {
+            found: self.shared.found.len(),
+            not_found: self.shared.absent.len(),
+            in_flight: self.shared.in_flight(),
+        }
+    }
+
+    /// What there is for a request of this key.
+    #[inline]
+    pub(crate) fn look(&self, key: &K) -> Look {
+        let now = Instant::now();
+        if let Some(known) = self.shared.found.get(key)
+            && let Some(finding) = known.fresh(now, self.shared.epoch())
+        {
+            return Look::Known(finding);
+        }
+        self.shared.look_further(key, now)
+    }
+}
+
+impl<K> Clone for Resolver<K> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<K> fmt::Debug for Resolver<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}

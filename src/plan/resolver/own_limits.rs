@@ -1,0 +1,114 @@
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::algorithm::Algorithm;
+use crate::decision::ResolvedNames;
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::plan::choice::{Choice, Rules, choice};
+use crate::plan::plans::Plan;
+
+const NOT_A_LIMIT: Diagnostic = Diagnostic::new(
+    "TRL020",
+    "",
+    "a resolver gives a limit that cannot be, and the request has the limit that it would have without it",
+    "let the resolver give limits of the policies that are there, each of its policy's kind and period",
+);
+
+/// Limits that a lookup found.
+#[derive(Debug)]
+pub(crate) struct OwnLimits {
+    plan: Plan,
+    /// What they are to the policies of the limiter that read them first. Nearly always it is the only one.
+    prepared: OnceLock<(u64, Box<[Option<Choice>]>)>,
+}
+
+/// The policies to which a resolver gives limits.
+#[derive(Debug)]
+pub(crate) struct ResolvedPolicies {
+    /// No other limiter's policies have this number.
+    number: u64,
+    policies: Box<[(Box<str>, Algorithm)]>,
+    /// By how many nodes each limit is divided.
+    nodes: NonZeroU32,
+    /// The place of the first name among the rules.
+    first: usize,
+    names: Arc<ResolvedNames>,
+}
+
+impl ResolvedPolicies {
+    pub(in crate::plan) fn new(
+        policies: &[(&str, &Algorithm)],
+        nodes: NonZeroU32,
+        (first, names): (usize, Arc<ResolvedNames>),
+    ) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let policies = policies.iter().map(|(name, own)| ((*name).into(), **own));
+        Self {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            policies: policies.collect(),
+            nodes,
+            first,
+            names,
+        }
+    }
+
+    /// What these limits are to each policy.
+    fn prepare(&self, plan: &Plan) -> Box<[Option<Choice>]> {
+        for (policy, _) in plan.limits() {
+            if !self.policies.iter().any(|(name, _)| **name == **policy) {
+                warn_once_of(&NOT_A_LIMIT, subject(plan, policy));
+            }
+        }
+        let each = 0..self.policies.len();
+        each.map(|policy| self.choice(plan, policy)).collect()
+    }
+
+    fn choice(&self, plan: &Plan, policy: usize) -> Option<Choice> {
+        let (name, own) = self.policies.get(policy)?;
+        let (_, limit) = plan.limits().iter().find(|(of, _)| **of == **name)?;
+        let limit = match self.nodes {
+            NonZeroU32::MIN => *limit,
+            nodes => limit.shared_by(nodes),
+        };
+        let Ok(choice) = choice((name, own), &limit) else {
+            warn_once_of(&NOT_A_LIMIT, subject(plan, name));
+            return None;
+        };
+        let place = self.names.place(plan.name());
+        let rule = u32::try_from(self.first + place).unwrap_or(Rules::OWN);
+        Some(Choice { rule, ..choice })
+    }
+}
+
+impl OwnLimits {
+    pub(super) fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            prepared: OnceLock::new(),
+        }
+    }
+
+    /// The limit of one of these policies; `None` if the lookup gave none that it can have.
+    #[inline]
+    pub(in crate::plan) fn choice(&self, of: &ResolvedPolicies, policy: usize) -> Option<Choice> {
+        let (number, prepared) = self
+            .prepared
+            .get_or_init(|| (of.number, of.prepare(&self.plan)));
+        if *number == of.number {
+            return prepared.get(policy).copied().flatten();
+        }
+        of.choice(&self.plan, policy)
+    }
+
+    /// Warns that the limiter was not built for limits of a resolver.
+    pub(in crate::plan) fn have_no_policies(&self) {
+        let subject = "a `Limiter` that was built without `takes_resolved_limits`";
+        warn_once_of(&NOT_A_LIMIT, subject.into());
+    }
+}
+
+fn subject(plan: &Plan, policy: &str) -> String {
+    let shown = |name: &str| name.chars().take(40).collect::<String>();
+    format!("plan {:?}, policy {:?}", shown(plan.name()), shown(policy))
+}

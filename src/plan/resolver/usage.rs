@@ -1,0 +1,24 @@
+/// How much a [`Resolver`](super::Resolver) keeps, for metrics: see [`Resolver::usage`](super::Resolver::usage).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResolverUsage {
+    pub(super) found: usize,
+    pub(super) not_found: usize,
+    pub(super) in_flight: usize,
+}
+
+impl ResolverUsage {
+    /// Of how many keys the plan is kept.
+    pub fn found(&self) -> usize {
+        self.found
+    }
+
+    /// Of how many keys it is kept that they have no plan, or that their lookup has failed.
+    pub fn not_found(&self) -> usize {
+        self.not_found
+    }
+
+    /// How many lookups are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}

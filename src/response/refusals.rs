@@ -1,0 +1,209 @@
+//! The response to a request that is not allowed.
+//!
+//! A refusal is on the path of an attack, so it is made from prepared header maps and reuses the
+//! extensions of the request.
+
+use std::mem;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use super::body::{Bodies, Denied};
+use super::fields::Fields;
+use super::form::Form;
+use super::jitter::Jitter;
+use super::names::{RATELIMIT, RATELIMIT_POLICY};
+use super::options::AnswerOptions;
+use super::problem;
+use super::refusal::{LONGEST_RETRY, Refusal};
+use crate::clock::Micros;
+use crate::decision::{Decision, Rule};
+use crate::diagnostics::Diagnostic;
+use crate::error::StoreErrorKind;
+use crate::key::{Head, Missing};
+
+/// The wait for a client when the store has failed.
+const RETRY_OF_STORE: HeaderValue = HeaderValue::from_static("5");
+
+/// Writes the responses to refused requests.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    status: StatusCode,
+    bodies: Bodies,
+    jitter: Option<Jitter>,
+}
+
+impl Refusals {
+    pub(super) fn new(options: AnswerOptions, rules: &[Rule]) -> Self {
+        let status = options.refusal_status;
+        let most = options.retry_jitter.as_secs();
+        Self {
+            status,
+            bodies: Bodies::new(options.refusal_body, status, rules),
+            jitter: (most > 0).then(|| Jitter::up_to(most)),
+        }
+    }
+
+    /// The response to a request that policies denied, without its reason. `fields` tell no time above
+    /// [`LONGEST_RETRY`].
+    pub(super) fn denied(
+        &self,
+        fields: Option<Fields>,
+        decision: &Decision,
+        head: Option<Head<'_>>,
+    ) -> Response<Bytes> {
+        let (_, outcomes) = decision.told();
+        let seconds = outcomes.retry_after().map(|wait| self.seconds(wait));
+        let mut digits = itoa::Buffer::new();
+        let wait = seconds.map(|seconds| (seconds, digits.format(seconds)));
+        let text = wait.map(|(_, text)| text);
+        let denied = Denied::new(decision, seconds, head);
+        let body = self.bodies.write(outcomes, text, &denied);
+        let wait = wait.and_then(|(seconds, text)| retry_after(seconds, text));
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        *headers = match (wait, fields) {
+            (Some(wait), Some(Fields::Draft11(fields))) => {
+                COUNTED_TO_RETRY.filled([wait, fields.policies, fields.limits])
+            }
+            (None, Some(Fields::Draft11(fields))) => {
+                COUNTED.filled([fields.policies, fields.limits])
+            }
+            (wait, others) => {
+                let mut headers = match wait {
+                    Some(wait) => TO_RETRY.filled([wait]),
+                    None => PLAIN.filled([]),
+                };
+                if let Some(Fields::Several(several)) = others {
+                    several.add_to(&mut headers);
+                }
+                headers
+            }
+        };
+        if let Some(content_type) = self.bodies.content_type() {
+            headers.insert(CONTENT_TYPE, content_type);
+        }
+        response
+    }
+
+    /// Returns the seconds of `Retry-After`: never less than the wait.
+    fn seconds(&self, wait: Micros) -> u64 {
+        let seconds = wait.min(LONGEST_RETRY).ceil_secs().max(1);
+        match &self.jitter {
+            None => seconds,
+            Some(jitter) => {
+                let later = seconds.saturating_add(jitter.number());
+                later.min(LONGEST_RETRY.ceil_secs())
+            }
+        }
+    }
+
+    pub(super) fn no_key(
+        status: StatusCode,
+        missing: Missing,
+        request: &mut Extensions,
+    ) -> Response<Bytes> {
+        let reason = Refusal::NoKey(missing);
+        let body = problem::without_detail(status);
+        refuse(status, PLAIN.filled([]), body, reason, request)
+    }
+
+    pub(super) fn forbidden(request: &mut Extensions) -> Response<Bytes> {
+        let status = StatusCode::FORBIDDEN;
+        let body = problem::without_detail(status);
+        refuse(status, PLAIN.filled([]), body, Refusal::Forbidden, request)
+    }
+
+    pub(super) fn cannot_hold(diagnostic: Diagnostic, request: &mut Extensions) -> Response<Bytes> {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        let body = problem::without_detail(status);
+        let reason = Refusal::CannotHold(diagnostic);
+        refuse(status, PLAIN.filled([]), body, reason, request)
+    }
+
+    pub(super) fn store_failed(kind: StoreErrorKind, request: &mut Extensions) -> Response<Bytes> {
+        refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            TO_RETRY.filled([RETRY_OF_STORE]),
+            problem::STORE_FAILED,
+            Refusal::StoreFailed(kind),
+            request,
+        )
+    }
+}
+
+static PLAIN: LazyLock<Form<0>> = LazyLock::new(|| form([]));
+
+static TO_RETRY: LazyLock<Form<1>> = LazyLock::new(|| form([RETRY_AFTER]));
+
+static COUNTED: LazyLock<Form<2>> =
+    LazyLock::new(|| form([RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
+
+static COUNTED_TO_RETRY: LazyLock<Form<3>> =
+    LazyLock::new(|| form([RETRY_AFTER, RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
+
+/// Returns the headers of every refusal, and these.
+fn form<const OPEN: usize>(open: [HeaderName; OPEN]) -> Form<OPEN> {
+    let fixed = [
+        (CONTENT_TYPE, "application/problem+json"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    Form::new(&fixed, open)
+}
+
+/// Returns the value of `Retry-After`, whose number is `text`. Numbers below 100 allocate nothing.
+fn retry_after(seconds: u64, text: &str) -> Option<HeaderValue> {
+    const TWO_DIGITS: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+    let short = usize::try_from(seconds).ok().filter(|wait| *wait < 100);
+    let known = short.and_then(|wait| {
+        let start = 2 * wait + usize::from(wait < 10);
+        TWO_DIGITS.get(start..2 * wait + 2)
+    });
+    match known {
+        Some(text) => Some(HeaderValue::from_static(text)),
+        None => HeaderValue::from_str(text).ok(),
+    }
+}
+
+fn refuse(
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+    reason: Refusal,
+    request: &mut Extensions,
+) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    with_reason(response, reason, request)
+}
+
+/// Puts the reason into the response. Its map of extensions is that of the request, which is done with:
+/// that saves two allocations.
+pub(super) fn with_reason(
+    mut response: Response<Bytes>,
+    reason: Refusal,
+    request: &mut Extensions,
+) -> Response<Bytes> {
+    let mut extensions = mem::take(request);
+    extensions.clear();
+    extensions.insert(reason);
+    *response.extensions_mut() = extensions;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_as_it_is_whether_it_is_short_or_long() {
+        for wait in (0..=101).chain([999, 3_600, 2_147_483_647]) {
+            let text = wait.to_string();
+            assert_eq!(retry_after(wait, &text).unwrap(), text);
+        }
+    }
+}

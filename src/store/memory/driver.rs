@@ -1,0 +1,398 @@
+//! The general path of a decision: any number of policies, new keys, blocks, a clock that steps back, questions.
+//!
+//! A decision looks at the page of each key, then decides, then locks all pages in the order in which the tables
+//! were made, and charges. If a page has changed since it was looked at, the decision starts anew.
+
+use std::hint::spin_loop;
+
+use smallvec::SmallVec;
+
+use super::blocks::Blocks;
+use super::counter::{ATTEMPTS, Counter, OutcomeSink, Tier, Wanted};
+use super::ledger::Opened;
+use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
+use super::seqlock::Lock;
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, Micros};
+use crate::decision::Outcomes;
+
+/// A decision in which several policies have a part.
+pub(super) struct Decision<'a> {
+    /// In the order of locking.
+    parts: SmallVec<[Part<'a>; 8]>,
+    clock: &'a dyn Clock,
+    wanted: Wanted,
+    purpose: Purpose,
+    /// The units taken, if the decision takes units.
+    units: u32,
+    /// How often it started anew.
+    disturbed: u32,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Purpose {
+    Charge,
+    Peek,
+    /// Charges as many units as every policy grants.
+    Take,
+}
+
+/// After so many starts, a decision locks each page before it looks at it: with many policies, another thread
+/// may always be quicker on one of them.
+const PATIENT_AFTER: u32 = 16;
+
+/// One policy's part of a decision.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, and in any combination"
+)]
+pub(super) struct Part<'a> {
+    policy: usize,
+    counter: &'a dyn Counter,
+    /// The table in which the key was looked at.
+    tier: &'a dyn Tier,
+    /// The limit of the request, if it is not that of the counter.
+    limit: Option<Algorithm>,
+    blocks: &'a Blocks,
+    ask: Ask,
+    /// What was asked, of which less may be charged.
+    most: u32,
+    counted: Counted,
+    /// Whether the key has no place, and there was room for it when that was looked up.
+    has_room: bool,
+    snapshot: PageSnapshot,
+    allowed: bool,
+    /// How long its key is blocked yet.
+    blocked: Option<Micros>,
+    /// Whether it denies nothing, and is left out where it does not fit.
+    is_soft: bool,
+    lock: Option<Lock<'a>>,
+    /// Whether a place was made for the key in this decision.
+    is_new: bool,
+    attempts: usize,
+}
+
+impl<'a> Decision<'a> {
+    pub(super) fn new(clock: &'a dyn Clock, wanted: Wanted, purpose: Purpose) -> Self {
+        Self {
+            parts: SmallVec::new(),
+            clock,
+            wanted,
+            purpose,
+            units: 0,
+            disturbed: 0,
+        }
+    }
+
+    /// Adds a part. Parts are added in the order of locking.
+    pub(super) fn add(&mut self, part: Part<'a>) {
+        self.parts.push(part);
+    }
+
+    pub(super) fn units(&self) -> u32 {
+        self.units
+    }
+
+    pub(super) fn decide(&mut self, outcomes: &mut Outcomes) -> bool {
+        let mut now = self.time();
+        loop {
+            *outcomes = Outcomes::new(now);
+            if let Ok(allowed) = self.attempt(&mut now, outcomes) {
+                outcomes.decided_at(now);
+                outcomes.put_in_order();
+                return allowed;
+            }
+            self.unlock();
+            self.disturbed = self.disturbed.saturating_add(1);
+            spin_loop();
+        }
+    }
+
+    fn attempt(&mut self, now: &mut Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
+        for part in &mut self.parts {
+            if self.disturbed > PATIENT_AFTER {
+                part.lock_and_look(self.clock);
+            } else {
+                part.look(self.clock);
+            }
+        }
+        if self.latest(|_| true) > *now {
+            // Another thread charged after the clock was read, or the clock has stepped back.
+            *now = self.time();
+        }
+        let now = *now;
+        if self.purpose != Purpose::Peek && self.latest(|part| part.ask.cost > 0) > now {
+            self.step_back(now)?;
+            return Err(Changed);
+        }
+
+        if self.purpose == Purpose::Take {
+            self.share_out(now)?;
+        }
+        let only_asks = self.purpose == Purpose::Peek;
+        let mut allowed = true;
+        for part in &mut self.parts {
+            part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
+            part.look_up_block(now, self.clock, only_asks);
+            allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
+        }
+        self.look_for_room(allowed, now)?;
+        if allowed && self.purpose == Purpose::Peek {
+            return self.foretell(now, outcomes);
+        }
+        // Those that are charged are told afterwards.
+        for part in self
+            .parts
+            .iter()
+            .filter(|part| !(allowed && part.charges()))
+        {
+            let mut told = OutcomeSink {
+                wanted: Wanted::Everything,
+                policy: part.policy,
+                outcomes,
+            };
+            if self.wanted.includes(allowed) {
+                let (snapshot, ask) = (&part.snapshot, part.ask);
+                part.tier
+                    .tell(snapshot, ask, now, part.allowed, &mut told)?;
+                if let Some(left) = part.blocked {
+                    outcomes.block(part.policy, left);
+                }
+            }
+        }
+        if allowed && self.parts.iter().any(Part::charges) {
+            self.charge(now, outcomes)?;
+        }
+        Ok(allowed)
+    }
+
+    /// Asks for as many units as every policy grants that is not soft. If that is none, asks for one, which is
+    /// denied.
+    fn share_out(&mut self, now: Micros) -> Result<(), Changed> {
+        let most = self.parts.iter().map(|part| part.most).max();
+        self.units = most.unwrap_or(0);
+        for part in &mut self.parts {
+            part.look_up_block(now, self.clock, true);
+            if part.blocked.is_some() {
+                self.units = 0;
+            } else if part.most > 0 && !part.is_soft {
+                self.units = self.units.min(part.remaining(now)?);
+            }
+        }
+        for part in &mut self.parts {
+            part.ask.cost = part.most.min(self.units.max(1));
+        }
+        Ok(())
+    }
+
+    /// Looks up where a key is counted that has no place and is given none: by the shared entry, if there is
+    /// no room for it. The decision is then made again.
+    fn look_for_room(&mut self, allowed: bool, now: Micros) -> Result<(), Changed> {
+        let charges = allowed && self.purpose != Purpose::Peek;
+        let is_lost = |part: &Part<'_>| {
+            !(charges && part.charges() || part.has_room)
+                && part.tier.lacks_room(&part.snapshot, part.ask)
+        };
+        if !self.parts.iter().any(is_lost) {
+            return Ok(());
+        }
+        // No page may be locked while others are searched.
+        self.unlock();
+        for part in self.parts.iter_mut().filter(|part| is_lost(part)) {
+            if part.tier.has_room(&part.snapshot, now) {
+                part.has_room = true;
+            } else {
+                part.counted = Counted::Overflow;
+            }
+        }
+        Err(Changed)
+    }
+
+    /// Tells of a request that would be allowed.
+    fn foretell(&self, now: Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
+        for part in &self.parts {
+            let mut told = OutcomeSink {
+                wanted: Wanted::Everything,
+                policy: part.policy,
+                outcomes,
+            };
+            let (snapshot, ask) = (&part.snapshot, part.ask);
+            if part.charges() {
+                part.tier.foretell(snapshot, ask, now, &mut told)?;
+            } else {
+                part.tier
+                    .tell(snapshot, ask, now, part.allowed, &mut told)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Locks every page, if none has changed since it was seen.
+    fn lock(&mut self) -> Result<(), Changed> {
+        for part in self.parts.iter_mut().filter(|part| part.lock.is_none()) {
+            part.lock = Some(part.tier.lock(&part.snapshot)?);
+        }
+        Ok(())
+    }
+
+    fn unlock(&mut self) {
+        for part in &mut self.parts {
+            part.lock = None;
+        }
+    }
+
+    fn step_back(&mut self, now: Micros) -> Result<(), Changed> {
+        self.lock()?;
+        for part in &mut self.parts {
+            if let Some(lock) = &mut part.lock
+                && part.ask.cost > 0
+                && part.snapshot.latest > now
+            {
+                part.tier.step_back(&part.snapshot, lock, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges every policy, once each has a place for its key.
+    fn charge(&mut self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
+        self.lock()?;
+        let places = self.parts.iter_mut().map(|part| part.place(now));
+        if let Some(without) = places.into_iter().position(|place| place.is_err()) {
+            self.give_up(without, now);
+            return Err(Changed);
+        }
+        for part in &mut self.parts {
+            if part.charges()
+                && let Some(lock) = &mut part.lock
+            {
+                let mut told = OutcomeSink {
+                    wanted: self.wanted,
+                    policy: part.policy,
+                    outcomes,
+                };
+                let (snapshot, ask, is_new) = (&part.snapshot, part.ask, part.is_new);
+                part.tier
+                    .charge(snapshot, ask, is_new, lock, now, Some(&mut told));
+            }
+        }
+        self.unlock();
+        for part in self.parts.iter().filter(|part| part.is_new) {
+            part.tier.grow(now);
+        }
+        Ok(())
+    }
+
+    /// Gives the newcomers' places back, and makes room for the one who has none.
+    fn give_up(&mut self, without: usize, now: Micros) {
+        for part in self.parts.iter_mut().filter(|part| part.is_new) {
+            part.tier.may_go(&part.snapshot, now);
+            part.is_new = false;
+        }
+        self.unlock();
+        let part = &mut self.parts[without];
+        part.attempts += 1;
+        if part.attempts > ATTEMPTS || !part.tier.make_room(&part.snapshot, now) {
+            part.counted = Counted::Overflow;
+        }
+    }
+
+    fn time(&self) -> Micros {
+        let until = self.parts.iter().map(|part| part.counter.until());
+        let now = self.clock.now();
+        until.min().map_or(now, |until| now.min(until))
+    }
+
+    /// The time of the latest charge to the pages of these parts.
+    fn latest(&self, which: impl Fn(&Part<'_>) -> bool) -> Micros {
+        let parts = self.parts.iter().filter(|part| which(part));
+        parts
+            .map(|part| part.snapshot.latest)
+            .max()
+            .unwrap_or(Micros::ZERO)
+    }
+}
+
+impl<'a> Part<'a> {
+    pub(super) fn new(
+        policy: usize,
+        opened: &'a Opened,
+        ask: Ask,
+        limit: Option<Algorithm>,
+        is_soft: bool,
+    ) -> Self {
+        Self {
+            policy,
+            counter: &*opened.counter,
+            tier: opened.counter.tier(),
+            limit: limit.or(opened.limit),
+            blocks: &opened.blocks,
+            ask,
+            most: ask.cost,
+            counted: Counted::Apart,
+            has_room: false,
+            snapshot: PageSnapshot::default(),
+            allowed: false,
+            blocked: None,
+            is_soft,
+            lock: None,
+            is_new: false,
+            attempts: 0,
+        }
+    }
+
+    fn look(&mut self, clock: &dyn Clock) {
+        let limit = self.limit.as_ref();
+        (self.tier, self.snapshot) = self.counter.snapshot(self.ask, limit, self.counted, clock);
+    }
+
+    /// Waits until the page can be locked, and then looks at it.
+    fn lock_and_look(&mut self, clock: &dyn Clock) {
+        let (counter, limit) = (self.counter, self.limit.as_ref());
+        let (tier, snapshot, lock) =
+            counter.snapshot_and_lock(self.ask, limit, self.counted, clock);
+        (self.tier, self.snapshot, self.lock) = (tier, snapshot, Some(lock));
+    }
+
+    /// Whether it is charged if the request is allowed.
+    fn charges(&self) -> bool {
+        self.ask.cost > 0 && self.allowed
+    }
+
+    /// Finds out how long its key is blocked yet.
+    fn look_up_block(&mut self, now: Micros, clock: &dyn Clock, only_asks: bool) {
+        self.blocked = None;
+        if self.blocks.are_any() {
+            let only_asks = only_asks || self.ask.cost == 0;
+            let fingerprint = self.ask.fingerprint;
+            self.blocked = self.blocks.left(fingerprint, now, clock, only_asks);
+        }
+    }
+
+    /// How many units its policy grants.
+    fn remaining(&self, now: Micros) -> Result<u32, Changed> {
+        let mut outcomes = Outcomes::new(now);
+        let mut told = OutcomeSink {
+            wanted: Wanted::Everything,
+            policy: self.policy,
+            outcomes: &mut outcomes,
+        };
+        let ask = Ask {
+            cost: 0,
+            ..self.ask
+        };
+        self.tier.tell(&self.snapshot, ask, now, true, &mut told)?;
+        let granted = outcomes.iter().next();
+        Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
+    }
+
+    /// Makes sure that the key has a place, if it is to be charged.
+    fn place(&mut self, now: Micros) -> Result<(), NoRoom> {
+        if self.charges()
+            && let Some(lock) = &mut self.lock
+        {
+            self.is_new = self.tier.place(&self.snapshot, self.ask, lock, now)?;
+        }
+        Ok(())
+    }
+}

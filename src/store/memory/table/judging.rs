@@ -1,0 +1,98 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use super::Table;
+use crate::algorithm::{Algorithm, Limit, Step};
+use crate::store::memory::cell::Keeps;
+
+/// The limits that the requests of a table have met, and the rules that judge which keys can go.
+///
+/// A key can go only if that grants nothing under any of these limits. No state says under which limit the key will
+/// be asked next, so the judges take the worst of all numbers. The limits only widen: a time in the expiry index
+/// stays a lower bound.
+#[derive(Debug)]
+pub(super) struct Met<S> {
+    /// The least limit of a quota that is not 0.
+    quota: AtomicU32,
+    /// The least and the most units at one instant.
+    least: AtomicU32,
+    most: AtomicU32,
+    judges: RwLock<Judges<S>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judges<S> {
+    /// Says when a key is as good as new: with the least rate and the largest size, which takes the longest.
+    pub(super) slowest: S,
+    /// Says when a key refuses: with the least of both.
+    pub(super) strictest: S,
+}
+
+impl<S: Copy> Met<S> {
+    pub(super) fn new(rule: S) -> Self {
+        Self {
+            quota: AtomicU32::new(u32::MAX),
+            least: AtomicU32::new(u32::MAX),
+            most: AtomicU32::new(0),
+            judges: RwLock::new(Judges {
+                slowest: rule,
+                strictest: rule,
+            }),
+        }
+    }
+
+    fn has(&self, limit: Limit) -> bool {
+        self.quota.load(Ordering::Acquire) <= limit.quota()
+            && self.least.load(Ordering::Acquire) <= limit.size()
+            && self.most.load(Ordering::Acquire) >= limit.size()
+    }
+}
+
+impl<S: Step, C: Keeps<S>> Table<S, C> {
+    /// Takes note of a limit under which keys of this table are asked.
+    #[inline]
+    pub(in crate::store::memory) fn meet(&self, algorithm: &Algorithm) {
+        if !C::VARIES {
+            return;
+        }
+        // Under a limit of 0 every request is refused, whatever is forgotten.
+        let limit = algorithm.limits();
+        if let Some(limit) = limit.filter(|limit| limit.quota() > 0 && limit.size() > 0)
+            && !self.met.has(limit)
+        {
+            self.widen(limit);
+        }
+    }
+
+    #[cold]
+    fn widen(&self, limit: Limit) {
+        let met = &self.met;
+        let judges = met.judges.write();
+        let mut judges = judges.unwrap_or_else(PoisonError::into_inner);
+        let least = |number: &AtomicU32, new: u32| number.load(Ordering::Relaxed).min(new);
+        let quota = least(&met.quota, limit.quota());
+        let size = least(&met.least, limit.size());
+        let most = met.most.load(Ordering::Relaxed).max(limit.size());
+        *judges = Judges {
+            slowest: C::limited(&self.rule, Limit::new(quota, most)),
+            strictest: C::limited(&self.rule, Limit::new(quota, size)),
+        };
+        // The judges stand before another request finds that its limit has been met.
+        met.quota.store(quota, Ordering::Release);
+        met.least.store(size, Ordering::Release);
+        met.most.store(most, Ordering::Release);
+    }
+
+    /// The rules that judge which keys can go.
+    #[inline]
+    pub(super) fn judges(&self) -> Judges<S> {
+        if C::VARIES {
+            let judges = self.met.judges.read();
+            return *judges.unwrap_or_else(PoisonError::into_inner);
+        }
+        Judges {
+            slowest: self.rule,
+            strictest: self.rule,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+use super::{Ask, Counted, Own, PageSnapshot, Table};
+use crate::algorithm::{Algorithm, Step};
+use crate::clock::{Clock, Micros};
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::seed::RESERVED;
+use crate::store::memory::seqlock::Lock;
+use crate::store::memory::timed::{Full, Span};
+
+/// The limit of one key, in place of the limits of its requests, for a time.
+pub(in crate::store::memory) type Override = Span<Algorithm>;
+
+/// How many keys under one policy can have an override.
+pub(in crate::store) const MOST: usize = 10_000;
+
+/// Overrides: limits of single keys. An override changes no state; the requests of its key meet another limit.
+impl<S: Step, C: Keeps<S>> Table<S, C> {
+    /// Whether this key may have an override; a few that have none seem to.
+    #[inline]
+    pub(super) fn may_be_overridden(&self, fingerprint: u64, now: Micros) -> bool {
+        C::VARIES && self.overrides.are_any() && self.overrides.may_hold(fingerprint, now)
+    }
+
+    /// How long the override of this key keeps it from being evicted; `None` if it has none.
+    pub(super) fn stays_overridden(&self, fingerprint: u64, now: Micros) -> Option<Micros> {
+        if !self.may_be_overridden(fingerprint, now) {
+            return None;
+        }
+        let left = self.overrides.get(fingerprint)?.until.saturating_sub(now);
+        (left > Micros::ZERO).then_some(left)
+    }
+
+    /// Gives a key an override, and a place even if the table is full: what the key has used together with others
+    /// stays used.
+    pub(in crate::store::memory) fn override_limit(
+        &self,
+        fingerprint: u64,
+        algorithm: Algorithm,
+        length: Micros,
+        clock: &dyn Clock,
+    ) -> Result<(), Full> {
+        self.meet(&algorithm);
+        let ask = Ask {
+            fingerprint,
+            cost: 0,
+        };
+        let shared = self.shared_state(ask, clock);
+        let own = Own {
+            algorithm,
+            is_overridden: true,
+        };
+        let seen = self.snapshot_and_lock(ask, Counted::Apart, Some(own));
+        let Some((snapshot, mut lock)) = seen else {
+            return Ok(());
+        };
+        let now = self.now(clock);
+        self.drain((ask, &snapshot), &mut lock, now, clock);
+        let span = Span::new(algorithm, now, length);
+        self.overrides.put(fingerprint, span, MOST, |_| false)?;
+        let page = self.page(&snapshot);
+        if let Some((kept, latest)) = shared
+            && page.find(fingerprint).is_none()
+            && let Ok(cell) = self.place((page, &snapshot), ask, &mut lock, now)
+        {
+            self.budget.exceed(self.rule.size(&kept) - 1);
+            page.set_latest(latest.max(snapshot.latest));
+            cell.put(&self.rule, kept);
+            self.may_go(&snapshot, now);
+        }
+        Ok(())
+    }
+
+    /// States what a key owes as of now, under the limit that held for it until now. The page is locked, so that a
+    /// decision that has looked at it looks again, and finds the limit that holds from now on.
+    fn drain(
+        &self,
+        (ask, snapshot): (Ask, &PageSnapshot),
+        lock: &mut Lock<'_>,
+        now: Micros,
+        clock: &dyn Clock,
+    ) {
+        lock.changes();
+        let page = self.page(snapshot);
+        if now < snapshot.latest {
+            self.step_back(page, snapshot, lock, now);
+        }
+        if let Some(slot) = page.find(ask.fingerprint) {
+            let rule = self.rule_under(self.own(ask, None, now, clock));
+            let mut seen = slot.cell.see(&rule, page.latest());
+            let before = rule.size(&seen);
+            rule.refund(&mut seen, now, 0);
+            self.resize(&mut seen, before);
+            slot.cell.keep(&rule, seen);
+            page.set_latest(now);
+        }
+    }
+
+    /// What a key without a place shares with others, if there is no room for it.
+    fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(S::Kept, Micros)> {
+        let (page, snapshot) = self.snapshot(ask, Counted::Apart, None)?;
+        let is_overridden = self.overrides.get(ask.fingerprint).is_some();
+        if is_overridden
+            || page.find(ask.fingerprint).is_some()
+            || self.has_room(&snapshot, self.now(clock))
+        {
+            return None;
+        }
+        self.copy(RESERVED, Counted::Overflow)
+    }
+
+    /// Ends the override of a key.
+    pub(in crate::store::memory) fn end_override(&self, fingerprint: u64, clock: &dyn Clock) {
+        if self.overrides.get(fingerprint).is_none() {
+            return;
+        }
+        let ask = Ask {
+            fingerprint,
+            cost: 0,
+        };
+        if let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, Counted::Apart, None) {
+            let now = self.now(clock);
+            self.drain((ask, &snapshot), &mut lock, now, clock);
+            self.overrides.end(fingerprint);
+            self.may_go(&snapshot, now);
+        }
+    }
+
+    fn now(&self, clock: &dyn Clock) -> Micros {
+        clock.now().min(self.until)
+    }
+
+    /// The overrides that have not ended.
+    pub(in crate::store::memory) fn each_override(&self, now: Micros) -> Vec<(u64, Override)> {
+        let mut each = self.overrides.each();
+        each.retain(|(_, span)| span.until > now);
+        each
+    }
+
+    /// Puts overrides back that keys had before a restart.
+    pub(in crate::store::memory) fn restore_overrides(
+        &self,
+        overrides: Vec<(u64, Override)>,
+        now: Micros,
+    ) {
+        for (_, span) in &overrides {
+            self.meet(&span.what);
+        }
+        let own = overrides.into_iter().take(MOST);
+        self.overrides.restore(own, now);
+    }
+}

@@ -1,0 +1,316 @@
+//! What holds for single keys for a time: blocks, and limits of their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::clock::{Clock, Micros};
+
+/// Keys for which something holds until a moment, by their fingerprints.
+///
+/// They stand apart from the tables, so that nothing evicts them. A decision finds out by one load that there are
+/// none.
+#[derive(Debug)]
+pub(super) struct Timed<T> {
+    /// The first end, or [`NEVER`] if there is no key.
+    first_end: AtomicU64,
+    /// How many of the keys have a fingerprint that ends in this number. A request that finds none looks no further,
+    /// and takes no lock.
+    marks: OnceLock<Box<[AtomicU32]>>,
+    held: RwLock<Held<T>>,
+}
+
+#[derive(Debug)]
+struct Held<T> {
+    by_fingerprint: BTreeMap<u64, Span<T>>,
+    ends: BTreeSet<(Micros, u64)>,
+}
+
+/// What holds, and from when to when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span<T> {
+    pub(super) what: T,
+    pub(super) from: Micros,
+    pub(super) until: Micros,
+}
+
+/// There are as many keys as there can be.
+#[derive(Debug)]
+pub(in crate::store) struct Full;
+
+const NEVER: u64 = u64::MAX;
+
+const MARKS: usize = 1024;
+
+/// How many spans that have ended one request forgets at most, so that no request is slow.
+const AT_ONCE: usize = 16;
+
+impl<T> Default for Timed<T> {
+    fn default() -> Self {
+        Self {
+            first_end: AtomicU64::new(NEVER),
+            marks: OnceLock::new(),
+            held: RwLock::new(Held {
+                by_fingerprint: BTreeMap::new(),
+                ends: BTreeSet::new(),
+            }),
+        }
+    }
+}
+
+impl<T: Copy> Timed<T> {
+    /// Whether there is any key, also one whose span has ended and is not forgotten.
+    #[inline]
+    pub(super) fn are_any(&self) -> bool {
+        self.first_end.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// Whether something may hold for this key; for a few keys nothing does.
+    #[inline(never)]
+    pub(super) fn may_hold(&self, fingerprint: u64, now: Micros) -> bool {
+        if self.first_end.load(Ordering::Relaxed) <= now.get()
+            && let Ok(mut held) = self.held.try_write()
+        {
+            self.forget_ended(&mut held, now);
+        }
+        self.is_marked(fingerprint)
+    }
+
+    /// What holds for this key, and how long yet. If the clock has stepped back behind the beginning of the span, it
+    /// begins now, which is written down unless the request `only_asks`.
+    pub(super) fn find(
+        &self,
+        fingerprint: u64,
+        now: Micros,
+        clock: &dyn Clock,
+        only_asks: bool,
+    ) -> Option<(T, Micros)> {
+        if !self.may_hold(fingerprint, now) {
+            return None;
+        }
+        let span = self.get(fingerprint)?;
+        let now = if now < span.from {
+            // It was put here after the clock was read, or the clock has stepped back.
+            clock.now()
+        } else {
+            now
+        };
+        let left = span.length_from(now);
+        if now < span.from && !only_asks {
+            let mut held = self.write();
+            if let Some(span) = held.by_fingerprint.get(&fingerprint).copied() {
+                self.insert(&mut held, fingerprint, span.moved_back(now));
+            }
+        }
+        (left > Micros::ZERO).then_some((span.what, left))
+    }
+
+    /// The span of this key, also one that has ended.
+    pub(super) fn get(&self, fingerprint: u64) -> Option<Span<T>> {
+        if !self.is_marked(fingerprint) {
+            return None;
+        }
+        self.read().by_fingerprint.get(&fingerprint).copied()
+    }
+
+    /// Lets this hold for a key from now on, unless `stays` says that its span of now stays.
+    pub(super) fn put(
+        &self,
+        fingerprint: u64,
+        new: Span<T>,
+        most: usize,
+        stays: impl FnOnce(Span<T>) -> bool,
+    ) -> Result<(), Full> {
+        let mut held = self.write();
+        let now = new.from;
+        self.forget_ended(&mut held, now);
+        let old = held.by_fingerprint.get(&fingerprint).copied();
+        if old.is_none() && held.by_fingerprint.len() >= most {
+            return Err(Full);
+        }
+        if !old.is_some_and(|old| stays(old.moved_back(now))) {
+            self.insert(&mut held, fingerprint, new);
+        }
+        Ok(())
+    }
+
+    /// All keys that are not forgotten.
+    pub(super) fn each(&self) -> Vec<(u64, Span<T>)> {
+        let held = self.read();
+        let spans = held.by_fingerprint.iter();
+        spans.map(|(key, span)| (*key, *span)).collect()
+    }
+
+    /// Puts spans back that were kept over a restart and have not ended.
+    pub(super) fn restore(&self, spans: impl IntoIterator<Item = (u64, Span<T>)>, now: Micros) {
+        let mut held = self.write();
+        for (fingerprint, span) in spans {
+            let until = span.until.min(span.from.saturating_add(Micros::LONGEST));
+            if until > now {
+                self.insert(&mut held, fingerprint, Span { until, ..span });
+            }
+        }
+    }
+
+    /// Ends the span of this key, if it has one.
+    pub(super) fn end(&self, fingerprint: u64) {
+        if self.is_marked(fingerprint) {
+            self.remove(&mut self.write(), fingerprint);
+        }
+    }
+
+    fn insert(&self, held: &mut Held<T>, fingerprint: u64, span: Span<T>) {
+        if let Some(old) = held.by_fingerprint.insert(fingerprint, span) {
+            held.ends.remove(&(old.until, fingerprint));
+        } else {
+            let none = || (0..MARKS).map(|_| AtomicU32::new(0)).collect();
+            let marks = self.marks.get_or_init(none);
+            marks[place(fingerprint)].fetch_add(1, Ordering::Relaxed);
+        }
+        held.ends.insert((span.until, fingerprint));
+        self.tell_first_end(held);
+    }
+
+    fn remove(&self, held: &mut Held<T>, fingerprint: u64) {
+        if let Some(span) = held.by_fingerprint.remove(&fingerprint) {
+            held.ends.remove(&(span.until, fingerprint));
+            if let Some(mark) = self.mark(fingerprint) {
+                mark.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.tell_first_end(held);
+        }
+    }
+
+    fn forget_ended(&self, held: &mut Held<T>, now: Micros) {
+        for _ in 0..AT_ONCE {
+            match held.ends.first() {
+                Some((until, fingerprint)) if *until <= now => {
+                    let fingerprint = *fingerprint;
+                    self.remove(held, fingerprint);
+                }
+                _ => break,
+            }
+        }
+    }
+
+    fn tell_first_end(&self, held: &Held<T>) {
+        let first = held.ends.first().map_or(NEVER, |(until, _)| until.get());
+        self.first_end.store(first, Ordering::Relaxed);
+    }
+
+    fn is_marked(&self, fingerprint: u64) -> bool {
+        self.mark(fingerprint)
+            .is_some_and(|mark| mark.load(Ordering::Relaxed) > 0)
+    }
+
+    fn mark(&self, fingerprint: u64) -> Option<&AtomicU32> {
+        self.marks.get()?.get(place(fingerprint))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Held<T>> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Held<T>> {
+        self.held.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Copy> Span<T> {
+    /// From now on, for this length, which is cut to the longest time that the crate tells.
+    pub(super) fn new(what: T, now: Micros, length: Micros) -> Self {
+        Self {
+            what,
+            from: now,
+            until: now.saturating_add(length.min(Micros::LONGEST)),
+        }
+    }
+
+    /// What is left of it at this moment: its whole length, at most.
+    fn length_from(self, now: Micros) -> Micros {
+        self.until.saturating_sub(now.max(self.from))
+    }
+
+    /// The same length, beginning no later than now.
+    fn moved_back(self, now: Micros) -> Self {
+        let from = self.from.min(now);
+        let length = self.until.saturating_sub(self.from);
+        Self {
+            from,
+            until: from.saturating_add(length),
+            ..self
+        }
+    }
+}
+
+fn place(fingerprint: u64) -> usize {
+    const LAST: u64 = MARKS as u64 - 1;
+    usize::try_from(fingerprint & LAST).unwrap_or(0)
+}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use super::*;
+    use crate::store::memory::blocks::Blocks;
+
+    const MINUTE: Micros = Micros::from_secs(60);
+
+    fn at(seconds: u64) -> Micros {
+        Micros::from_secs(1_000 + seconds)
+    }
+
+    fn held(blocks: &Blocks) -> (usize, usize, u32) {
+        let blocks = blocks.spans();
+        let held = blocks.read();
+        let marks = blocks.marks.get().into_iter().flatten();
+        let marked = marks.map(|mark| mark.load(Ordering::Relaxed)).sum();
+        (held.by_fingerprint.len(), held.ends.len(), marked)
+    }
+
+    #[test]
+    fn blocks_that_have_ended_are_forgotten_by_those_who_ask_about_others() {
+        let blocks = Blocks::new();
+        assert!(!blocks.are_any());
+        for key in 0..100 {
+            blocks.block(key, MINUTE, at(0));
+        }
+        blocks.block(1_000, Micros::from_secs(3_600), at(0));
+        assert_eq!(held(&blocks), (101, 101, 101));
+        let mut left = Vec::new();
+        for _ in 0..8 {
+            assert!(!blocks.may_hold(5_555, at(60)));
+            left.push(held(&blocks).0);
+        }
+        assert_eq!(left, [85, 69, 53, 37, 21, 5, 1, 1]);
+        assert!(blocks.are_any() && blocks.may_hold(1_000, at(60)));
+        blocks.may_hold(5_555, at(3_600));
+        assert!(!blocks.are_any());
+        assert_eq!(held(&blocks), (0, 0, 0));
+    }
+
+    #[test]
+    fn whoever_shares_a_mark_with_a_blocked_key_is_not_blocked() {
+        let clock = crate::clock::ManualClock::new();
+        let blocks = Blocks::new();
+        let now = clock.now();
+        blocks.block(7, MINUTE, now);
+        let other = 7 + MARKS as u64;
+        assert!(blocks.may_hold(other, now));
+        assert_eq!(blocks.left(other, now, &clock, false), None);
+        assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
+        blocks.unblock(other);
+        assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
+    }
+
+    #[test]
+    fn a_key_that_is_blocked_again_takes_no_more_room() {
+        let blocks = Blocks::new();
+        for second in 0..50 {
+            blocks.block(7, MINUTE, at(second));
+        }
+        assert_eq!(held(&blocks), (1, 1, 1));
+        blocks.unblock(7);
+        assert_eq!(held(&blocks), (0, 0, 0));
+        assert!(!blocks.are_any());
+    }
+}

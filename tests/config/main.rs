@@ -1,0 +1,8 @@
+//! Limits from a file: what it means, how its mistakes are told, and its schema.
+
+mod fuzzed;
+mod meaning;
+mod mistakes;
+mod reload;
+mod scene;
+mod schema;

@@ -1,0 +1,100 @@
+//! A service behind the layer of a text.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response, request};
+use http_body_util::{BodyExt, Full};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::config::{Config, Format};
+use tower_ratelimit::{ManualClock, MemoryStore, RateLimitLayer};
+
+/// Reads a text in TOML that has no mistake.
+#[track_caller]
+pub(crate) fn config(text: &str) -> Config {
+    match text.parse() {
+        Ok(config) => config,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The mistakes of a text in TOML, one line each.
+#[track_caller]
+pub(crate) fn mistakes(text: &str) -> Vec<String> {
+    mistakes_of(text.parse::<Config>())
+}
+
+/// The mistakes of a text in JSON, one line each.
+#[track_caller]
+pub(crate) fn mistakes_in_json(text: &str) -> Vec<String> {
+    mistakes_of(Config::builder().parse(text, Format::Json))
+}
+
+#[track_caller]
+fn mistakes_of(read: Result<Config, tower_ratelimit::config::FileError>) -> Vec<String> {
+    let error = read.expect_err("a mistake");
+    error.mistakes().iter().map(ToString::to_string).collect()
+}
+
+/// What a client sees of a response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) policies: Option<String>,
+    pub(crate) limits: Option<String>,
+    pub(crate) head: http::response::Parts,
+    pub(crate) body: Bytes,
+}
+
+/// A layer of a configuration whose clock stands still.
+pub(crate) fn layer(config: &Config) -> RateLimitLayer {
+    let store = MemoryStore::new().clock(ManualClock::new());
+    config.layer_over(store).unwrap()
+}
+
+/// Sends a request through the layer. It comes from 192.0.2.1, unless it says otherwise.
+pub(crate) fn send(layer: &RateLimitLayer, request: request::Builder) -> Answer {
+    let mut request = request.body(()).unwrap();
+    if request.extensions().get::<SocketAddr>().is_none() {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 4711));
+        request.extensions_mut().insert(peer);
+    }
+    let hello = service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+    });
+    let answered = async {
+        let response = layer.layer(hello).oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        (head, body.collect().await.unwrap().to_bytes())
+    };
+    let (head, body) = now(answered);
+    let field = |name: &str| Some(head.headers.get(name)?.to_str().unwrap().to_owned());
+    Answer {
+        status: head.status.as_u16(),
+        policies: field("ratelimit-policy"),
+        limits: field("ratelimit"),
+        head,
+        body,
+    }
+}
+
+pub(crate) fn get(path: &str) -> request::Builder {
+    Request::get(path)
+}
+
+/// What the layer tells of its policies to a request.
+pub(crate) fn told(config: &Config, request: request::Builder) -> String {
+    send(&layer(config), request).policies.unwrap_or_default()
+}
+
+/// The output of a future that has nothing to wait for.
+#[track_caller]
+pub(crate) fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("there is no answer yet"),
+    }
+}

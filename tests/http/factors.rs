@@ -1,0 +1,139 @@
+//! What clients are told of a limit of which only a part is in force.
+
+use std::time::Duration;
+
+use http::Request;
+use tower_ratelimit::factor::{Class, Factor, FactorCell};
+use tower_ratelimit::response::Refusal;
+use tower_ratelimit::{Decision, FixedWindow, TokenBucket};
+
+use crate::exchange::{Answer, Hello, ask, everybody, get, limited_hello};
+
+fn reduced(thousandths: u32) -> FactorCell {
+    let factor = FactorCell::new();
+    factor.set(Factor::thousandths(thousandths), "memory 83 %");
+    factor
+}
+
+fn at(path: &str) -> Request<()> {
+    let mut request = get();
+    *request.uri_mut() = path.parse().unwrap();
+    request
+}
+
+/// The refusal, after this many requests that pass.
+fn refused_after(service: &Hello, passes: u32) -> Answer {
+    for number in 0..passes {
+        assert_eq!(ask(service, get()).status, 200, "request {number}");
+    }
+    let answer = ask(service, get());
+    assert_eq!(answer.status, 429);
+    answer
+}
+
+fn decision(answer: &Answer) -> &Decision {
+    match &answer.refusal {
+        Some(Refusal::Denied(decision)) => decision,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_headers_tell_the_part_in_force() {
+    let policy = everybody("api", FixedWindow::per_hour(100));
+    let factor = reduced(500);
+    let (_, service) = limited_hello([policy.factor(&factor)]);
+    let answer = ask(&service, get());
+    assert_eq!(
+        answer.field("ratelimit-policy"),
+        Some(r#""api";q=50;w=3600"#)
+    );
+    let left = answer.field("ratelimit").unwrap();
+    assert!(left.starts_with(r#""api";r=49;t="#), "{left}");
+
+    // What was charged stays charged, and from now on a request costs one of a hundred.
+    factor.set(Factor::ONE, "");
+    let answer = ask(&service, get());
+    assert_eq!(
+        answer.field("ratelimit-policy"),
+        Some(r#""api";q=100;w=3600"#)
+    );
+    let left = answer.field("ratelimit").unwrap();
+    assert!(left.starts_with(r#""api";r=97;t="#), "{left}");
+}
+
+#[test]
+fn a_refusal_says_that_the_capacity_is_reduced_only_while_it_is() {
+    let policy = everybody("api", FixedWindow::per_hour(10)).factor(&reduced(500));
+    let (_, service) = limited_hello([policy]);
+    let answer = refused_after(&service, 5);
+    assert!(
+        answer.text().starts_with(
+            r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporary Reduced Capacity","status":429,"#
+        ),
+        "{}",
+        answer.text()
+    );
+    let why: Vec<_> = decision(&answer).reduced().collect();
+    assert_eq!(why.len(), 1);
+    assert_eq!((why[0].0, why[0].1.cause()), ("api", Some("memory 83 %")));
+    assert!(why[0].1.since().elapsed().unwrap() < Duration::from_secs(60));
+
+    let whole = everybody("api", FixedWindow::per_hour(10)).factor(&FactorCell::new());
+    let (_, service) = limited_hello([whole]);
+    let answer = refused_after(&service, 10);
+    assert!(
+        answer.text().contains("#quota-exceeded"),
+        "{}",
+        answer.text()
+    );
+    assert_eq!(decision(&answer).reduced().count(), 0);
+}
+
+/// Another policy denies: that its capacity is whole is what the client is told.
+#[test]
+fn a_reduced_policy_that_does_not_deny_is_not_the_reason() {
+    let (_, service) = limited_hello([
+        everybody("api", FixedWindow::per_hour(100)).factor(&reduced(500)),
+        everybody("burst", FixedWindow::per_hour(2)),
+    ]);
+    let answer = refused_after(&service, 2);
+    assert!(
+        answer.text().contains("#quota-exceeded"),
+        "{}",
+        answer.text()
+    );
+}
+
+#[test]
+fn a_class_that_matters_less_runs_out_first() {
+    let classes = || {
+        let policy = everybody("api", TokenBucket::per_hour(80)).factor(&reduced(500));
+        let policy = policy.class(|head| match head.path() {
+            "/checkout" => Class::CriticalPlus,
+            "/hints" => Class::SheddablePlus,
+            "/ads" => Class::Sheddable,
+            _ => Class::Critical,
+        });
+        limited_hello([policy]).1
+    };
+    for (path, passes) in [("/checkout", 80), ("/", 40), ("/hints", 20), ("/ads", 10)] {
+        let service = classes();
+        let passed = (0..100)
+            .filter(|_| ask(&service, at(path)).status == 200)
+            .count();
+        assert_eq!(passed, passes, "{path}");
+    }
+}
+
+#[test]
+fn at_least_one_request_is_told_and_passes() {
+    let policy = everybody("api", FixedWindow::per_hour(3)).factor(&reduced(1));
+    let (_, service) = limited_hello([policy]);
+    let answer = ask(&service, get());
+    assert_eq!(answer.status, 200);
+    assert_eq!(
+        answer.field("ratelimit-policy"),
+        Some(r#""api";q=1;w=3600"#)
+    );
+}

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Asks with invented keys, as fast as it can, while a known customer asks all the while.
+
+flood.py URL PROCESS KEYS CUSTOMER prints what was seen, a line for each figure.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from urllib.parse import urlsplit
+
+# More than the lookups that may be in flight.
+CONNECTIONS = 96
+
+
+def request(path, key):
+    return f"GET {path} HTTP/1.1\r\nhost: rules\r\nx-api-key: {key}\r\n\r\n".encode()
+
+
+async def answer(reader):
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = 0
+    for line in head.split(b"\r\n"):
+        if line.lower().startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+    return int(head[9:12]), await reader.readexactly(length)
+
+
+async def flood(url, keys, seen):
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    for key in keys:
+        writer.write(request("/", f"invented-{key}"))
+        status, _ = await answer(reader)
+        seen["answers"] += status == 200
+    writer.close()
+
+
+async def known(url, customer, seen, done):
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    while not done.is_set() or len(seen["waits"]) < 100:
+        began = time.perf_counter()
+        writer.write(request("/", customer))
+        status, body = await answer(reader)
+        seen["waits"].append(time.perf_counter() - began)
+        told = json.loads(body) if status == 200 else {}
+        seen["known_changed"] += told.get("rule") != "resolver pro"
+        await asyncio.sleep(0.01)
+    writer.close()
+
+
+async def usage(url):
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    writer.write(request("/resolver", "nobody"))
+    _, body = await answer(reader)
+    writer.close()
+    return json.loads(body)
+
+
+async def watch(url, seen, done):
+    while True:
+        told = await usage(url)
+        for name in ("in_flight", "not_found"):
+            seen[name] = max(seen[name], told[name])
+        if done.is_set():
+            return
+        await asyncio.sleep(0.02)
+
+
+def resident(process):
+    with open(f"/proc/{process}/status") as status:
+        line = next(line for line in status if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
+
+
+def part(waits, hundredths):
+    ordered = sorted(waits)
+    return round(ordered[min(len(ordered) - 1, len(ordered) * hundredths // 100)] * 1000)
+
+
+async def main():
+    url, process, number, customer = urlsplit(sys.argv[1]), *sys.argv[2:]
+    number = int(number)
+    calm = {"waits": [], "known_changed": 0}
+    nothing = asyncio.Event()
+    nothing.set()
+    await known(url, customer, calm, nothing)
+    before = resident(process)
+
+    seen = {"answers": 0, "known_changed": 0, "in_flight": 0, "not_found": 0, "waits": []}
+    done = asyncio.Event()
+    others = [asyncio.create_task(known(url, customer, seen, done)), asyncio.create_task(watch(url, seen, done))]
+    began = time.perf_counter()
+    keys = iter(range(number))
+    await asyncio.gather(*(flood(url, keys, seen) for _ in range(CONNECTIONS)))
+    seconds = time.perf_counter() - began
+    done.set()
+    await asyncio.gather(*others)
+
+    waits = seen.pop("waits")
+    for name, value in seen.items():
+        print(f"{name}: {value}")
+    print(f"seconds: {seconds:.1f}")
+    print(f"bytes_a_key: {max(0, resident(process) - before) // number}")
+    print(f"calm_half_ms: {part(calm['waits'], 50)}")
+    print(f"calm_p99_ms: {part(calm['waits'], 99)}")
+    print(f"known_half_ms: {part(waits, 50)}")
+    print(f"known_p99_ms: {part(waits, 99)}")
+
+
+asyncio.run(main())

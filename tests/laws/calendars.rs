@@ -1,0 +1,347 @@
+//! Windows of a calendar: the model that looks at the clock on the wall, and laws about a change of zone.
+
+use std::fmt;
+
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::FileFailurePersistence;
+use tower_ratelimit::calendar::{TimeOfDay, Weekday, Zone};
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::store::Store;
+use tower_ratelimit::{
+    Algorithm, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy, SharedStore,
+};
+
+use crate::case::{Asked, Numbers};
+use crate::laws::{remaining_is_tight, reset_is_tight, retry_is_tight};
+use crate::subject::Subject;
+use crate::support::driver::{Driver, Step, now};
+use crate::support::items::Map;
+use crate::support::model::{Admitted, Rule, clamp, count, sum};
+
+const HOUR: i128 = 3_600_000_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+/// A window is what a clock on the wall shows: all moments of the same date, week, month or year. If the clock is set
+/// back over the end of a window, the window that has begun goes on.
+#[derive(Clone)]
+struct OnTheWall {
+    limit: u32,
+    unit: Unit,
+    zone: TimeZone,
+    start: Time,
+}
+
+impl OnTheWall {
+    /// The first date of the window that the clock shows.
+    fn shows(&self, at: i128) -> Date {
+        let shown = self.zone.to_datetime(timestamp(at));
+        let date = if shown.time() < self.start {
+            shown.date().yesterday().unwrap()
+        } else {
+            shown.date()
+        };
+        match self.unit {
+            Unit::Day => date,
+            Unit::Week => {
+                let since_monday = date.weekday().to_monday_zero_offset();
+                date.checked_sub(i64::from(since_monday).days()).unwrap()
+            }
+            Unit::Month => date.first_of_month(),
+            Unit::Year => date.first_of_year(),
+        }
+    }
+
+    /// The first date of the window of this moment.
+    fn window(&self, at: i128) -> Date {
+        let just_after = timestamp(at + 1);
+        let changes = self.zone.preceding(just_after);
+        let changes = changes.map(|change| i128::from(change.timestamp().as_microsecond()));
+        let shown_before = changes
+            .take_while(|change| at - change < 3 * HOUR)
+            .map(|change| self.shows(change - 1));
+        shown_before.fold(self.shows(at), Date::max)
+    }
+
+    /// The first moment after this one that is in another window.
+    fn end(&self, at: i128) -> i128 {
+        let window = self.window(at);
+        let (mut inside, mut outside) = (at, at + 400 * 24 * HOUR);
+        while outside - inside > 1 {
+            let middle = i128::midpoint(inside, outside);
+            if self.window(middle) == window {
+                inside = middle;
+            } else {
+                outside = middle;
+            }
+        }
+        outside
+    }
+
+    fn used(&self, admitted: &[Admitted], at: i128) -> i128 {
+        let window = self.window(at);
+        sum(admitted
+            .iter()
+            .filter(|request| self.window(request.at) == window))
+    }
+}
+
+impl fmt::Debug for OnTheWall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.zone.iana_name();
+        write!(
+            f,
+            "{} a {:?} in {name:?} from {}",
+            self.limit, self.unit, self.start
+        )
+    }
+}
+
+impl Rule for OnTheWall {
+    fn limit(&self) -> i128 {
+        self.limit.into()
+    }
+
+    fn allows(&self, admitted: &[Admitted], at: i128, cost: i128) -> bool {
+        self.used(admitted, at) + cost <= self.limit()
+    }
+
+    fn is_new(&self, admitted: &[Admitted], at: i128) -> bool {
+        self.used(admitted, at) == 0
+    }
+
+    fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128) {
+        let counted = self.used(admitted, at);
+        count(admitted, at, units, counted);
+    }
+
+    fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {
+        clamp(admitted, at);
+    }
+
+    fn forget(&self, admitted: &mut Vec<Admitted>, at: i128) {
+        let window = self.window(at);
+        admitted.retain(|request| self.window(request.at) == window);
+    }
+
+    /// The clocks of the zones here are set forward by two hours at most.
+    fn most_within(&self, span: i128) -> i128 {
+        let days = match self.unit {
+            Unit::Day => 1,
+            Unit::Week => 7,
+            Unit::Month => 28,
+            Unit::Year => 365,
+        };
+        let shortest = days * 24 * HOUR - 3 * HOUR;
+        self.limit() * ((span + shortest - 1) / shortest + 1)
+    }
+
+    fn longest_wait_is_a_bound(&self) -> bool {
+        true
+    }
+}
+
+fn timestamp(at: i128) -> Timestamp {
+    Timestamp::from_microsecond(at.max(0).try_into().unwrap()).unwrap()
+}
+
+const ZONES: [&str; 8] = [
+    "UTC",
+    "Africa/Casablanca",
+    "America/Havana",
+    "America/New_York",
+    "Antarctica/Troll",
+    "Australia/Lord_Howe",
+    "Europe/London",
+    "Pacific/Apia",
+];
+
+/// A calendar from numbers that all limits of a case have alike.
+pub(crate) fn subject(numbers: &Numbers) -> Subject {
+    let pick = numbers.period as usize;
+    let unit = [Unit::Day, Unit::Week, Unit::Month, Unit::Year][pick % 4];
+    let (hour, minute) = [(0, 0), (0, 30), (6, 0)][pick % 3];
+    let zone = ZONES[numbers.slots as usize % ZONES.len()];
+    window(numbers.limit, unit, zone, (hour, minute))
+}
+
+fn window(limit: u32, unit: Unit, zone: &str, (hour, minute): (u8, u8)) -> Subject {
+    let window = match unit {
+        Unit::Day => FixedWindow::per_calendar_day(limit),
+        Unit::Week => FixedWindow::per_calendar_week(limit, Weekday::Monday),
+        Unit::Month => FixedWindow::per_calendar_month(limit),
+        Unit::Year => FixedWindow::per_calendar_year(limit),
+    };
+    let window = window
+        .zone(Zone::named(zone).unwrap())
+        .starting_at(TimeOfDay::new(hour, minute).unwrap());
+    Subject::new(window, on_the_wall(limit, unit, zone, (hour, minute)))
+}
+
+fn on_the_wall(limit: u32, unit: Unit, zone: &str, (hour, minute): (u8, u8)) -> OnTheWall {
+    OnTheWall {
+        limit,
+        unit,
+        zone: TimeZone::get(zone).unwrap(),
+        start: Time::constant(hour.cast_signed(), minute.cast_signed(), 0, 0),
+    }
+}
+
+/// A request from a customer who is in this zone for now.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    zone: &'static str,
+    after_minutes: u16,
+    cost: u32,
+}
+
+fn moved() -> impl Strategy<Value = Vec<Moved>> {
+    let zones = vec![
+        "Pacific/Kiritimati",
+        "Pacific/Niue",
+        "Europe/London",
+        "America/Sao_Paulo",
+    ];
+    let one = (select(zones), 0..700_u16, 0..5_u32).prop_map(|(zone, after_minutes, cost)| Moved {
+        zone,
+        after_minutes,
+        cost,
+    });
+    vec(one, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(crate::property::seeds!(calendars)))),
+        ..ProptestConfig::default()
+    })]
+
+    /// Law 11, for calendars: what a key has used counts until both windows have ended, that in which it was charged and
+    /// that of the calendar which asks. And laws 2 to 4 hold under the calendar that asks.
+    #[test]
+    fn a_change_of_zone_ends_no_window_early(
+        asks in moved(),
+        limit in 1..6_u32,
+        months in any::<bool>(),
+        start in 1_704_067_200_000_000..2_000_000_000_000_000_u64,
+    ) {
+        let unit = if months { Unit::Month } else { Unit::Day };
+        let mut driver = Step::new(Algorithm::Unlimited);
+        // What was charged, and when the window ends that had begun by then, since last nothing counted.
+        let mut charged: Vec<(i128, i128, u32)> = Vec::new();
+        let mut at = start;
+        for Moved { zone, after_minutes, cost } in asks {
+            let minutes = u64::from(after_minutes) * if months { 31 } else { 1 };
+            at += minutes * 60_000_000;
+            let wall = on_the_wall(limit, unit, zone, (0, 0));
+            let now = i128::from(at);
+            let counts = charged.iter().any(|&(since, until, _)| {
+                now < until || wall.window(since) == wall.window(now)
+            });
+            let mut used: u32 = charged.iter().map(|(.., cost)| cost).sum();
+            used = if counts { used } else { 0 };
+
+            driver.algorithm = window(limit, unit, zone, (0, 0)).algorithm;
+            let seen = driver.decide(at, cost);
+            prop_assert_eq!(seen.allowed, used + cost <= limit, "{} used in {}", used, zone);
+            let asked = Asked { at, cost };
+            retry_is_tight(&driver, asked, seen)?;
+            remaining_is_tight(&driver, asked, seen)?;
+            reset_is_tight(&driver, asked, seen)?;
+            if seen.allowed && cost > 0 {
+                // Nothing is forgotten until something is charged.
+                charged.retain(|_| counts);
+                charged.push((now, wall.end(now), cost));
+                used += cost;
+            }
+            prop_assert_eq!(seen.remaining, limit - used, "in {} at {}", zone, at);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_alternates_between_zones_gains_nothing() {
+    let [east, west] = ["Pacific/Kiritimati", "Pacific/Niue"]
+        .map(|zone| window(10, Unit::Day, zone, (0, 0)).algorithm);
+    let mut driver = Step::new(east);
+    let mut admitted = 0;
+    // Ten days, in steps of five minutes.
+    for step in 0..2_880 {
+        driver.algorithm = if step % 2 == 0 { east } else { west };
+        let at = 1_767_225_600_000_000 + step * 300_000_000;
+        admitted += u32::from(driver.decide(at, 1).allowed);
+    }
+    assert!((100..=110).contains(&admitted), "{admitted} in ten days");
+}
+
+#[test]
+fn ten_a_day_are_ten_on_days_of_23_and_of_25_hours() {
+    let day = window(10, Unit::Day, "America/Sao_Paulo", (0, 0)).algorithm;
+    for (begins, hours) in [
+        // 2015-10-18, where there is no midnight, and 2016-02-20.
+        (1_445_137_200_000_000_u64, 23_u64),
+        (1_455_933_600_000_000, 25),
+    ] {
+        let mut driver = Step::new(day);
+        let before = driver.decide(begins - 1, 10);
+        assert_eq!((before.allowed, before.reset_after), (true, 1));
+        let admitted = (0..hours * 60).filter(|minute| {
+            let at = begins + minute * 60_000_000;
+            driver.decide(at, 1).allowed
+        });
+        assert_eq!(admitted.count(), 10);
+        let end = begins + hours * 3_600_000_000;
+        let denied = driver.decide(end - 1, 1);
+        assert_eq!((denied.allowed, denied.retry_after), (false, Some(1)));
+        assert!(driver.decide(end, 10).allowed);
+    }
+}
+
+#[test]
+fn a_plan_may_have_another_zone_and_what_was_used_counts_until_both_windows_have_ended() {
+    let clock = ManualClock::new();
+    a_plan_may_have_another_zone(&clock, SharedStore::new(Map::new(&clock)));
+    a_plan_may_have_another_zone(&clock, MemoryStore::new().clock(clock.clone()));
+}
+
+fn a_plan_may_have_another_zone<S: Store>(clock: &ManualClock, store: S) {
+    let east = Zone::named("Pacific/Kiritimati").unwrap();
+    let west = Zone::named("Pacific/Niue").unwrap();
+    let day = FixedWindow::per_calendar_day(3);
+    let plans = Plans::new([
+        Plan::new("east").limit("day", day.zone(east)),
+        Plan::new("west").limit("day", day.zone(west)),
+    ]);
+    let limiter = Limiter::builder()
+        .policy(Policy::new("day", day))
+        .plans(plans, |_| None::<&str>)
+        .store(store)
+        .build()
+        .unwrap();
+    // By the clock of 2026-01-01, in UTC. The day ends at 10:00 in the east, and at 11:00 in the west.
+    let ask = |plan: &str, hour: u64, minute: u64| {
+        let minutes = 60 * hour + minute;
+        clock.set_micros(Micros::new((1_767_225_600 + 60 * minutes) * 1_000_000));
+        let decision = now(limiter.plan(plan).check("ann", 1)).unwrap();
+        let wait = decision.retry_after().map(|wait| wait.as_secs() / 60);
+        (decision.is_allowed(), wait)
+    };
+    for _ in 0..3 {
+        assert_eq!(ask("east", 9, 0), (true, None));
+    }
+    assert_eq!(ask("east", 9, 0), (false, Some(60)));
+    assert_eq!(ask("west", 9, 30), (false, Some(90)));
+    assert_eq!(ask("west", 10, 30), (false, Some(30)));
+    assert_eq!(ask("west", 11, 0), (true, None));
+}

@@ -1,0 +1,301 @@
+//! A factor changes what a request is charged, and not whether it passes. So no wait becomes false when it changes.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use tower_ratelimit::factor::{Factor, FactorCell};
+use tower_ratelimit::store::{SharedLedger, SharedStore};
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, ManualClock,
+    MemoryStore, Micros, Policy, Quota, SlidingLog, SlidingSlots, SlidingWindow, StoreError,
+    TokenBucket,
+};
+
+use crate::property::{check_at, seeds};
+use crate::support::driver::Seen;
+use crate::support::items::Map;
+
+/// One key of a limiter with one policy.
+pub(crate) trait Scaled: Sized {
+    /// As how many cases of a store in this process one of it counts.
+    const PRICE: u32 = 1;
+
+    fn over(policy: Policy) -> Self;
+
+    /// Decides at this moment, in microseconds since the epoch.
+    fn decide(&self, at: u64, cost: u32) -> Seen;
+
+    fn give_back(&self, at: u64, units: u32);
+}
+
+/// In this process.
+struct Memory {
+    clock: ManualClock,
+    limiter: Limiter,
+}
+
+impl Scaled for Memory {
+    fn over(policy: Policy) -> Self {
+        let clock = ManualClock::new();
+        let store = MemoryStore::new().clock(clock.clone());
+        let limiter = Limiter::builder().policy(policy).store(store).build();
+        let limiter = limiter.expect("the policy is good");
+        Self { clock, limiter }
+    }
+
+    fn decide(&self, at: u64, cost: u32) -> Seen {
+        self.clock.set_micros(Micros::new(at));
+        let decision = self.limiter.check_now("key", cost);
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
+    fn give_back(&self, at: u64, units: u32) {
+        self.clock.set_micros(Micros::new(at));
+        self.limiter.refund_now("key", units);
+    }
+}
+
+/// In a map of another's.
+struct Shared {
+    map: Map,
+    limiter: Limiter<SharedLedger<Map>>,
+}
+
+impl Scaled for Shared {
+    fn over(policy: Policy) -> Self {
+        let map = Map::new(&ManualClock::new());
+        let store = SharedStore::new(map.clone());
+        let limiter = Limiter::builder().policy(policy).store(store).build();
+        let limiter = limiter.expect("the policy is good");
+        Self { map, limiter }
+    }
+
+    fn decide(&self, at: u64, cost: u32) -> Seen {
+        self.map.clock.set_micros(Micros::new(at));
+        let decision = now(self.limiter.check("key", cost));
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
+    fn give_back(&self, at: u64, units: u32) {
+        self.map.clock.set_micros(Micros::new(at));
+        now(self.limiter.refund("key", units));
+    }
+}
+
+/// What comes of a future that does not wait.
+fn now<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(answer) => answer.expect("a map does not fail"),
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    algorithm: Algorithm,
+    most: u32,
+    start: u64,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// In 2^12ths of a period.
+    gap: u64,
+    cost: u32,
+    /// That of the request, just before the end of its wait, and at the end.
+    factors: [u32; 3],
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Alone,
+    /// Takes what remains.
+    Drains,
+    /// Gives some back, so that a key owes parts of a unit.
+    GivesBack,
+}
+
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    let periods = select(vec![60_000_u64, 1_000_000, 60_000_000, 3_600_000_000]);
+    let limits = prop_oneof![4 => 1_u32..40, 1 => select(vec![100_u32, 997])];
+    let sizes = prop_oneof![4 => 1_u32..40, 1 => select(vec![100_u32, 997])];
+    (periods, limits, sizes, 0..10_usize).prop_map(|(period, limit, size, kind)| {
+        let quota = Quota::new(limit, Duration::from_micros(period)).unwrap();
+        match kind {
+            0 => FixedWindow::of(quota).into(),
+            1 => AnchoredWindow::of(quota).into(),
+            2 => SlidingWindow::of(quota).into(),
+            3 => SlidingSlots::cut(quota, 10).unwrap().into(),
+            4 => SlidingLog::up_to(u32::MAX, quota).unwrap().into(),
+            5 => TokenBucket::of(quota).burst(size).into(),
+            6 => TokenBucket::of(quota).burst(size).by_interval().into(),
+            7 => LeakyBucket::of(quota).capacity(size).into(),
+            8 => Gcra::of(quota).burst(size).into(),
+            _ => LeakyQueue::of(quota).places(size - 1).into(),
+        }
+    })
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let factor = || {
+        prop_oneof![
+            3 => select(vec![1_u32, 10, 50, 100, 333, 500, 750, 999, 1_000, 5_000]),
+            1 => 1_u32..1_500,
+        ]
+    };
+    let kind = select(vec![
+        Kind::Alone,
+        Kind::Alone,
+        Kind::Drains,
+        Kind::GivesBack,
+    ]);
+    let gap = prop_oneof![2 => Just(0), 2 => 0_u64..4_096, 1 => 0_u64..20_000];
+    let cost = prop_oneof![4 => Just(1_u32), 2 => 1_u32..12, 1 => 0_u32..1_200];
+    let factors = [factor(), factor(), factor()];
+    (gap, cost, factors, kind).prop_map(|(gap, cost, factors, kind)| Step {
+        gap,
+        cost,
+        factors,
+        kind,
+    })
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let start = 1_600_000_000_000_000_u64..1_700_000_000_000_000;
+    (
+        algorithms(),
+        select(vec![1_000, 1_500, 5_000]),
+        start,
+        vec(steps(), 1..12),
+    )
+        .prop_map(|(algorithm, most, start, steps)| Case {
+            algorithm,
+            most,
+            start,
+            steps,
+        })
+}
+
+/// What a key that has used nothing can take: the base, or with growth the most, in parts of the price.
+fn quota_told(limit: u32, most: u32, factor: u32) -> u32 {
+    let (limit, most, factor) = (u64::from(limit), u64::from(most), u64::from(factor));
+    let price = (1_000 * most).div_ceil(factor);
+    u32::try_from((limit * most - 1_000) / price + 1).unwrap()
+}
+
+fn a_wait_stays_true<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
+    let cell = FactorCell::between(Factor::LEAST, Factor::thousandths(case.most));
+    let driver = D::over(Policy::new("0", case.algorithm).factor(&cell));
+    let whole = case.algorithm.limit().unwrap();
+    let period = u64::try_from(case.algorithm.period().unwrap().as_micros()).unwrap();
+    let mut at = case.start;
+    let set = |factor| {
+        cell.set(Factor::thousandths(factor), "a test");
+        cell.get().get()
+    };
+    for step in &case.steps {
+        at += step.gap * period / 4_096;
+        let factor = set(step.factors[0]);
+        let mut seen = driver.decide(at, step.cost);
+        prop_assert_eq!(seen.limit, quota_told(whole, case.most, factor));
+        prop_assert!(seen.remaining <= seen.limit);
+        let can_pass = whole * case.most / 1_000 >= step.cost;
+        prop_assert_eq!(
+            seen.allowed || seen.retry_after.is_some(),
+            can_pass,
+            "{:?}",
+            seen
+        );
+        if let Some(wait) = seen.retry_after {
+            at += wait - 1;
+            set(step.factors[1]);
+            let early = driver.decide(at, step.cost);
+            prop_assert!(!early.allowed, "1 µs early: {:?}, then {:?}", seen, early);
+            prop_assert_eq!(early.retry_after, Some(1));
+            at += 1;
+            set(step.factors[2]);
+            let due = driver.decide(at, step.cost);
+            prop_assert!(due.allowed, "told {:?}, and then {:?}", seen, due);
+            seen = due;
+        }
+        match step.kind {
+            Kind::Alone => {}
+            Kind::GivesBack => driver.give_back(at, step.cost.min(3)),
+            Kind::Drains => {
+                for left in (0..seen.remaining).rev() {
+                    let next = driver.decide(at, 1);
+                    prop_assert!(next.allowed, "{} were told to remain", left + 1);
+                    prop_assert_eq!(next.remaining, left);
+                }
+                prop_assert!(!driver.decide(at, 1).allowed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A client that asks whenever it may: at once what is told, and in the long run the share of the rate.
+fn a_share_is_exact<D: Scaled>() {
+    let minute = 60_000_000;
+    for (most, factors) in [
+        (1_000, &[(100, 10), (500, 50), (750, 75), (1_000, 100)][..]),
+        (
+            5_000,
+            &[(100, 10), (500, 50), (750, 75), (1_000, 100), (5_000, 500)],
+        ),
+    ] {
+        for &(factor, share) in factors {
+            let cell = FactorCell::between(Factor::LEAST, Factor::thousandths(most));
+            cell.set(Factor::thousandths(factor), "a test");
+            let bucket = TokenBucket::per_minute(100);
+            let driver = D::over(Policy::new("0", bucket).factor(&cell));
+            let start = 1_600_000_000_000_000;
+            let (mut at, mut passed, mut at_once) = (start, 0, 0);
+            while at < start + 5 * minute {
+                let seen = driver.decide(at, 1);
+                passed += u32::from(seen.allowed);
+                at_once += u32::from(seen.allowed && at == start);
+                at += seen.retry_after.unwrap_or(0);
+            }
+            assert_eq!(at_once, share, "at once, under a factor of {factor}");
+            let in_five = 6 * share;
+            assert!(
+                passed.abs_diff(in_five) <= 1 + in_five / 1_000,
+                "{passed} under {factor}"
+            );
+        }
+    }
+}
+
+macro_rules! mount {
+    ($($(#[$when:meta])* $store:ident: $driver:ty;)+) => {$(
+        $(#[$when])*
+        mod $store {
+            use super::*;
+
+            #[test]
+            fn a_wait_that_was_told_stays_true_under_a_factor_that_jumps() {
+                let price = <$driver as Scaled>::PRICE;
+                check_at(seeds!(factors), price, cases(), &a_wait_stays_true::<$driver>);
+            }
+
+            #[test]
+            fn a_share_of_the_limit_is_exact_at_once_and_in_the_long_run() {
+                a_share_is_exact::<$driver>();
+            }
+        }
+    )+};
+}
+mount! {
+    memory: Memory;
+    shared: Shared;
+    #[cfg(all(feature = "redis", feature = "testing"))]
+    redis: crate::redis::Redis;
+}

@@ -1,0 +1,15 @@
+//! Plans that a source knows: what is looked up, when, and what a request gets meanwhile.
+//!
+//! Time is tokio's, and paused: it moves when every task waits for it, or by `advance`.
+
+#[cfg(feature = "http")]
+mod http;
+mod invalidating;
+mod limits;
+#[cfg(feature = "tracing")]
+mod logged;
+mod lookups;
+mod random;
+mod scene;
+mod service;
+mod trouble;
