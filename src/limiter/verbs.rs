@@ -396,7 +396,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                     Ok(reply) => reply.wait().await?,
                     Err(priced) => return priced.take_priced_in_any(key, most).await,
                 };
-                let outcomes = policies.answered(&charges, Ok(outcomes))?;
+                let mut outcomes = answered(&charges, Ok(outcomes))?;
+                policies.prices.tell(&charges, &mut outcomes);
                 Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
             }
         })

@@ -101,19 +101,13 @@ impl Plant {
         self.next_arrival = self.next_arrival.max(from as f64);
         let factor = f64::from(factor.get()) / 1e3;
         let mut is_wanted = false;
-        // Without demand, the next is never.
-        let mut gap = || self.random.exponential() * 1e6 / weather.demand;
-        let mut arrivals = Vec::new();
-        let mut at = self.next_arrival;
         loop {
-            at += gap();
-            if at >= to as f64 {
+            // Without demand, the next is never.
+            let gap = self.random.exponential() * 1e6 / weather.demand;
+            let arrival = self.next_arrival + gap;
+            if arrival >= to as f64 {
                 break;
             }
-            arrivals.push(at);
-        }
-        for arrival in arrivals {
-            let gap = arrival - self.next_arrival;
             self.next_arrival = arrival;
             self.credit = (self.credit + gap / 1e6 * self.base).min(self.base);
             if self.credit < 1.0 {
