@@ -30,6 +30,10 @@ use crate::factor::{Explanation, FactorCell};
 /// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent of each other"
+)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
@@ -503,21 +507,23 @@ impl Outcomes {
         each.map(|(place, outcome)| (place.policy(), outcome))
     }
 
-    /// Notes which rule gave this policy its limit and, if that is not the policy's own, to which time it applies.
-    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, window: Option<Option<Duration>>) {
-        let its = self
-            .each
-            .iter_mut()
-            .filter(|(place, _)| place.policy() == policy);
-        for (place, outcome) in its {
-            // An override is told as such.
-            if !outcome.is_overridden() {
-                place.rule = rule;
-                if let Some(window) = window {
-                    *outcome = outcome.within(window);
-                }
-            }
+    /// Notes which rule gave this policy its limit. An override is told as such.
+    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32) {
+        for (place, _) in self.not_overridden(policy) {
+            place.rule = rule;
         }
+    }
+
+    /// Notes that the limit of this policy is not its own, and to which time it applies.
+    pub(crate) fn limited_within(&mut self, policy: usize, window: Option<Duration>) {
+        for (_, outcome) in self.not_overridden(policy) {
+            *outcome = outcome.within(window);
+        }
+    }
+
+    fn not_overridden(&mut self, policy: usize) -> impl Iterator<Item = &mut (Place, Outcome)> {
+        let each = self.each.iter_mut();
+        each.filter(move |(place, outcome)| place.policy() == policy && !outcome.is_overridden())
     }
 
     /// Marks the outcomes of soft policies.

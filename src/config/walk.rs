@@ -254,13 +254,13 @@ impl<'w> At<'w> {
                 text: name,
                 span: name_span.as_ref(),
             };
-            if !seen.insert(name.text) {
+            if seen.insert(name.text) {
+                found.push((name, at));
+            } else {
                 at.refuse_name::<()>(
                     name,
                     format!("{} is there twice; leave one", quoted(name.text)),
                 );
-            } else {
-                found.push((name, at));
             }
         }
         Some(found)

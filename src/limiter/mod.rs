@@ -604,7 +604,7 @@ impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
         f.debug_struct("Limiter")
             .field("policies", &self.policies.names.iter().collect::<Vec<_>>())
             .field("ledger", &self.ledger)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

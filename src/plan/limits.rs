@@ -136,8 +136,8 @@ impl Limits {
         }
         let by_plan = || {
             let table = self.by_plan.as_ref()?;
-            let plan = asker.plan.unwrap_or_else(|| table.named(None));
-            Some(table.choice(plan, policy))
+            let chosen = asker.plan.unwrap_or_else(|| table.named(None));
+            Some(table.choice(chosen, policy))
         };
         (key, choice.or_else(by_plan).unwrap_or(Choice::OWN))
     }

@@ -93,11 +93,11 @@ impl Operations {
         let other = self
             .other
             .map(|limit| rules.add(LimitRule::OtherOperation, policy, limit));
-        let mut names: Vec<Box<str>> = Vec::new();
-        names.extend(self.limits.iter().map(|(name, _)| name.as_str().into()));
-        names.sort_unstable_by_key(|name| Reverse(name.len()));
+        let mut longest_first: Vec<Box<str>> = Vec::new();
+        longest_first.extend(self.limits.iter().map(|(name, _)| name.as_str().into()));
+        longest_first.sort_unstable_by_key(|name| Reverse(name.len()));
         Ok(LimitsByOperation {
-            names,
+            names: longest_first,
             named,
             other: other.transpose()?,
         })
@@ -133,11 +133,11 @@ impl LimitsByOperation {
     /// and not of `/bulky`.
     #[cfg(feature = "http")]
     pub(crate) fn of_path(&self, path: &str) -> Option<Key> {
-        let is_prefix = |name: &&Box<str>| {
-            let rest = path.strip_prefix(&***name);
+        let is_prefix = |name: &&str| {
+            let rest = path.strip_prefix(name);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || name.ends_with('/'))
         };
-        let name = self.names.iter().find(is_prefix)?;
-        Some((**name).into_key())
+        let mut names = self.names.iter().map(AsRef::as_ref);
+        Some(names.find(is_prefix)?.into_key())
     }
 }

@@ -203,9 +203,12 @@ impl Plan {
 #[derive(Debug)]
 pub(crate) struct LimitsByPlan {
     /// Each plan with its choice for each policy, in the order of the policies.
-    plans: Box<[(Arc<str>, Box<[Choice]>)]>,
+    plans: Box<[(Arc<str>, Choices)]>,
     default: usize,
 }
+
+/// The choice of a plan for each policy.
+type Choices = Box<[Choice]>;
 
 /// The plan of one request.
 #[derive(Clone, Copy, Debug)]

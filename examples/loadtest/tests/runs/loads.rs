@@ -97,7 +97,16 @@ fn requests_are_what_was_asked_for_and_nodes_are_asked_in_turn() {
     };
     let (one, two) = (Server::of(app("one")), Server::of(app("two")));
     let urls = [&one, &two].map(|server| format!("{}a?b=c", server.url));
-    let words = ["--requests", "10", "--concurrency", "1", "--method", "POST", "--body", "hi"];
+    let words = [
+        "--requests",
+        "10",
+        "--concurrency",
+        "1",
+        "--method",
+        "POST",
+        "--body",
+        "hi",
+    ];
     let header = ["--header", "accept: text/html"];
     let urls = [urls[0].as_str(), urls[1].as_str()];
     let run = run(&[&urls[..], &words, &header].concat());
