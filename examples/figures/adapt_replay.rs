@@ -130,6 +130,9 @@ fn sample(line: &str) -> Result<Sample, Box<dyn Error>> {
     })
 }
 
+/// A name, a colour, and the points.
+type Curve = (&'static str, RGBColor, Vec<(f64, f64)>);
+
 fn replay(mut controller: impl Controller, samples: Vec<Sample>) -> Vec<Step> {
     let mut factor = Factor::ONE;
     let steps = samples.into_iter().map(|sample| {
@@ -162,7 +165,7 @@ fn draw(steps: &[Step], picture: &Path) -> Result<(), Box<dyn Error>> {
         .iter()
         .map(|step| step.sample.demand)
         .fold(LIMIT, f64::max);
-    let panels: [(&str, f64, Vec<(&str, RGBColor, Vec<(f64, f64)>)>); 3] = [
+    let panels: [(&str, f64, Vec<Curve>); 3] = [
         (
             "load, %",
             100.0,

@@ -394,7 +394,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             async move {
                 let (units, outcomes) = match taken {
                     Ok(reply) => reply.wait().await?,
-                    Err(priced) => return priced.take_priced_in_any(key, most).await,
+                    Err(priced) => return Box::pin(priced.take_priced_in_any(key, most)).await,
                 };
                 let mut outcomes = answered(&charges, Ok(outcomes))?;
                 policies.prices.tell(&charges, &mut outcomes);
