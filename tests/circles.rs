@@ -18,7 +18,7 @@ pub(crate) fn circles(sources: &[(String, String)]) -> Vec<Vec<String>> {
         .map(|(file, text)| (file.as_str(), imports(file, text, &files)))
         .collect();
     let mut circles = BTreeSet::new();
-    for (&file, _) in &edges {
+    for &file in edges.keys() {
         let reached = reachable(file, &edges);
         if reached.contains(file) {
             let circle = reached

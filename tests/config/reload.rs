@@ -188,7 +188,7 @@ fn follow(name: &str, write: impl Fn(&Folder, u32)) {
 #[test]
 fn a_file_that_is_written_in_place_is_followed() {
     follow("place", |folder, limit| {
-        fs::write(folder.file(), limits(limit)).unwrap()
+        fs::write(folder.file(), limits(limit)).unwrap();
     });
 }
 

@@ -169,7 +169,7 @@ const ZONES: [&str; 8] = [
 
 /// A calendar from numbers that all limits of a case have alike.
 pub(crate) fn subject(numbers: &Numbers) -> Subject {
-    let pick = numbers.period as usize;
+    let pick = usize::try_from(numbers.period).unwrap();
     let unit = [Unit::Day, Unit::Week, Unit::Month, Unit::Year][pick % 4];
     let (hour, minute) = [(0, 0), (0, 30), (6, 0)][pick % 3];
     let zone = ZONES[numbers.slots as usize % ZONES.len()];

@@ -154,7 +154,7 @@ impl Driver for Redis {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
+        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Ledger::decide) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
@@ -162,7 +162,7 @@ impl Driver for Redis {
     }
 
     fn peek(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.peek(charges)) {
+        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Ledger::peek) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.peek(self.key, cost));

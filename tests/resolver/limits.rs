@@ -37,7 +37,7 @@ fn limiter_of(resolver: &Resolver<String>) -> Limiter {
     Limiter::builder()
         .policies(policies())
         .plans_by_name(plans())
-        .resolver(resolver.clone(), |key| key.to_text())
+        .resolver(resolver.clone(), tower_ratelimit::key::Key::to_text)
         .build()
         .unwrap()
 }
@@ -87,7 +87,7 @@ async fn an_override_comes_before_a_resolver() {
     source.acts("ann", Act::Answer(Resolved::Limits(own("special"))));
     let limiter = Limiter::builder()
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
-        .resolver(source.resolver(), |key| key.to_text())
+        .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
         .build()
         .unwrap();
     assert_eq!(ask(&limiter, "ann").await, "resolver special, fresh");
@@ -117,7 +117,7 @@ async fn a_closure_names_the_plan_of_keys_that_a_resolver_does_not_find() {
     let limiter = Limiter::builder()
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
         .plans(plans(), |_| Some("ent"))
-        .resolver(source.resolver(), |key| key.to_text())
+        .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
         .build()
         .unwrap();
     assert_eq!(ask(&limiter, "ann").await, "plan pro, fresh");
@@ -162,7 +162,7 @@ async fn limiters_with_other_policies_share_a_resolver() {
     let second = Limiter::builder()
         .policy(Policy::new("hour", FixedWindow::per_hour(10)))
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
-        .resolver(resolver.clone(), |key| key.to_text())
+        .resolver(resolver.clone(), tower_ratelimit::key::Key::to_text)
         .build()
         .unwrap();
     for _ in 0..2 {
@@ -196,7 +196,7 @@ async fn a_decision_by_name_waits_for_the_plan_of_each_key() {
                 Plan::new(name).limit("minute", limit).limit("other", limit)
             }),
         ))
-        .resolver(source.resolver(), |key| key.to_text())
+        .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
         .build()
         .unwrap();
     let start = tokio::time::Instant::now();

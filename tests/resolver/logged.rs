@@ -82,7 +82,7 @@ fn a_plan_that_is_named_where_there_are_none_is_logged_once() {
         source.set("ann", "gold of the log");
         let limiter = Limiter::builder()
             .policy(Policy::new("minute", FixedWindow::per_minute(10)))
-            .resolver(source.resolver(), |key| key.to_text())
+            .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
             .build()
             .unwrap();
         for _ in 0..3 {

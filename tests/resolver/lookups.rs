@@ -67,7 +67,9 @@ async fn an_answer_older_than_it_is_served_is_awaited_and_kept_for_failure() {
 async fn answers_are_fresh_for_the_time_give_or_take_a_tenth() {
     let source = Source::new();
     let keys: Vec<String> = (0..200).map(|number| format!("key {number}")).collect();
-    keys.iter().for_each(|key| source.set(key, "pro"));
+    for key in &keys {
+        source.set(key, "pro");
+    }
     let limiter = limiter(&source.resolver());
     let fresh = async || {
         let each = keys.iter().map(|key| resolution(&limiter, key));
@@ -143,7 +145,9 @@ async fn a_request_that_goes_away_cancels_no_lookup() {
 async fn no_more_lookups_are_in_flight_than_may_be_and_the_others_do_not_wait() {
     let source = Source::new();
     let known: Vec<String> = (0..100).map(|number| format!("known {number}")).collect();
-    known.iter().for_each(|key| source.set(key, "pro"));
+    for key in &known {
+        source.set(key, "pro");
+    }
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
     for key in &known {
@@ -188,7 +192,9 @@ fn resolution_of(decision: &tower_ratelimit::Decision) -> Resolution {
 async fn invented_keys_take_no_place_of_known_ones() {
     let source = Source::new();
     let known: Vec<String> = (0..1_000).map(|number| format!("known {number}")).collect();
-    known.iter().for_each(|key| source.set(key, "pro"));
+    for key in &known {
+        source.set(key, "pro");
+    }
     let resolver = source.builder().capacity(4_000).build().unwrap();
     let limiter = limiter(&resolver);
     for key in &known {

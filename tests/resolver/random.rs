@@ -76,9 +76,9 @@ impl World {
         self.moment
     }
 
-    fn last(&self, key: &str) -> Option<Option<u64>> {
+    fn last(&self, key: &str) -> Option<&Landed> {
         let mut landed = self.landed.iter().rev();
-        landed.find(|landed| landed.key == key).map(|it| it.version)
+        landed.find(|landed| landed.key == key)
     }
 }
 
@@ -133,7 +133,7 @@ async fn ask(limiter: Limiter, world: Shared, key: &'static str) {
         .strip_prefix("resolver v")
         .map(|it| it.parse::<u64>().unwrap());
     let world = world.lock().unwrap();
-    let last = world.last(key);
+    let last = world.last(key).map(|landed| landed.version);
     match decision.resolution().unwrap() {
         told @ (Resolution::Fresh | Resolution::Default(Unresolved::NotFound)) => {
             assert_eq!(version.is_some(), told == Resolution::Fresh);
@@ -193,9 +193,10 @@ async fn run(ops: Vec<Op>) {
                 let mut world = world.lock().unwrap();
                 world.version += 1;
                 let version = world.version;
-                match is {
-                    true => world.versions.insert(KEYS[key], version),
-                    false => world.versions.remove(KEYS[key]),
+                if is {
+                    world.versions.insert(KEYS[key], version)
+                } else {
+                    world.versions.remove(KEYS[key])
                 };
             }
             Op::Fail(key, fails) => {

@@ -147,7 +147,7 @@ pub(crate) fn limiter(resolver: &Resolver<String>) -> Limiter {
     Limiter::builder()
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
         .plans_by_name(plans())
-        .resolver(resolver.clone(), |key| key.to_text())
+        .resolver(resolver.clone(), tower_ratelimit::key::Key::to_text)
         .build()
         .unwrap()
 }

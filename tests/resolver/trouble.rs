@@ -222,11 +222,11 @@ fn a_lookup_whose_runtime_ends_gives_its_place_back_and_is_begun_again_in_anothe
 
     // A request in another runtime joins it, and is told when it ends.
     let second = runtime();
-    let joined = second.block_on(async {
-        let joined = tokio::spawn(limiter.check("ann", 1));
-        settle().await;
-        joined
-    });
+    let joined = {
+        let _entered = second.enter();
+        tokio::spawn(limiter.check("ann", 1))
+    };
+    second.block_on(settle());
     drop(first);
     let joined = second.block_on(joined).unwrap().unwrap();
     assert_eq!(

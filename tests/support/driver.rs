@@ -371,7 +371,7 @@ impl Driver for Shared {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.decide(charges)) {
+        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Ledger::decide) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check("key", cost));
@@ -379,7 +379,7 @@ impl Driver for Shared {
     }
 
     fn peek(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, |ledger, charges| ledger.peek(charges)) {
+        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Ledger::peek) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.peek("key", cost));
@@ -528,11 +528,10 @@ impl Policies {
         self.clock.set_micros(Micros::new(at));
         let amend = |cost: u32, amendment| {
             let charge = self.charge_under(cost)?;
-            Some(
-                self.ledger
-                    .amend_now(&[charge], amendment)
-                    .expect("there is room"),
-            )
+            self.ledger
+                .amend_now(&[charge], amendment)
+                .expect("there is room");
+            Some(())
         };
         let amended = match verb {
             Verb::Charge(cost) => self.charge_under(cost).map(|charge| {

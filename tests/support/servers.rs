@@ -31,7 +31,7 @@ impl Server {
     /// Starts a memcached at the address of one that was killed.
     #[allow(dead_code, reason = "not every test kills its server")]
     pub(crate) fn memcached_at(address: SocketAddr) -> Self {
-        match Self::attempt("memcached", &tell_memcached, address) {
+        match Self::attempt("memcached", tell_memcached, address) {
             Ok(server) => server,
             Err(log) => panic!("memcached does not start again: {log}"),
         }

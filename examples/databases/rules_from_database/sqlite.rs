@@ -45,8 +45,8 @@ pub(crate) fn resolver(file: &str) -> Result<Resolver<String>, Box<dyn Error>> {
             Ok::<_, BoxError>(spawn_blocking(look_up).await??)
         }
     });
-    let watcher = resolver.clone();
-    thread::spawn(move || watch(&watched, &watcher));
+    let invalidated = resolver.clone();
+    thread::spawn(move || watch(&watched, &invalidated));
     Ok(resolver)
 }
 
