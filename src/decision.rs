@@ -118,7 +118,7 @@ impl Outcome {
 
     /// The same under a limit of the key's own, which applies to this time.
     ///
-    /// For a [store](crate::store::Ledger::override_limit) that overrides limits.
+    /// For a [store](crate::store::Amendment::Override) that overrides limits.
     pub fn overridden(self, window: Option<Duration>) -> Self {
         let own = self.within(window);
         Self {

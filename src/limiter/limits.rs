@@ -156,7 +156,7 @@ impl RequestLimits {
 impl<L: ?Sized> Limiter<L> {
     /// Returns this limiter for requests of the plan with this name, whatever their key. It shares all state.
     ///
-    /// An unknown name is the default plan: see [`Plans`](crate::plan::Plans). Without plans nothing changes.
+    /// An unknown name is the default plan: see [`Plans`]. Without plans nothing changes.
     pub fn plan(&self, name: &str) -> Self {
         let plan = self.plan_named(Some(name));
         self.asking(|asker| Asker {

@@ -661,7 +661,7 @@ impl<S> LimiterBuilder<S> {
     /// end in `_now`, since they have nothing to wait in. A request of a plan that is [named](Limiter::plan) is not
     /// looked up.
     ///
-    /// See [`Resolver`](crate::plan::Resolver) for an example.
+    /// See [`Resolver`] for an example.
     #[cfg(feature = "resolver")]
     pub fn resolver<K>(
         mut self,

@@ -17,7 +17,7 @@ impl Limiter {
     /// allow it.
     ///
     /// Policies that are not named are not asked. Without a name, the request is allowed. If the
-    /// keys have different types, convert each to a [`Key`](crate::key::Key) with
+    /// keys have different types, convert each to a [`Key`] with
     /// [`into_key`](IntoKey::into_key).
     ///
     /// # Errors
