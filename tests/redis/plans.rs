@@ -46,6 +46,8 @@ async fn a_decision_under_a_plan_is_one_call() {
     let pro = limiter(&store(&server)).plan("pro");
     let decision = pro.check("ann", 1).await.unwrap();
     assert_eq!(told(&decision), [("minute", 20_000, 1), ("day", 10_000, 1)]);
+    let rules: Vec<_> = decision.rules().map(|(_, rule)| rule.to_string()).collect();
+    assert_eq!(rules, ["plan pro", "plan pro"]);
     let before = calls(&server, "evalsha");
     let decision = pro.check("ann", 1).await.unwrap();
     assert_eq!(told(&decision), [("minute", 20_000, 2), ("day", 10_000, 2)]);

@@ -52,8 +52,10 @@ impl Told {
         };
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
         let mut outcome = algorithm.outcome(state, at, self.charge.cost, self.fits);
-        if let Some(own) = own {
-            outcome = outcome.overridden(own.period());
+        match own {
+            Some(own) if self.own.is_some() => outcome = outcome.overridden(own.period()),
+            Some(own) => outcome = outcome.within(own.period()),
+            None => {}
         }
         match self.blocked.saturating_sub(later) {
             Micros::ZERO => outcome,
