@@ -22,7 +22,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{
     self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies, Secret,
 };
-use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, Store, Wanted};
@@ -520,6 +520,31 @@ fn f79_policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
             // What asks all of them alike is an operator's question then.
             let _ = limiter.check_now("ann", 1);
         }
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+/// Found by running the example of a file: a table of operations beside a stricter policy was accused.
+#[test]
+fn policies_whose_limits_differ_between_requests_are_not_accused() {
+    let window = FixedWindow::per_minute;
+    let ((), lines) = Log::of(|| {
+        let operations = Operations::new().limit("GET", window(5));
+        let by_method = Policy::new("by method", window(50))
+            .operations(operations)
+            .for_all_plans()
+            .key(key::global())
+            .operation(key::method());
+        let by_plan = Policy::new("by plan", window(50)).key(key::global());
+        let strict = Policy::new("strict", window(10))
+            .for_all_plans()
+            .key(key::global());
+        let plan = Plan::new("small").limit("by plan", window(3));
+        RateLimitLayer::builder()
+            .policies([by_method, by_plan, strict])
+            .plans(Plans::new([plan]), |_: &Head<'_>| None::<&str>)
+            .build()
+            .unwrap();
     });
     assert!(lines.is_empty(), "{lines:?}");
 }

@@ -368,7 +368,12 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         if self.store.is_shared() {
             self.policies.iter_mut().for_each(Policy::warn_of_sharing);
         }
-        let scopes: Vec<_> = self.policies.iter().map(Policy::<Http>::scope).collect();
+        let is_planned = |policy: &&Policy<Http>| {
+            let mut plans = self.plans.iter();
+            self.sources.resolver.is_some() || plans.any(|plans| plans.speak_of(policy.name()))
+        };
+        let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
+        let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
         warn_of_those_that_never_bind(&scopes);
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();

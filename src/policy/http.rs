@@ -202,7 +202,11 @@ impl Policy<Http> {
             name: &self.name,
             algorithm: &self.algorithm,
             is_soft: self.is_soft,
-            counts: key.identity().filter(|_| self.reads.cost.is_none()),
+            counts: key.identity().filter(|_| {
+                // Of limits that differ between requests nothing is known.
+                let has_one_limit = self.key_limits.is_none() && self.operations.is_none();
+                has_one_limit && self.reads.cost.is_none()
+            }),
             is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
             refuses: match self.reads.no_key {
                 Some(NoKey::Shared | NoKey::Skip) => Keyless::None,

@@ -193,7 +193,8 @@ impl Policy {
             name: &self.name,
             algorithm: &self.algorithm,
             is_soft: self.is_soft,
-            counts: Some(String::new()),
+            // Of limits that differ between requests nothing is known.
+            counts: (!self.has_several_limits).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,
         }
