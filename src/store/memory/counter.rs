@@ -166,7 +166,7 @@ pub(super) trait Tier: Send + Sync {
 }
 
 /// Decides on a request that concerns no other policy, as a ledger does.
-#[cfg(test)]
+#[cfg(all(test, not(tower_ratelimit_loom)))]
 pub(super) fn decide(
     counter: &dyn Counter,
     ask: Ask,
