@@ -22,8 +22,6 @@ pub enum LimitRule {
     Operation(Arc<str>),
     /// The entry for all other operations.
     OtherOperation,
-    /// The closure of the policy: see `Policy::limit_by`.
-    Closure,
     /// The limits that a resolver gives, under the name of this plan. The name is empty if the resolver has given
     /// limits under more than 10,000 names before.
     #[cfg(feature = "resolver")]
@@ -42,7 +40,6 @@ impl fmt::Display for LimitRule {
             Self::Other => f.write_str("other keys"),
             Self::Operation(name) => write!(f, "operation {name}"),
             Self::OtherOperation => f.write_str("other operations"),
-            Self::Closure => f.write_str("closure"),
             #[cfg(feature = "resolver")]
             Self::Resolver(name) => write!(f, "resolver {name}"),
             Self::Override => f.write_str("override"),
