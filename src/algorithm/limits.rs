@@ -68,6 +68,15 @@ impl Limit {
         }
     }
 
+    /// The same with other numbers.
+    pub(crate) fn with(self, quota: u32, size: u32) -> Self {
+        Self {
+            quota,
+            size,
+            ..self
+        }
+    }
+
     fn map(self, change: impl Fn(u32) -> u32) -> Self {
         Self {
             quota: change(self.quota),

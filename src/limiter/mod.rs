@@ -4,6 +4,7 @@
 //! of their own. Each verb has a form `…_now` for the store in this process, which always answers
 //! at once, and a future for any store.
 
+mod adjusting;
 mod by_name;
 mod deciding;
 mod inspection;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use self::adjusting::AdjustableLimit;
 pub use self::inspection::Inspection;
 
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
@@ -680,6 +682,13 @@ impl<S> LimiterBuilder<S> {
     #[cfg(feature = "resolver")]
     pub fn takes_resolved_limits(mut self) -> Self {
         self.sources.are_resolved = true;
+        self
+    }
+
+    /// Lets limits be changed while they are in force: [`Limiter::adjust_limit`]. A decision then reads one number more for
+    /// each policy.
+    pub fn adjustable(mut self) -> Self {
+        self.sources.is_adjustable = true;
         self
     }
 

@@ -62,6 +62,11 @@ impl Prices {
         self.of_policy(policy).is_some()
     }
 
+    /// The limit of a policy with a factor, in units.
+    pub(super) fn whole(&self, policy: usize) -> Option<Algorithm> {
+        Some(self.of_policy(policy)?.whole)
+    }
+
     /// Turns the cost of a charge from units to what a request of this class pays now.
     #[inline]
     pub(super) fn price(&self, charge: &mut Charge, class: Class) {

@@ -39,6 +39,7 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     exposes_decision: bool,
     wait_places: u32,
     nodes: u32,
+    is_adjustable: bool,
 }
 
 impl RateLimitLayerBuilder {
@@ -53,6 +54,7 @@ impl RateLimitLayerBuilder {
             exposes_decision: false,
             wait_places: 10_000,
             nodes: 1,
+            is_adjustable: false,
         }
     }
 }
@@ -159,7 +161,15 @@ impl<S> RateLimitLayerBuilder<S> {
             exposes_decision: self.exposes_decision,
             wait_places: self.wait_places,
             nodes: self.nodes,
+            is_adjustable: self.is_adjustable,
         }
+    }
+
+    /// Lets limits be changed while they are in force, by [`Limiter::adjust_limit`](crate::Limiter::adjust_limit) of the
+    /// layer's [limiter](RateLimitLayer::limiter). A decision then reads one number more for each policy.
+    pub fn adjustable(mut self) -> Self {
+        self.is_adjustable = true;
+        self
     }
 
     /// Divides every limit by the number of nodes that serve the same clients and share no store.
@@ -370,7 +380,8 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         }
         let is_planned = |policy: &&Policy<Http>| {
             let mut plans = self.plans.iter();
-            self.sources.resolver.is_some() || plans.any(|plans| plans.speak_of(policy.name()))
+            let may_change = self.sources.resolver.is_some() || self.is_adjustable;
+            may_change || plans.any(|plans| plans.speak_of(policy.name()))
         };
         let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
@@ -382,6 +393,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let mut policies = split(policies, self.nodes, &self.store)?;
         let of_keys = limiter::Sources {
             are_resolved: self.sources.resolver.is_some(),
+            is_adjustable: self.is_adjustable,
             ..limiter::Sources::default()
         };
         let plans = self.plans.as_ref();

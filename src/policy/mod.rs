@@ -133,7 +133,11 @@ impl Policy {
     }
 
     /// Notes whether requests may have another limit than the policy's own.
-    pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>, is_resolved: bool) {
+    pub(crate) fn may_have_several_limits(
+        &mut self,
+        plans: Option<&Plans>,
+        (is_resolved, is_adjustable): (bool, bool),
+    ) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
         self.has_several_limits =
             is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
@@ -144,6 +148,7 @@ impl Policy {
         {
             plans.warn_of_silence_about(&self.name);
         }
+        self.has_several_limits |= is_adjustable && self.factor.is_none();
     }
 
     /// Returns the same policy, counting in parts if it has a factor, as a ledger is opened for it.
@@ -261,6 +266,7 @@ impl<R> Policy<R> {
             own: &self.algorithm,
             by_key: self.key_limits.as_deref(),
             by_operation: self.operations.as_deref(),
+            has_factor: self.factor.is_some(),
         }
     }
 
