@@ -54,6 +54,7 @@
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
 //! - [`config`]: limits from a file
+//! - [`observe`]: counters, and a snapshot of them
 //! - [`factor`]: the share of a limit that is in force; [`adapt`] lets it follow the load
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
@@ -99,6 +100,7 @@ pub mod factor;
 pub mod guide;
 pub mod key;
 pub mod limiter;
+pub mod observe;
 pub mod plan;
 pub mod policy;
 pub mod quota;
@@ -115,7 +117,6 @@ pub mod client;
 pub mod config;
 #[cfg(feature = "http")]
 pub mod middleware;
-mod observe;
 #[cfg(feature = "http")]
 pub mod response;
 #[cfg(feature = "testing")]

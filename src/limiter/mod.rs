@@ -6,10 +6,12 @@
 
 mod adjusting;
 mod by_name;
+mod counting;
 mod deciding;
 mod inspection;
 mod limits;
 mod mistakes;
+mod monitored;
 mod overriding;
 mod prices;
 mod queueing;
@@ -30,6 +32,7 @@ pub use self::inspection::Inspection;
 
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
+use self::counting::Counted;
 use self::deciding::Deciding;
 use self::limits::PlanOf;
 #[cfg(feature = "resolver")]
@@ -37,7 +40,7 @@ use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
 use crate::algorithm::Algorithm;
-use crate::clock::Timers;
+use crate::clock::{Micros, Timers};
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
@@ -94,6 +97,7 @@ struct Policies {
     mistakes: Mistakes,
     /// Of the policies that have a factor.
     prices: Prices,
+    counted: Counted,
 }
 
 impl Policies {
@@ -113,6 +117,7 @@ impl Policies {
             self.look_at_costs(charges, outcomes);
             self.prices.tell(charges, outcomes);
         }
+        self.count(charges, &answer);
         answer
     }
 }
@@ -153,11 +158,20 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
+        let counters = &self.policies.counted.counters;
         match self.policies.only {
             Some(policy) => {
-                Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
+                let decision =
+                    Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
+                counters.decided([(policy, cost)], decision.outcomes());
+                decision
             }
-            None => Decision::new(names, self.charge_all(&self.alike(key, cost))),
+            None => {
+                let charges = self.alike(key, cost);
+                let decision = Decision::new(names, self.charge_all(&charges));
+                self.policies.count_decided(&charges, decision.outcomes());
+                decision
+            }
         }
     }
 
@@ -168,6 +182,7 @@ impl Limiter {
         let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
+        self.policies.count_decided(&charges, decision.outcomes());
         decision
     }
 
@@ -191,7 +206,14 @@ impl Limiter {
             return self.check_now(key, cost).is_allowed();
         }
         let is_admitted = match self.policies.only {
-            Some(policy) => self.ledger.inner().admit_one(policy, &key, cost),
+            Some(policy) => {
+                let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
+                self.policies
+                    .counted
+                    .counters
+                    .judged([(policy, cost)], is_admitted.then_some(()).ok_or(policy));
+                is_admitted
+            }
             None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
@@ -214,19 +236,39 @@ impl Limiter {
             mistakes,
             limited,
             limits,
+            counted,
             ..
         } = &*self.policies;
-        let ledger = self.ledger.inner();
         if limits.is_some() {
-            return ledger.admit_now(&self.alike(*key, cost));
+            return self.admit_charges(&self.alike(*key, cost));
         }
         mistakes.are_asked_alike();
-        let admitted = ledger.admit_alike(limited, key, cost);
-        admitted.unwrap_or_else(|| ledger.admit_now(&self.charges(*key, cost)))
+        match self.ledger.inner().admit_alike(limited, key, cost) {
+            Some(verdict) => {
+                let asked = limited.iter().map(|(policy, _)| (*policy, cost));
+                counted.counters.judged(asked, verdict);
+                verdict.is_ok()
+            }
+            None => self.admit_charges(&self.charges(*key, cost)),
+        }
+    }
+
+    fn admit_charges(&self, charges: &[Charge]) -> bool {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let ledger = self.ledger.inner();
+        let charged = ledger.charge(charges, Wanted::Refusals, &mut outcomes);
+        let is_admitted = matches!(charged, Charged::Now(Ok(true)));
+        if is_admitted {
+            self.policies.count_allowed(charges);
+        } else {
+            self.policies.count_decided(charges, &outcomes);
+        }
+        is_admitted
     }
 
     /// Changes what the store in this process keeps of a key.
     fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
+        self.policies.count_amended(charges, amendment);
         // An override alone can fail, for want of room.
         let _ = self.ledger.inner().amend_now(charges, amendment);
     }
@@ -508,6 +550,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         amendment: Amendment,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
+        self.policies.count_amended(charges, amendment);
         let reply = self.ledger.amend(charges, amendment);
         async move { reply.wait().await.map(drop) }
     }
@@ -568,6 +611,7 @@ impl<L: Ledger> Limiter<L> {
                 only,
                 mistakes,
                 prices: Prices::of(policies),
+                counted: Counted::new(policies),
             }),
             asker: None,
             ledger,

@@ -82,6 +82,15 @@ impl Prices {
         }
     }
 
+    /// The units of a charge that was priced.
+    #[inline]
+    pub(super) fn units(&self, charge: &Charge) -> u32 {
+        match self.of_policy(charge.policy) {
+            None => charge.cost,
+            Some(price) => price.units_of(charge),
+        }
+    }
+
     /// Turns outcomes from parts to units.
     #[inline]
     pub(super) fn tell(&self, charges: &[Charge], outcomes: &mut Outcomes) {
@@ -124,6 +133,13 @@ impl Price {
             charge.cost = cost.saturating_add(more);
             charge.limit = self.parts.beyond(more);
         }
+    }
+
+    /// What a charge cost before it was priced. The price was rounded up by less than a unit.
+    fn units_of(&self, charge: &Charge) -> u32 {
+        let most = u128::from(UNIT) * u128::from(self.cell.most().get());
+        let units = u128::from(charge.cost) * u128::from(charge.factor.get()) / most;
+        u32::try_from(units).unwrap_or(u32::MAX)
     }
 
     /// How many units at this price a key can take of so much.

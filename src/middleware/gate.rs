@@ -20,7 +20,7 @@ use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
-use crate::observe::StoreHealth;
+use crate::observe::{Count, Request as Counted, StoreHealth};
 use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
@@ -205,8 +205,11 @@ impl Gate {
         let head = Head::of(request);
         match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
             None | Some(Listed::Nowhere) => {}
-            Some(Listed::Allowed) => return Ruling::Pass(None),
-            Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
+            Some(Listed::Allowed) => return self.exempt(),
+            Some(Listed::Denied) => {
+                self.limiter.counters().request(Counted::Forbidden);
+                return Ruling::Refuse(self.answers.forbidden(request));
+            }
         }
         let look = self.sources.resolver.as_ref();
         match look.and_then(|resolver| resolver.look(&head)) {
@@ -225,6 +228,7 @@ impl Gate {
     /// Asks about a request for which a resolver has this.
     fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
         if let Some(kind) = finding.and_then(Finding::refusal) {
+            self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.answers.store_failed(kind, request));
         }
         let head = Head::of(request);
@@ -234,7 +238,7 @@ impl Gate {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
             return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
-                Ok(false) => Ruling::Pass(None),
+                Ok(false) => self.exempt(),
                 Err(no_charge) => self.refuse_for(no_charge, request),
             };
         }
@@ -248,7 +252,7 @@ impl Gate {
             }
         }
         if charges.is_empty() {
-            return Ruling::Pass(None);
+            return self.exempt();
         }
         self.put(&charges, request)
     }
@@ -294,6 +298,7 @@ impl Gate {
         head: &Head<'_>,
     ) -> Result<bool, NoCharge> {
         if !read(reader, charge, head)? {
+            self.skipped(charge.policy);
             return Ok(false);
         }
         if let Some(limits) = self.limiter.limits() {
@@ -301,11 +306,17 @@ impl Gate {
             let operation = operations.and_then(|operations| reader.operation(head, operations));
             let asker = Asker { plan, operation };
             if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
+                self.skipped(charge.policy);
                 return Ok(false);
             }
         }
         self.limiter.price(charge, || reader.class(head));
         Ok(true)
+    }
+
+    fn skipped(&self, policy: usize) {
+        let counters = self.limiter.counters();
+        counters.policy(policy, Count::Skipped, 1);
     }
 
     /// The same for all clones of a layer, and for no other layer.
@@ -338,14 +349,14 @@ impl Gate {
         }
         let mut outcomes = Outcomes::new(Micros::ZERO);
         match self.limiter.charge(charges, self.wanted, &mut outcomes) {
-            Charged::Now(Ok(true)) if !self.wanted.includes(true) => self.let_pass(),
+            Charged::Now(Ok(true)) if !self.wanted.includes(true) => self.let_pass(charges),
             Charged::Now(Ok(_)) => match check(charges, &mut outcomes) {
                 Ok(()) if self.wanted.includes(true) => self.heed(asked, &outcomes, request),
                 // A denial is one, whatever its numbers.
                 Ok(()) => self.deny(asked, &outcomes, request),
-                Err(error) => self.fail(&error, request),
+                Err(error) => self.fail(charges, &error, request),
             },
-            Charged::Now(Err(error)) => self.fail(&error, request),
+            Charged::Now(Err(error)) => self.fail(charges, &error, request),
             Charged::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
         }
     }
@@ -378,7 +389,7 @@ impl Gate {
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
                 Ok(Ended::Charged(outcomes)) => self.heed(asked, &outcomes, request),
                 Ok(Ended::Denied(outcomes)) => self.refuse(asked, &outcomes, request),
-                Err(error) => self.fail(&error, request),
+                Err(error) => self.fail(charges, &error, request),
             },
             Coming::Late(late) => {
                 let numbers = ready!(late.numbers.as_mut().poll(cx));
@@ -404,7 +415,7 @@ impl Gate {
     ) -> Ruling {
         match answered(asked.charges, answer) {
             Ok(outcomes) => self.heed(asked, &outcomes, request),
-            Err(error) => self.fail(&error, request),
+            Err(error) => self.fail(asked.charges, &error, request),
         }
     }
 
@@ -424,14 +435,20 @@ impl Gate {
                 .extensions_mut()
                 .insert(self.limiter.decision(told.clone().into_owned()));
         }
+        let all = asked.charges;
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
         let fields = self.answers.allowed(charges, &told);
-        match self.turn(asked, outcomes) {
+        let turn = self.turn(asked, outcomes);
+        if turn.is_ok() {
+            self.limiter.count_decided(all, &told);
+        }
+        match turn {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
             Err(CannotHold::Late(late)) => asked.waiting_for(Coming::Late(late)),
             Err(CannotHold::NoTimer) => {
+                self.limiter.count_failed(all);
                 diagnose(&NO_TIMER);
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
@@ -473,11 +490,19 @@ impl Gate {
     }
 
     fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
+        self.limiter.counters().request(Counted::WithoutKey);
         let NoCharge { status, missing } = no_charge;
         Ruling::Refuse(self.answers.no_key(status, missing, request))
     }
 
-    fn let_pass(&self) -> Ruling {
+    /// No policy is asked about the request.
+    fn exempt(&self) -> Ruling {
+        self.limiter.counters().request(Counted::Exempt);
+        Ruling::Pass(None)
+    }
+
+    fn let_pass(&self, charges: &[Charge]) -> Ruling {
+        self.limiter.count_allowed(charges);
         self.store.answered();
         Ruling::Pass(None)
     }
@@ -494,12 +519,14 @@ impl Gate {
         request: &mut Request<B>,
     ) -> Ruling {
         let told = self.limiter.told(asked.charges, outcomes);
+        self.limiter.count_decided(asked.charges, &told);
         let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
         Ruling::Refuse(self.answers.denied(&charges, &told, decision, request))
     }
 
-    fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {
+    fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {
+        self.limiter.count_failed(charges);
         if !error.is_told() {
             self.store.failed(error);
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::gate::Gate;
+use crate::observe::{Monitored, Snapshot};
 
 /// The gate of a layer: always the same, or that of the newest configuration.
 #[derive(Clone, Debug)]
@@ -24,5 +25,11 @@ impl Gates {
             #[cfg(feature = "config")]
             Self::Newest(newest) => act(&newest.load_full()),
         }
+    }
+}
+
+impl Monitored for Gates {
+    fn snapshot(&self) -> Snapshot {
+        self.with(|gate| gate.limiter().snapshot())
     }
 }

@@ -15,6 +15,7 @@ use crate::key::Extract;
 use crate::key::{Head, Key};
 use crate::limiter::Limiter;
 use crate::limiter::PreparedLimits;
+use crate::observe::Monitor;
 use crate::policy::Policy;
 use crate::response::{AnswerOptions, Answers};
 use crate::store::{Guarded, Ledger, MemoryStore};
@@ -103,6 +104,11 @@ impl RateLimitLayer {
     /// ```
     pub fn limiter(&self) -> Limiter<dyn Ledger> {
         self.gates.with(|gate| gate.limiter().clone())
+    }
+
+    /// Returns a monitor of this layer, which reads what is counted. See [`observe`](crate::observe).
+    pub fn monitor(&self) -> Monitor {
+        Monitor::new(self.gates.clone())
     }
 
     #[cfg(feature = "config")]

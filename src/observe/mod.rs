@@ -1,13 +1,67 @@
-//! The one place where what happened is told.
+//! What happened: counters of each policy, and one place where changes are told.
 //!
-//! It stands below the stores, the limiter and the layers. They tell it events, and it tells operators: in the
-//! log, with feature `tracing`. It needs no feature itself.
-//! [`diagnostics`](crate::diagnostics) lists mistakes and their remedies, which are logged apart.
+//! The stores, the limiter and the layers count here, always. A [`Monitor`] reads all counters as a [`Snapshot`],
+//! without a lock that a request could wait for.
+//!
+//! ```
+//! use tower_ratelimit::{FixedWindow, Limiter, Policy};
+//!
+//! let limiter = Limiter::builder()
+//!     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+//!     .build()?;
+//! let _ = limiter.check_now("ann", 9);
+//! let _ = limiter.check_now("ann", 9);
+//!
+//! let snapshot = limiter.snapshot();
+//! let mails = snapshot.policy("mails").unwrap();
+//! assert_eq!((mails.allowed(), mails.refused(), mails.cost()), (1, 1, 9));
+//! assert_eq!(mails.near_limit(), 1);
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! A layer has a monitor too: [`RateLimitLayer::monitor`](crate::RateLimitLayer::monitor).
+//!
+//! # What is counted
+//!
+//! A request that a policy is asked about has exactly one of these outcomes under it, so that their sum is the number of
+//! such requests:
+//!
+//! | outcome | the request |
+//! | --- | --- |
+//! | [`allowed`](PolicyStats::allowed) | goes on, within the limit of the policy |
+//! | [`refused`](PolicyStats::refused) | is denied by the policy |
+//! | [`shadow_refused`](PolicyStats::shadow_refused) | goes on, and would be refused if the policy were enforced |
+//! | [`soft`](PolicyStats::soft) | goes on, over the limit of a soft policy |
+//! | [`uncharged`](PolicyStats::uncharged) | is within the limit of the policy, and refused because of another one |
+//! | [`failed`](PolicyStats::failed) | is refused, because the store could not decide |
+//!
+//! The other counts tell of some of these requests. A request that waits is counted when its wait is over. A request is
+//! not counted if its client goes away before the decision is there.
+//!
+//! [`near_limit`](PolicyStats::near_limit) needs the numbers of allowed requests. A layer
+//! [`without_fields`](crate::middleware::RateLimitLayerBuilder::without_fields), and
+//! [`admit_now`](crate::Limiter::admit_now), do not ask for them and count no near misses.
+//!
+//! With feature `serde`, a snapshot serializes: a map with the names of the methods as keys. Unix times and lengths of
+//! time are numbers of seconds.
 
+mod counters;
 #[cfg(feature = "http")]
 mod health;
+mod monitor;
+mod slot;
+mod snapshot;
 mod store;
 
+pub use self::monitor::Monitor;
+pub use self::snapshot::{
+    ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, PolicyStats, QueueStats,
+    RequestStats, SignalStats, Snapshot, StoreStats,
+};
+
+pub(crate) use self::counters::{Count, Counters, Request};
 #[cfg(feature = "http")]
 pub(crate) use self::health::StoreHealth;
+pub(crate) use self::monitor::Monitored;
+pub(crate) use self::snapshot::Described;
 pub(crate) use self::store::{StoreEvent, observe};

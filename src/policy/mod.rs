@@ -24,6 +24,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::Rule;
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
+use crate::observe::Described;
 use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
 pub use self::on_store_failure::OnStoreFailure;
@@ -332,6 +333,22 @@ impl<R> Policy<R> {
         };
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
         rule.scaled_by(self.factor.clone())
+    }
+
+    /// What snapshots tell of it.
+    pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
+        let (name, algorithm) = match &self.told {
+            None => (&self.name, &self.algorithm),
+            Some((name, algorithm)) => (name, algorithm),
+        };
+        let described = Described {
+            name: name.as_str().into(),
+            algorithm: algorithm.name(),
+            mode: if self.is_soft { "soft" } else { "enforce" },
+            limit: algorithm.limit(),
+            period: algorithm.period(),
+        };
+        (described, self.factor.clone())
     }
 
     /// The factor, and the algorithm in units, of a policy that counts in parts.

@@ -26,7 +26,8 @@ struct Part<'a> {
 /// What one policy is asked: its index, the question, and whether the charge is soft.
 pub(super) type Asked = (usize, Ask, bool);
 
-/// Decides at `now`, which the clock has just told; `None` if there is more to it than usual.
+/// Decides at `now`, which the clock has just told; `None` if there is more to it than usual. A denial names the first
+/// policy that denies.
 #[inline]
 pub(super) fn decide(
     policies: &[Opened],
@@ -34,7 +35,7 @@ pub(super) fn decide(
     now: Micros,
     wanted: Wanted,
     outcomes: &mut Outcomes,
-) -> Option<bool> {
+) -> Option<Result<(), usize>> {
     if charges.len() > MOST {
         return None;
     }
@@ -49,7 +50,7 @@ pub(super) fn decide(
         }
         let known = opened.counter.look_up(ask, now)?;
         if !known.is_allowed {
-            return (wanted == Wanted::Verdict && !is_soft).then_some(false);
+            return (wanted == Wanted::Verdict && !is_soft).then_some(Err(policy));
         }
         is_in_order &= opened.number >= next;
         next = opened.number + 1;
@@ -80,7 +81,7 @@ pub(super) fn decide(
             counter.charge_known(&part.known, part.ask, lock, now, told);
         }
     }
-    Some(true)
+    Some(Ok(()))
 }
 
 /// Puts parts in the order of locking; `None` if a policy has two parts.
