@@ -2,6 +2,7 @@
 #![cfg_attr(
     not(all(
         feature = "adapt",
+        feature = "admin",
         feature = "axum",
         feature = "client",
         feature = "config",
@@ -56,6 +57,7 @@
 //! - [`config`]: limits from a file
 //! - [`observe`]: counters, and a snapshot of them
 //! - [`factor`]: the share of a limit that is in force; [`adapt`] lets it follow the load
+//! - [`admin`]: a page for operators, which shows the limits live
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
@@ -70,6 +72,7 @@
 //! | --- | --- | --- |
 //! | `axum` | yes | the peer address and the matched path of axum; turns on `http` |
 //! | `tracing` | yes | [diagnostics] in the log |
+//! | `admin` | no | an operator's page and its router: [`admin`]; turns on `axum` and `serde` |
 //! | `adapt` | no | limits that follow the load: [adaptive limits](guide::adaptive) |
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
@@ -111,6 +114,8 @@ mod line;
 
 #[cfg(feature = "adapt")]
 pub mod adapt;
+#[cfg(feature = "admin")]
+pub mod admin;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "config")]

@@ -34,6 +34,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("service", 7, &[]),
     ("client", 7, &[]),
     ("testing", 7, &[]),
+    ("admin", 8, &[]),
     ("config", 8, &[]),
     // Pages of documentation, without code.
     ("guide", 8, &[]),

@@ -1,15 +1,15 @@
 //! Who may see the page, and who may change limits.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{HeaderName, HOST, ORIGIN, VIA};
+use http::header::{HOST, HeaderName, ORIGIN, VIA};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
 
 use crate::diagnostics::{Diagnostic, diagnose};
-use crate::key::{Extract, Head, peer_ip};
+use crate::key::{Head, peer_ip};
 
 const NO_PEER: Diagnostic = Diagnostic::new(
     "TRL034",
@@ -66,7 +66,9 @@ impl Access {
     pub fn check<N: Into<String>>(
         operator: impl Fn(&Head<'_>) -> Option<N> + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Who::Check(Arc::new(move |head| operator(head).map(Into::into))))
+        Self::of(Who::Check(Arc::new(move |head| {
+            operator(head).map(Into::into)
+        })))
     }
 
     fn of(who: Who) -> Self {
@@ -92,7 +94,11 @@ impl Access {
     pub fn hosts<H: AsRef<str>>(self, hosts: impl IntoIterator<Item = H>) -> Self {
         let hosts = hosts.into_iter();
         Self {
-            hosts: Some(hosts.map(|host| host.as_ref().to_ascii_lowercase()).collect()),
+            hosts: Some(
+                hosts
+                    .map(|host| host.as_ref().to_ascii_lowercase())
+                    .collect(),
+            ),
             ..self
         }
     }
@@ -114,7 +120,9 @@ impl Access {
             Who::Loopback => loopback(head),
             Who::Check(check) => {
                 let operator = check(head);
-                operator.map(Operator).ok_or("this request names no operator")
+                operator
+                    .map(Operator)
+                    .ok_or("this request names no operator")
             }
         }
     }
@@ -175,7 +183,9 @@ fn is_of_the_same_origin(headers: &HeaderMap, host: &Authority) -> bool {
 
 fn loopback(head: &Head<'_>) -> Result<Operator, &'static str> {
     if head.headers().keys().any(tells_of_a_proxy) {
-        return Err("a proxy has passed the request on, and the page serves this machine alone: see `Access::check`");
+        return Err(
+            "a proxy has passed the request on, and the page serves this machine alone: see `Access::check`",
+        );
     }
     let Some(peer) = peer(head) else {
         diagnose(&NO_PEER);
@@ -216,9 +226,15 @@ impl fmt::Debug for Access {
 mod tests {
     use http::Request;
 
+    use std::net::SocketAddr;
+
     use super::*;
 
-    fn admit(access: &Access, peer: &str, headers: &[(&'static str, &str)]) -> Result<Operator, &'static str> {
+    fn admit(
+        access: &Access,
+        peer: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Operator, &'static str> {
         let mut request = Request::get("/events").body(()).unwrap();
         let peer: SocketAddr = peer.parse().unwrap();
         request.extensions_mut().insert(peer);
@@ -237,34 +253,72 @@ mod tests {
         for peer in [HERE, "[::1]:40000", "[::ffff:127.0.0.1]:40000"] {
             assert!(admit(&access, peer, &[host]).is_ok(), "{peer}");
         }
-        for peer in ["192.0.2.1:40000", "10.0.0.1:40000", "[2001:db8::1]:40000", "0.0.0.0:40000"] {
+        for peer in [
+            "192.0.2.1:40000",
+            "10.0.0.1:40000",
+            "[2001:db8::1]:40000",
+            "0.0.0.0:40000",
+        ] {
             assert!(admit(&access, peer, &[host]).is_err(), "{peer}");
         }
     }
 
     #[test]
     fn loopback_refuses_what_a_proxy_has_passed_on() {
-        for name in ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-anything", "via", "x-real-ip"] {
+        for name in [
+            "forwarded",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-anything",
+            "via",
+            "x-real-ip",
+        ] {
             let headers = [("host", "localhost"), (name, "127.0.0.1")];
-            assert!(admit(&Access::loopback(), HERE, &headers).is_err(), "{name}");
+            assert!(
+                admit(&Access::loopback(), HERE, &headers).is_err(),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn loopback_without_the_address_of_the_peer_refuses_all() {
-        let request = Request::get("/").header("host", "localhost").body(()).unwrap();
+        let request = Request::get("/")
+            .header("host", "localhost")
+            .body(())
+            .unwrap();
         let refused = Access::loopback().admit(&Head::of(&request));
-        assert_eq!(refused, Err("the server does not tell the address of the peer"));
+        assert_eq!(
+            refused,
+            Err("the server does not tell the address of the peer")
+        );
     }
 
     #[test]
     fn a_name_that_resolves_to_this_machine_is_no_name_of_it() {
         let access = Access::loopback();
-        for host in ["localhost", "localhost:3000", "LOCALHOST:1", "127.0.0.1:3000", "127.1.2.3", "[::1]:3000"] {
+        for host in [
+            "localhost",
+            "localhost:3000",
+            "LOCALHOST:1",
+            "127.0.0.1:3000",
+            "127.1.2.3",
+            "[::1]:3000",
+        ] {
             assert!(admit(&access, HERE, &[("host", host)]).is_ok(), "{host}");
         }
-        let wrong = ["evil.example", "evil.example:3000", "localhost.evil.example", "127.0.0.1.evil.example", "user@localhost",
-            "localhost@evil.example", "10.0.0.1", "0.0.0.0:3000", "", "local host"];
+        let wrong = [
+            "evil.example",
+            "evil.example:3000",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "user@localhost",
+            "localhost@evil.example",
+            "10.0.0.1",
+            "0.0.0.0:3000",
+            "",
+            "local host",
+        ];
         for host in wrong {
             assert!(admit(&access, HERE, &[("host", host)]).is_err(), "{host}");
         }
@@ -294,12 +348,26 @@ mod tests {
     #[test]
     fn a_page_of_another_origin_is_refused() {
         let access = Access::loopback();
-        let of = |origin: &str| admit(&access, HERE, &[("host", "localhost:3000"), ("origin", origin)]);
+        let of = |origin: &str| {
+            admit(
+                &access,
+                HERE,
+                &[("host", "localhost:3000"), ("origin", origin)],
+            )
+        };
         for origin in ["http://localhost:3000", "https://localhost:3000"] {
             assert!(of(origin).is_ok(), "{origin}");
         }
-        let others = ["http://evil.example", "http://localhost:3001", "http://localhost", "http://127.0.0.1:3000", "null",
-            "", "localhost:3000", "file://localhost:3000"];
+        let others = [
+            "http://evil.example",
+            "http://localhost:3001",
+            "http://localhost",
+            "http://127.0.0.1:3000",
+            "null",
+            "",
+            "localhost:3000",
+            "file://localhost:3000",
+        ];
         for origin in others {
             assert!(of(origin).is_err(), "{origin}");
         }
@@ -309,13 +377,31 @@ mod tests {
     fn other_hosts_are_named_and_a_closure_names_the_operator() {
         let access = Access::check(|head: &Head<'_>| head.header("x-operator").map(str::to_owned))
             .hosts(["Admin.example.com", "other.example:8443"]);
-        let of = |host: &str| admit(&access, "192.0.2.1:4000", &[("host", host), ("x-operator", "ann")]);
-        for host in ["admin.example.com", "ADMIN.example.com:443", "other.example:8443"] {
+        let of = |host: &str| {
+            admit(
+                &access,
+                "192.0.2.1:4000",
+                &[("host", host), ("x-operator", "ann")],
+            )
+        };
+        for host in [
+            "admin.example.com",
+            "ADMIN.example.com:443",
+            "other.example:8443",
+        ] {
             assert_eq!(of(host), Ok(Operator("ann".to_owned())), "{host}");
         }
-        for host in ["localhost", "example.com", "other.example", "other.example:1"] {
+        for host in [
+            "localhost",
+            "example.com",
+            "other.example",
+            "other.example:1",
+        ] {
             assert!(of(host).is_err(), "{host}");
         }
-        assert!(admit(&access, HERE, &[("host", "admin.example.com")]).is_err(), "no operator");
+        assert!(
+            admit(&access, HERE, &[("host", "admin.example.com")]).is_err(),
+            "no operator"
+        );
     }
 }

@@ -29,7 +29,9 @@ pub(super) const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 /// The digest of the one element of this name.
 fn source(element: &str) -> String {
     let (begin, end) = (format!("<{element}>"), format!("</{element}>"));
-    let inside = PAGE.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end));
+    let inside = PAGE
+        .split_once(&begin)
+        .and_then(|(_, rest)| rest.split_once(&end));
     let digest = Sha256::digest(inside.map_or("", |(inside, _)| inside));
     format!("sha256-{}", STANDARD.encode(digest))
 }
@@ -41,7 +43,9 @@ mod tests {
     #[test]
     fn the_page_is_small_and_names_nothing_outside() {
         assert!(PAGE.len() <= 60_000, "{} bytes", PAGE.len());
-        for outside in ["//cdn", "https://", "src=", "@import", "url(http", "import("] {
+        for outside in [
+            "//cdn", "https://", "src=", "@import", "url(http", "import(",
+        ] {
             assert!(!PAGE.contains(outside), "{outside}");
         }
         let elsewhere = PAGE.replace("http://www.w3.org/2000/svg", "");
@@ -50,7 +54,16 @@ mod tests {
 
     #[test]
     fn the_page_makes_no_markup_of_text() {
-        for way in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "DOMParser", "srcdoc"] {
+        for way in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "DOMParser",
+            "srcdoc",
+        ] {
             assert!(!PAGE.contains(way), "{way}");
         }
         // The policy would refuse these.

@@ -64,22 +64,27 @@ impl Viewers {
 
     /// Whether there is a viewer.
     pub(super) fn are_any(&self) -> bool {
-        self.lock().viewers.iter().any(|viewer| !viewer.events.is_closed())
+        self.lock()
+            .viewers
+            .iter()
+            .any(|viewer| !viewer.events.is_closed())
     }
 
     /// Sends an event to all. A viewer whose last event was not taken misses this one.
     pub(super) fn tell(&self, event: &Bytes) {
-        self.lock().viewers.retain_mut(|viewer| match viewer.events.try_send(event.clone()) {
-            Ok(()) => {
-                viewer.missed = 0;
-                true
-            }
-            Err(TrySendError::Full(_)) => {
-                viewer.missed += 1;
-                viewer.missed < Self::MISSED
-            }
-            Err(TrySendError::Closed(_)) => false,
-        });
+        self.lock()
+            .viewers
+            .retain_mut(|viewer| match viewer.events.try_send(event.clone()) {
+                Ok(()) => {
+                    viewer.missed = 0;
+                    true
+                }
+                Err(TrySendError::Full(_)) => {
+                    viewer.missed += 1;
+                    viewer.missed < Self::MISSED
+                }
+                Err(TrySendError::Closed(_)) => false,
+            });
     }
 
     /// Ends all streams. There are no others from now on.
@@ -102,7 +107,9 @@ impl Body for Events {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(cx).map(|event| Some(Ok(Frame::data(event?))))
+        self.0
+            .poll_recv(cx)
+            .map(|event| Some(Ok(Frame::data(event?))))
     }
 }
 
@@ -120,7 +127,11 @@ mod tests {
         let joined: Vec<_> = (0..20).map(|_| viewers.join(event)).collect();
         let (mut served, refused): (Vec<_>, Vec<_>) = joined.into_iter().partition(Result::is_ok);
         assert_eq!((served.len(), refused.len()), (16, 4));
-        assert!(refused.iter().all(|place| matches!(place, Err(NoPlace::Full))));
+        assert!(
+            refused
+                .iter()
+                .all(|place| matches!(place, Err(NoPlace::Full)))
+        );
         served.pop();
         assert!(viewers.join(event).is_ok());
     }
@@ -138,7 +149,10 @@ mod tests {
         assert_eq!(viewers.lock().viewers.len(), 1);
         // What waited for it is all that it still gets.
         assert!(slow.0.try_recv().is_ok());
-        assert_eq!(slow.0.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(
+            slow.0.try_recv(),
+            Err(mpsc::error::TryRecvError::Disconnected)
+        );
         assert!(reader.0.try_recv().is_ok());
     }
 
@@ -148,7 +162,10 @@ mod tests {
         let mut stream = viewers.join(event).unwrap();
         viewers.end();
         assert!(stream.0.try_recv().is_ok());
-        assert_eq!(stream.0.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(
+            stream.0.try_recv(),
+            Err(mpsc::error::TryRecvError::Disconnected)
+        );
         assert_eq!(viewers.join(event).unwrap_err(), NoPlace::Ended);
     }
 }

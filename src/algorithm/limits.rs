@@ -159,6 +159,22 @@ impl Algorithm {
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 
+    /// The same with this quota, and a burst or a capacity in proportion, rounded up. A queue keeps its places. `None` if it
+    /// cannot have that.
+    #[cfg(feature = "admin")]
+    pub(crate) fn scaled_to(&self, quota: u32) -> Option<Self> {
+        let now = self.limits()?;
+        let size = match (self, now.quota) {
+            (Self::LeakyQueue(_), _) => now.size,
+            (_, 0) => quota,
+            (_, before) => {
+                let size = u64::from(now.size) * u64::from(quota);
+                u32::try_from(size.div_ceil(before.into())).ok()?
+            }
+        };
+        self.under(now.with(quota, size))
+    }
+
     /// The same with this limit; `None` if it cannot have it.
     pub(crate) fn under(&self, limit: Limit) -> Option<Self> {
         let (_, period, _) = self.frame();

@@ -113,13 +113,16 @@ impl<L: ?Sized> Limiter<L> {
         let fits = limit.differs_in_its_limit_alone(&self.policies.algorithms[place]);
         let remedy = || {
             let own = self.policies.algorithms[place];
-            format!("give one that differs from that of {policy:?}, {own}, in its numbers alone, each below 4,294,967,295")
+            format!(
+                "give one that differs from that of {policy:?}, {own}, in its numbers alone, each below 4,294,967,295"
+            )
         };
         let numbers = limit.limits().filter(|_| fits);
         let numbers = numbers.ok_or_else(|| ConfigError::new("limit", limit, remedy()))?;
         let chosen = plan.and_then(|plan| self.plan_named(Some(plan)));
         let limits = self.policies.limits.as_ref();
-        let is_done = limits.is_some_and(|limits| limits.limits().adjust(chosen, place, Some(numbers)));
+        let is_done =
+            limits.is_some_and(|limits| limits.limits().adjust(chosen, place, Some(numbers)));
         if is_done {
             Ok(now)
         } else {
@@ -154,24 +157,38 @@ impl<L: ?Sized> Limiter<L> {
                 can_change,
             }
         };
-        let Some(limits) = self.policies.limits.as_ref().map(super::RequestLimits::limits) else {
+        let Some(limits) = self
+            .policies
+            .limits
+            .as_ref()
+            .map(super::RequestLimits::limits)
+        else {
             return vec![one(None, [Given::Own; 2], false)];
         };
         let can_change = limits.is_adjustable(policy);
         let of_plans = limits.of_plans(policy);
-        let of_plans = of_plans.map(|(plan, both)| one(plan.map(|(_, name)| name), both, can_change));
+        let of_plans =
+            of_plans.map(|(plan, both)| one(plan.map(|(_, name)| name), both, can_change));
         of_plans.collect()
     }
 
     /// The place of a policy whose limit can be changed for this plan, and the limit in force.
-    fn adjustable(&self, policy: &str, plan: Option<&str>) -> Result<(usize, Algorithm), ConfigError> {
+    fn adjustable(
+        &self,
+        policy: &str,
+        plan: Option<&str>,
+    ) -> Result<(usize, Algorithm), ConfigError> {
         let names: &Names = &self.policies.names;
         let Some(place) = names.iter().position(|known| known == policy) else {
             let known: Vec<&str> = names.iter().collect();
             let remedy = format!("name one of {}", known.join(", "));
             return Err(ConfigError::quoting("policy", policy, remedy));
         };
-        let limits = self.policies.limits.as_ref().map(super::RequestLimits::limits);
+        let limits = self
+            .policies
+            .limits
+            .as_ref()
+            .map(super::RequestLimits::limits);
         if !limits.is_some_and(|limits: &Limits| limits.is_adjustable(place)) {
             let remedy = "build the limiter or the layer with `.adjustable()`, and name a policy with a limit and \
                           without a factor";

@@ -4,6 +4,8 @@
 //! of their own. Each verb has a form `…_now` for the store in this process, which always answers
 //! at once, and a future for any store.
 
+#[cfg(feature = "admin")]
+mod about;
 mod adjusting;
 mod by_name;
 mod counting;

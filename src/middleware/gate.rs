@@ -263,6 +263,12 @@ impl Gate {
         listed.unwrap_or(Listed::Nowhere)
     }
 
+    /// What a resolver has for a request; `None` if there is none.
+    #[cfg(feature = "admin")]
+    pub(super) fn look_up(&self, head: &Head<'_>) -> Option<Look> {
+        self.sources.resolver.as_ref()?.look(head)
+    }
+
     /// Says that the gate is one of those that a layer has one after the other: if it sees a single request, the
     /// layer was still not built for that request.
     #[cfg(feature = "config")]
@@ -271,7 +277,7 @@ impl Gate {
         self.life.request();
     }
 
-    #[cfg(feature = "config")]
+    #[cfg(any(feature = "admin", feature = "config"))]
     pub(super) fn readers(&self) -> &[(usize, Http)] {
         &self.readers
     }

@@ -11,8 +11,12 @@ use super::gates::Gates;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
+#[cfg(any(feature = "admin", feature = "config"))]
+use crate::key::Head;
 #[cfg(feature = "config")]
-use crate::key::{Head, Key};
+use crate::key::Key;
+#[cfg(feature = "admin")]
+use crate::limiter::Charges;
 use crate::limiter::Limiter;
 use crate::limiter::PreparedLimits;
 use crate::observe::Monitor;
@@ -109,6 +113,17 @@ impl RateLimitLayer {
     /// Returns a monitor of this layer, which reads what is counted. See [`observe`](crate::observe).
     pub fn monitor(&self) -> Monitor {
         Monitor::new(self.gates.clone())
+    }
+
+    /// The limiter in force, and what it is asked about a request with this head at this cost.
+    #[cfg(feature = "admin")]
+    pub(crate) fn charges_like(
+        &self,
+        head: &Head<'_>,
+        cost: u32,
+    ) -> (Limiter<dyn Ledger>, Charges) {
+        self.gates
+            .with(|gate| (gate.limiter().clone(), gate.charges_like(head, cost)))
     }
 
     #[cfg(feature = "config")]

@@ -262,6 +262,8 @@ mod grpc_timeout;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;
+#[cfg(feature = "admin")]
+mod likeness;
 mod lists;
 mod nesting;
 mod over_limit;

@@ -89,7 +89,12 @@ impl Limits {
         let adjusted = is_adjustable.then(|| {
             let each = policies.iter();
             // A policy with a factor counts in parts, of which only its own limit is known.
-            let each = each.map(|policy| (policy.own, policy.has_factor || policy.own.limits().is_none()));
+            let each = each.map(|policy| {
+                (
+                    policy.own,
+                    policy.has_factor || policy.own.limits().is_none(),
+                )
+            });
             Adjusted::new(each, by_plan.as_ref())
         });
         let limits = Self {
