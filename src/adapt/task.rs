@@ -135,6 +135,10 @@ impl Adapt {
         drop(sampler);
         self.factor
             .set(target.factor(), target.cause().unwrap_or_default());
+        let share = |load: Load| f64::from(load.get()) / 1e6;
+        let signals = loads.iter();
+        let signals = signals.map(|(name, load)| (name.to_owned(), load.map(share)));
+        self.factor.note_signals(signals.collect());
         *lock(&self.told) = Told { loads, cost };
     }
 

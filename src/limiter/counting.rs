@@ -1,28 +1,48 @@
 //! Counts what a limiter decides.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Limiter, Policies};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::factor::FactorCell;
-use crate::observe::{Count, Counters, Described};
+use crate::observe::{Count, Counters, Described, Metered, Past, Wait};
 use crate::policy::Policy;
 use crate::store::{Amendment, Charge, Ledger};
 
 /// What is counted, and what the policies are that it is counted of.
-pub(super) struct Counted {
+pub(super) struct Counting {
     pub(super) counters: Arc<Counters>,
     pub(super) rules: Box<[(Described, Option<FactorCell>)]>,
+    /// What was counted before a reload.
+    pub(super) past: Mutex<Past>,
 }
 
-impl Counted {
+impl Counting {
     /// Nothing yet.
     pub(super) fn new(policies: &[Policy]) -> Self {
+        let rules: Box<[_]> = policies.iter().map(Policy::described).collect();
+        let metered = policies.iter().zip(&rules);
+        let metered = metered
+            .map(|(policy, (rule, _))| Metered::new(Arc::clone(&rule.name), policy.may_wait()));
         Self {
-            counters: Arc::new(Counters::new(policies.len())),
-            rules: policies.iter().map(Policy::described).collect(),
+            counters: Arc::new(Counters::new(metered)),
+            rules,
+            past: Mutex::new(Past::new()),
         }
+    }
+}
+
+impl Counting {
+    pub(super) fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on where another one stops, for policies of the same names.
+    #[cfg(feature = "config")]
+    fn go_on_from(&self, before: &Self) {
+        let past = before.past().before(Arc::clone(&before.counters));
+        *self.past() = past;
     }
 }
 
@@ -39,7 +59,7 @@ impl Policies {
     /// A request was allowed, and its numbers are not known.
     #[inline]
     pub(super) fn count_allowed(&self, charges: &[Charge]) {
-        self.counted.counters.allowed(self.units(charges));
+        self.counted.counters.judged(self.units(charges), Ok(()));
     }
 
     /// A request was decided so. Outcomes are told in units.
@@ -85,8 +105,20 @@ impl Policies {
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// The counters, for what is not a decision.
-    pub(crate) fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
         &self.policies.counted.counters
+    }
+
+    /// Goes on counting where another limiter stops, for policies of the same names.
+    #[cfg(feature = "config")]
+    pub(crate) fn go_on_from(&self, before: &Self) {
+        let before = &before.policies.counted;
+        self.policies.counted.go_on_from(before);
+    }
+
+    /// A request begins to wait under this policy.
+    pub(crate) fn begin_to_wait(&self, policy: usize) -> Wait {
+        Wait::begin(self.counters(), policy, self.timers())
     }
 
     /// Counts a request that was allowed, and whose numbers are not known.

@@ -34,7 +34,7 @@ pub use self::inspection::Inspection;
 
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
-use self::counting::Counted;
+use self::counting::Counting;
 use self::deciding::Deciding;
 use self::limits::PlanOf;
 #[cfg(feature = "resolver")]
@@ -99,7 +99,7 @@ struct Policies {
     mistakes: Mistakes,
     /// Of the policies that have a factor.
     prices: Prices,
-    counted: Counted,
+    counted: Counting,
 }
 
 impl Policies {
@@ -613,7 +613,7 @@ impl<L: Ledger> Limiter<L> {
                 only,
                 mistakes,
                 prices: Prices::of(policies),
-                counted: Counted::new(policies),
+                counted: Counting::new(policies),
             }),
             asker: None,
             ledger,

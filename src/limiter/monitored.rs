@@ -2,7 +2,7 @@
 
 use super::Limiter;
 use crate::factor::{Factor, FactorCell};
-use crate::observe::{FactorStats, Monitor, Monitored, PolicyStats, Snapshot};
+use crate::observe::{FactorStats, Monitor, Monitored, PolicyStats, SignalStats, Snapshot};
 use crate::store::Ledger;
 
 impl<L: Ledger + ?Sized> Limiter<L>
@@ -14,14 +14,20 @@ where
     /// It reads counters without stopping anything: no request waits for it. Under 100 policies it takes some 20 µs.
     pub fn snapshot(&self) -> Snapshot {
         let counted = &self.policies.counted;
-        let policies = counted.rules.iter().enumerate();
-        let policies = policies.map(|(policy, (rule, factor))| {
-            let mut stats = PolicyStats::new(rule.clone(), &counted.counters, policy);
+        let mut past = counted.past();
+        let read = past.read(&counted.counters, self.timers().now());
+        let since = past.since();
+        drop(past);
+        let policies = counted.rules.iter().zip(read.policies).enumerate();
+        let policies = policies.map(|(policy, ((rule, factor), (sums, queue)))| {
+            let mut stats = PolicyStats::new(rule.clone(), &sums);
             stats.keys = self.ledger.keys(policy);
+            stats.queue = queue;
             stats.factor = factor.as_ref().map(told);
             stats
         });
-        Snapshot::new(&counted.counters, policies.collect(), self.ledger.stats())
+        let (policies, store) = (policies.collect(), self.ledger.stats());
+        Snapshot::new(since, &read.requests, policies, store)
     }
 
     /// Returns a monitor of this limiter, which reads the same [snapshots](Self::snapshot).
@@ -43,12 +49,15 @@ where
 fn told(cell: &FactorCell) -> FactorStats {
     let explanation = cell.explain();
     let share = |factor: Factor| f64::from(factor.get()) / 1_000.0;
+    let signals = cell.signals().into_iter();
     FactorStats {
         factor: share(explanation.factor()),
         least: share(cell.least()),
         most: share(cell.most()),
         cause: explanation.cause().map(str::to_owned),
         since: explanation.since(),
-        signals: Vec::new(),
+        signals: signals
+            .map(|(name, load)| SignalStats { name, load })
+            .collect(),
     }
 }

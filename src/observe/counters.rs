@@ -1,91 +1,54 @@
 //! The counters of a limiter.
 //!
-//! Each thread has counters of its own, which no other thread writes to. So an addition is a load and a store, and not
-//! an atomic addition, which takes several times as long. A reader adds up the counters of all threads.
+//! Each thread has counters of its own, which no other thread writes to. So an addition is a load and a store. A reader
+//! adds up the counters of all threads.
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
 
+use tokio::time::Instant;
+
+use super::queue::Queue;
+use super::rows::{Count, Request, Row, Rows, Sums};
 use super::slot::{OWN, SHARED, slot};
+use super::snapshot::QueueStats;
 use crate::decision::{Outcome, Outcomes};
 
 /// Counts what becomes of requests, as a whole and under each policy.
 pub(crate) struct Counters {
-    since: SystemTime,
-    policies: usize,
-    /// By the place of the thread. A place is made when its thread counts first.
+    policies: Box<[Metered]>,
+    /// By the place of the thread. The rows of a place are made when its thread counts first.
     slots: Box<[OnceLock<Box<[Row]>>]>,
 }
 
-/// What is counted of requests, whatever the policies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Request {
-    Allowed,
-    Refused,
-    Failed,
-    Degraded,
-    Exempt,
-    Forbidden,
-    WithoutKey,
+/// A policy that is counted.
+pub(crate) struct Metered {
+    name: Arc<str>,
+    /// `None` if no request waits under it.
+    pub(super) queue: Option<Queue>,
 }
 
-/// What is counted of the requests under a policy.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Count {
-    Allowed,
-    Refused,
-    Soft,
-    Uncharged,
-    Failed,
-    Skipped,
-    Degraded,
-    NearLimit,
-    Blocked,
-    Cost,
-    Settled,
+/// All counts at one moment.
+pub(crate) struct Counted {
+    pub(crate) requests: Sums,
+    pub(crate) policies: Vec<(Sums, Option<QueueStats>)>,
 }
 
-/// As many as fill two lines of a processor's cache, which processors take in pairs.
-const COLUMNS: usize = 16;
-
-/// The counters of a policy. The first row counts requests, whatever the policies.
-#[derive(Default)]
-#[repr(align(128))]
-struct Row([AtomicU64; COLUMNS]);
-
-/// The rows of this thread.
-#[derive(Clone, Copy)]
-struct Rows<'a> {
-    rows: &'a [Row],
-    are_own: bool,
-}
-
-impl Rows<'_> {
-    #[inline]
-    fn add(self, row: usize, column: usize, number: u64) {
-        let Some(counter) = self.rows.get(row).and_then(|row| row.0.get(column)) else {
-            return;
-        };
-        if self.are_own {
-            let counted = counter.load(Ordering::Relaxed);
-            counter.store(counted.wrapping_add(number), Ordering::Relaxed);
-        } else {
-            counter.fetch_add(number, Ordering::Relaxed);
+impl Metered {
+    /// A policy of this name, under which requests may wait.
+    pub(crate) fn new(name: Arc<str>, may_wait: bool) -> Self {
+        Self {
+            name,
+            queue: may_wait.then(Queue::new),
         }
     }
 
-    #[inline]
-    fn request(self, what: Request) {
-        self.add(0, what as usize, 1);
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
     }
+}
 
-    #[inline]
-    fn policy(self, policy: usize, what: Count, number: u64) {
-        self.add(policy + 1, what as usize, number);
-    }
-
+impl Rows<'_> {
     #[inline]
     fn allowed(self, policy: usize, units: u32) {
         self.policy(policy, Count::Allowed, 1);
@@ -126,10 +89,10 @@ fn is_near(outcome: &Outcome) -> bool {
 }
 
 impl Counters {
-    pub(crate) fn new(policies: usize) -> Self {
+    /// Nothing is counted yet of these policies.
+    pub(crate) fn new(policies: impl IntoIterator<Item = Metered>) -> Self {
         Self {
-            since: SystemTime::now(),
-            policies,
+            policies: policies.into_iter().collect(),
             slots: (0..=SHARED).map(|_| OnceLock::new()).collect(),
         }
     }
@@ -138,15 +101,12 @@ impl Counters {
     fn rows(&self) -> Rows<'_> {
         let slot = slot();
         let rows = self.slots.get(slot).map_or(&[][..], |rows| {
-            rows.get_or_init(|| (0..=self.policies).map(|_| Row::default()).collect())
+            rows.get_or_init(|| (0..=self.policies.len()).map(|_| Row::default()).collect())
         });
-        Rows {
-            rows,
-            are_own: slot < OWN,
-        }
+        Rows::new(rows, slot < OWN)
     }
 
-    /// Counts one of a request, whatever the policies.
+    /// Counts a request, whatever the policies.
     pub(crate) fn request(&self, what: Request) {
         self.rows().request(what);
     }
@@ -156,27 +116,23 @@ impl Counters {
         self.rows().policy(policy, what, number);
     }
 
-    /// A request was allowed, and charged so many units by each of these policies. Its numbers are not known.
-    #[inline]
-    pub(crate) fn allowed(&self, charged: impl IntoIterator<Item = (usize, u32)>) {
-        let rows = self.rows();
-        rows.request(Request::Allowed);
-        for (policy, units) in charged {
-            rows.allowed(policy, units);
-        }
-    }
-
-    /// A request was judged so under these policies, and its numbers are not known. A denial names a policy that denies.
+    /// A request was judged so under these policies, each of which charges so many units. Its numbers are not known. A
+    /// denial names a policy that denies.
     #[inline]
     pub(crate) fn judged(
         &self,
         asked: impl IntoIterator<Item = (usize, u32)>,
         verdict: Result<(), usize>,
     ) {
+        let rows = self.rows();
         match verdict {
-            Ok(()) => self.allowed(asked),
+            Ok(()) => {
+                rows.request(Request::Allowed);
+                for (policy, units) in asked {
+                    rows.allowed(policy, units);
+                }
+            }
             Err(denies) => {
-                let rows = self.rows();
                 rows.request(Request::Refused);
                 for (policy, _) in asked {
                     let what = if policy == denies {
@@ -241,49 +197,30 @@ impl Counters {
         }
     }
 
-    /// Since when is counted.
-    pub(crate) fn since(&self) -> SystemTime {
-        self.since
+    pub(super) fn policies(&self) -> &[Metered] {
+        &self.policies
     }
 
-    /// The counts of requests, whatever the policies.
-    pub(super) fn requests(&self) -> Sums {
-        self.sums(0)
-    }
-
-    /// The counts of a policy.
-    pub(super) fn of_policy(&self, policy: usize) -> Sums {
-        self.sums(policy + 1)
-    }
-
-    fn sums(&self, row: usize) -> Sums {
-        let mut sums = [0_u64; COLUMNS];
+    /// Reads all counters, at this moment of the clock by which requests wait.
+    pub(crate) fn read(&self, now: Instant) -> Counted {
+        let policies = self.policies.iter();
+        let policies = policies.map(|policy| {
+            let queue = policy.queue.as_ref().map(|queue| queue.stats(now));
+            (Sums::default(), queue)
+        });
+        let mut counted = Counted {
+            requests: Sums::default(),
+            policies: policies.collect(),
+        };
         for rows in self.slots.iter().filter_map(OnceLock::get) {
-            let Some(Row(counters)) = rows.get(row) else {
-                continue;
-            };
-            for (sum, counter) in sums.iter_mut().zip(counters) {
-                *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
+            if let Some((first, rows)) = rows.split_first() {
+                counted.requests += first;
+                for ((sums, _), row) in counted.policies.iter_mut().zip(rows) {
+                    *sums += row;
+                }
             }
         }
-        Sums(sums)
-    }
-}
-
-/// The counts of all threads together.
-pub(super) struct Sums([u64; COLUMNS]);
-
-impl Sums {
-    pub(super) fn request(&self, what: Request) -> u64 {
-        self.column(what as usize)
-    }
-
-    pub(super) fn policy(&self, what: Count) -> u64 {
-        self.column(what as usize)
-    }
-
-    fn column(&self, column: usize) -> u64 {
-        self.0.get(column).copied().unwrap_or_default()
+        counted
     }
 }
 

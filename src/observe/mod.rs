@@ -45,13 +45,20 @@
 //! With feature `serde`, a snapshot serializes: a map with the names of the methods as keys. Unix times and lengths of
 //! time are numbers of seconds.
 
+mod calls;
 mod counters;
 #[cfg(feature = "http")]
 mod health;
 mod monitor;
+mod past;
+mod queue;
+mod recent;
+mod rows;
 mod slot;
 mod snapshot;
 mod store;
+mod times;
+mod wait;
 
 pub use self::monitor::Monitor;
 pub use self::snapshot::{
@@ -59,9 +66,15 @@ pub use self::snapshot::{
     RequestStats, SignalStats, Snapshot, StoreStats,
 };
 
-pub(crate) use self::counters::{Count, Counters, Request};
+pub(crate) use self::calls::Calls;
+pub(crate) use self::counters::{Counters, Metered};
 #[cfg(feature = "http")]
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::monitor::Monitored;
+pub(crate) use self::past::Past;
+pub(crate) use self::rows::{Count, Request};
 pub(crate) use self::snapshot::Described;
 pub(crate) use self::store::{StoreEvent, observe};
+#[cfg(feature = "adapt")]
+pub(crate) use self::times::{Times, one_in};
+pub(crate) use self::wait::Wait;

@@ -325,6 +325,15 @@ impl<R> Policy<R> {
         matches!(self.algorithm, Algorithm::LeakyQueue(_))
     }
 
+    /// Whether its requests may have to wait for their turn.
+    pub(crate) fn may_wait(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.patience.is_any() && !self.is_soft && self.is_limited() {
+            return true;
+        }
+        self.shapes()
+    }
+
     /// What decisions and responses tell of it.
     pub(crate) fn rule(&self) -> Rule {
         let (name, algorithm) = match &self.told {

@@ -16,7 +16,7 @@ pub use self::store::{Latency, StoreStats};
 
 pub(crate) use self::policy::Described;
 
-use super::counters::{Counters, Request};
+use super::rows::{Request, Sums};
 
 /// What a limiter or a layer has counted, at one moment. See [what is counted](super#what-is-counted).
 ///
@@ -35,14 +35,28 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new(counters: &Counters, policies: Vec<PolicyStats>, store: StoreStats) -> Self {
+    pub(crate) fn new(
+        since: SystemTime,
+        requests: &Sums,
+        policies: Vec<PolicyStats>,
+        store: StoreStats,
+    ) -> Self {
         Self {
             at: SystemTime::now(),
-            since: counters.since(),
-            requests: RequestStats::of(counters),
+            since,
+            requests: RequestStats::of(requests),
             policies,
             store,
             configuration: None,
+        }
+    }
+
+    /// The same under this configuration.
+    #[cfg(feature = "config")]
+    pub(crate) fn configured(self, configuration: Option<ConfigStats>) -> Self {
+        Self {
+            configuration,
+            ..self
         }
     }
 
@@ -97,8 +111,7 @@ pub struct RequestStats {
 }
 
 impl RequestStats {
-    fn of(counters: &Counters) -> Self {
-        let sums = counters.requests();
+    fn of(sums: &Sums) -> Self {
         Self {
             allowed: sums.request(Request::Allowed),
             refused: sums.request(Request::Refused),

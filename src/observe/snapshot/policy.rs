@@ -4,7 +4,7 @@ use std::time::Duration;
 #[cfg(feature = "serde")]
 use super::seconds;
 use super::{FactorStats, HeavyKeys};
-use crate::observe::counters::{Count, Counters};
+use crate::observe::rows::{Count, Sums};
 
 /// What a policy has counted. See [what is counted](crate::observe#what-is-counted).
 #[derive(Clone, Debug)]
@@ -58,13 +58,12 @@ fn text<S: serde::Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error>
 }
 
 impl PolicyStats {
-    pub(crate) fn new(rule: Described, counters: &Counters, policy: usize) -> Self {
-        let sums = counters.of_policy(policy);
+    pub(crate) fn new(rule: Described, sums: &Sums) -> Self {
         Self {
             rule,
             allowed: sums.policy(Count::Allowed),
             refused: sums.policy(Count::Refused),
-            shadow_refused: 0,
+            shadow_refused: sums.policy(Count::ShadowRefused),
             soft: sums.policy(Count::Soft),
             uncharged: sums.policy(Count::Uncharged),
             failed: sums.policy(Count::Failed),
@@ -73,8 +72,8 @@ impl PolicyStats {
             near_limit: sums.policy(Count::NearLimit),
             blocked: sums.policy(Count::Blocked),
             cost: sums.policy(Count::Cost),
-            waited: 0,
-            time_waited: Duration::ZERO,
+            waited: sums.policy(Count::Waited),
+            time_waited: Duration::from_micros(sums.policy(Count::TimeWaited)),
             settled: sums.policy(Count::Settled),
             keys: None,
             queue: None,

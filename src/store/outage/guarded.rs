@@ -94,7 +94,11 @@ where
     }
 
     fn stats(&self) -> StoreStats {
-        self.ledger.stats()
+        let stats = self.ledger.stats();
+        match &self.guard {
+            None => stats,
+            Some(guard) => guard.stats(stats.kind()),
+        }
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
