@@ -17,6 +17,10 @@ pub mod keys {}
 #[doc = include_str!("../docs/adaptive.md")]
 pub mod adaptive {}
 
+#[cfg(feature = "admin")]
+#[doc = include_str!("../docs/dashboard.md")]
+pub mod dashboard {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}

@@ -142,19 +142,14 @@ fn sentence(decision: &Decision, inspection: &Inspection) -> String {
     let Some((policy, outcome)) = decision.binding() else {
         return "No policy counts the requests of this client.".to_owned();
     };
-    let rule = decision
-        .rule()
-        .map_or_else(String::new, |rule| format!(" ({rule})"));
-    let lines = inspection.to_string();
-    let prefix = format!("{policy}: ");
-    let told = lines.lines().find_map(|line| line.strip_prefix(&prefix));
-    let told = told.unwrap_or_default();
-    let what = if decision.is_allowed() {
-        "The next request passes"
+    let rule = decision.rule().map(|rule| rule.to_string());
+    let rule = rule.unwrap_or_default();
+    let told = sentence_of(inspection, policy);
+    let mut sentence = if decision.is_allowed() {
+        format!("The next request passes. The least is left under {policy} ({rule}): {told}")
     } else {
-        "The next request is refused"
+        format!("The next request is refused by {policy} ({rule}): {told}")
     };
-    let mut sentence = format!("{what}. {policy}{rule}: {told}");
     if !decision.is_allowed() && outcome.limit() > 0 && decision.retry_after().is_none() {
         sentence.push_str(" No wait helps.");
     }

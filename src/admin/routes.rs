@@ -42,6 +42,8 @@ where
         .route("/block", post(block))
         .route("/pardon", post(pardon))
         .route("/limits", post(limit))
+        // What is not there is not told to all either.
+        .fallback(nothing)
         .layer(from_fn_with_state(Arc::clone(&page), admit))
         .with_state(page)
 }
@@ -86,6 +88,10 @@ async fn show() -> Response {
         .headers_mut()
         .insert(CONTENT_SECURITY_POLICY, POLICY.clone());
     answer
+}
+
+async fn nothing() -> Response {
+    error(StatusCode::NOT_FOUND, "there is no such page")
 }
 
 async fn events(State(page): Shared) -> Response {
