@@ -35,6 +35,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("client", 7, &[]),
     ("testing", 7, &[]),
     ("config", 8, &[]),
+    ("metrics", 8, &[]),
     // Pages of documentation, without code.
     ("guide", 8, &[]),
 ];
