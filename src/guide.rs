@@ -64,6 +64,10 @@ pub mod many_nodes {}
 #[doc = include_str!("../docs/reliability.md")]
 pub mod reliability {}
 
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/metrics.md")]
+pub mod metrics {}
+
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
 

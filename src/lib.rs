@@ -6,6 +6,7 @@
         feature = "axum",
         feature = "client",
         feature = "config",
+        feature = "metrics",
         feature = "quanta",
         feature = "serde",
         feature = "tonic"
@@ -78,6 +79,7 @@
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients |
 //! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
+//! | `metrics` | no | [metrics](guide::metrics) for Prometheus and others, by the `metrics` facade |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
@@ -120,6 +122,8 @@ pub mod admin;
 pub mod client;
 #[cfg(feature = "config")]
 pub mod config;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 #[cfg(feature = "http")]
 pub mod middleware;
 #[cfg(feature = "http")]

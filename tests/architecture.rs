@@ -36,6 +36,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("testing", 7, &[]),
     ("admin", 8, &[]),
     ("config", 8, &[]),
+    ("metrics", 8, &[]),
     // Pages of documentation, without code.
     ("guide", 8, &[]),
 ];

@@ -1,7 +1,8 @@
-//! What is counted: every request once, under each policy, and nothing lost between threads.
+//! Every request is counted once under each policy, and nothing is lost between threads.
 
 use std::thread;
 
+use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::observe::Snapshot;
 use tower_ratelimit::{FixedWindow, Limiter, Policy, TokenBucket};
 
@@ -88,4 +89,56 @@ fn threads_lose_no_count_however_many_they_are() {
         snapshot.requests().allowed() + snapshot.requests().refused(),
         100_000
     );
+}
+
+#[test]
+fn a_policy_with_a_factor_counts_units_and_not_their_price() {
+    let factor = FactorCell::new();
+    let limiter = Limiter::builder()
+        .policy(Policy::new("api", FixedWindow::per_day(100)).factor(&factor))
+        .build()
+        .unwrap();
+    for (thousandths, cost) in [(1_000, 3), (500, 7), (333, 5), (100, 1)] {
+        factor.set(Factor::thousandths(thousandths), "a test");
+        assert!(limiter.check_now("ann", cost).is_allowed());
+    }
+    let snapshot = limiter.snapshot();
+    let api = snapshot.policy("api").unwrap();
+    assert_eq!((api.allowed(), api.cost(), api.limit()), (4, 16, Some(100)));
+    let told = api.factor().unwrap();
+    assert_eq!(
+        (told.factor(), told.least(), told.cause()),
+        (0.1, 0.1, Some("a test"))
+    );
+}
+
+#[test]
+fn what_is_taken_and_what_is_corrected_is_counted() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("mails", FixedWindow::per_day(10)))
+        .build()
+        .unwrap();
+    assert_eq!(limiter.take_up_to_now("ann", 7).0, 7);
+    assert_eq!(limiter.take_up_to_now("ann", 7).0, 3);
+    assert_eq!(limiter.take_up_to_now("ann", 7).0, 0);
+    limiter.refund_now("ann", 3);
+    limiter.settle_now("ann", 1);
+    let snapshot = limiter.snapshot();
+    let mails = snapshot.policy("mails").unwrap();
+    assert_eq!((mails.allowed(), mails.refused(), mails.cost()), (2, 1, 10));
+    assert_eq!(mails.settled(), 2);
+    assert_eq!(mails.keys().unwrap().kept(), 1);
+}
+
+#[test]
+fn a_question_is_not_counted() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("mails", FixedWindow::per_day(10)))
+        .build()
+        .unwrap();
+    let _ = limiter.peek_now("ann", 4);
+    let _ = limiter.inspect_now("ann");
+    let snapshot = limiter.snapshot();
+    assert_eq!(asked(&snapshot, "mails"), 0);
+    assert_eq!(snapshot.requests().allowed(), 0);
 }
