@@ -6,6 +6,8 @@
 //!   beginning, `free-`, `pro-` or `ent-`, stands for the plan that a real service looks up.
 //! - `/dashboard` is the page, `/dashboard/events` its events, `/dashboard/snapshot` one of them, and
 //!   `POST /dashboard/limits` with `{"policy":"minute","plan":"free","limit":20}` moves a limit. They serve this machine alone.
+//! - `/metrics` has the same numbers for Prometheus: `prometheus/prometheus.yml` scrapes them, and `prometheus/rules.yml` has
+//!   alerts.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -26,17 +28,29 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Extension, Router};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower_ratelimit::Decision;
 use tower_ratelimit::admin::{self, Access, Handle};
+use tower_ratelimit::metrics::Publisher;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
     let limit = limits::layer()?;
+    // Only counters and gauges: they need no upkeep.
+    let recorder = PrometheusBuilder::new().install_recorder()?;
+    let publisher = Publisher::new(limit.monitor());
+    let metrics = move || async move {
+        publisher.publish();
+        (
+            [(CONTENT_TYPE, "text/plain; version=0.0.4")],
+            recorder.render(),
+        )
+    };
     let (stop, stopping) = watch::channel(false);
     let page = Handle::from(&limit)
         .client(limits::request_of)
@@ -45,6 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/", get(decision))
         .route("/report", get(|| async { "a report\n" }))
         .layer(limit)
+        .route("/metrics", get(metrics))
         // After the layer, so that the operator is not limited.
         .nest(
             "/dashboard",
