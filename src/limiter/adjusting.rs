@@ -210,3 +210,144 @@ impl<L: ?Sized> Limiter<L> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::factor::FactorCell;
+    use crate::plan::{Plan, Plans};
+    use crate::{FixedWindow, ManualClock, MemoryStore, Policy, TokenBucket};
+
+    const LIMITS: [u32; 4] = [0, 3, 10, 25];
+
+    fn algorithm(kind: usize, limit: u32) -> Algorithm {
+        let kinds = [
+            "fixed-window {}/minute",
+            "anchored-window {}/minute",
+            "sliding-window {}/minute",
+            "sliding-log {}/minute",
+            "sliding-slots {}/minute slots 60",
+            "token-bucket {}/minute burst {}",
+            "gcra {}/minute burst {}",
+            "leaky-bucket {}/minute capacity {}",
+        ];
+        kinds[kind]
+            .replace("{}", &limit.to_string())
+            .parse()
+            .unwrap()
+    }
+
+    fn limiter(kind: usize, clock: &ManualClock) -> super::super::LimiterBuilder {
+        Limiter::builder()
+            .policy(Policy::new("minute", algorithm(kind, LIMITS[1])))
+            .store(MemoryStore::new().clock(clock.clone()))
+    }
+
+    proptest! {
+        /// Law 11 holds for plans. So it holds for a limit that is moved, if that is the same.
+        #[test]
+        fn a_limit_that_is_moved_decides_as_a_plan_with_that_limit(
+            kind in 0..8_usize,
+            steps in prop::collection::vec((0..LIMITS.len(), 0..20_000_u64, 0..4_u32), 1..60),
+        ) {
+            let clock = ManualClock::new();
+            let plans = LIMITS.iter().enumerate();
+            let plans = plans.map(|(name, limit)| Plan::new(name.to_string()).limit("minute", algorithm(kind, *limit)));
+            let planned = limiter(kind, &clock).plans_by_name(Plans::new(plans)).build().unwrap();
+            let moved = limiter(kind, &clock).adjustable().build().unwrap();
+            for (limit, millis, cost) in steps {
+                clock.advance(Duration::from_millis(millis));
+                moved.adjust_limit("minute", None, algorithm(kind, LIMITS[limit])).unwrap();
+                let by_plan = planned.plan(&limit.to_string()).check_now("ann", cost);
+                let by_move = moved.check_now("ann", cost);
+                let told = |decision: &crate::Decision| decision.policies().map(|(_, told)| *told).collect::<Vec<_>>();
+                prop_assert_eq!(told(&by_move), told(&by_plan));
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_unlimited_or_does_not_speak_can_be_given_a_limit() {
+        let minute = FixedWindow::per_minute;
+        let limiter = Limiter::builder()
+            .policy(Policy::new("minute", minute(5)))
+            .policy(Policy::new("other", minute(7)).for_all_plans())
+            .plans_by_name(Plans::new([
+                Plan::new("free").limit("minute", minute(5)),
+                Plan::new("ent").unlimited("minute"),
+                Plan::new("trial"),
+            ]))
+            .adjustable()
+            .build()
+            .unwrap();
+        let all: Vec<_> = limiter.adjustable_limits();
+        let told: Vec<_> = all
+            .iter()
+            .map(|limit| (limit.policy(), limit.plan(), limit.in_force().to_string()))
+            .collect();
+        let five = || "fixed-window 5/minute".to_owned();
+        assert_eq!(
+            told,
+            [
+                ("minute", Some("free"), five()),
+                ("minute", Some("ent"), "unlimited".to_owned()),
+                ("minute", Some("trial"), "unlimited".to_owned()),
+                ("other", None, "fixed-window 7/minute".to_owned()),
+            ]
+        );
+        for plan in ["ent", "trial"] {
+            let before = limiter
+                .adjust_limit("minute", Some(plan), minute(2))
+                .unwrap();
+            assert_eq!(before, Algorithm::Unlimited);
+            assert!(limiter.plan(plan).check_now(plan, 2).is_allowed());
+            assert!(!limiter.plan(plan).check_now(plan, 1).is_allowed());
+        }
+        limiter.adjust_limit("other", None, minute(1)).unwrap();
+        assert!(!limiter.plan("free").check_now("bob", 2).is_allowed());
+    }
+
+    #[test]
+    fn a_limit_stays_unless_it_was_to_be_adjustable() {
+        let minute = FixedWindow::per_minute;
+        let fixed = Limiter::builder()
+            .policy(Policy::new("minute", minute(5)))
+            .build()
+            .unwrap();
+        assert!(fixed.adjust_limit("minute", None, minute(6)).is_err());
+        assert!(!fixed.adjustable_limits()[0].can_change());
+
+        let factor = FactorCell::new();
+        let priced = Limiter::builder()
+            .policy(Policy::new("load", minute(5)).factor(&factor))
+            .policy(Policy::new("bucket", TokenBucket::per_second(5).burst(9)))
+            .adjustable()
+            .build()
+            .unwrap();
+        assert!(priced.adjust_limit("load", None, minute(6)).is_err());
+        assert_eq!(
+            priced.adjustable_limits()[0].declared().to_string(),
+            "fixed-window 5/minute"
+        );
+        let wrong: [Algorithm; 3] = [
+            FixedWindow::per_second(5).into(),
+            TokenBucket::per_minute(5).into(),
+            Algorithm::Unlimited,
+        ];
+        for limit in wrong {
+            assert!(
+                priced.adjust_limit("bucket", None, limit).is_err(),
+                "{limit}"
+            );
+        }
+        assert!(
+            priced
+                .adjust_limit("bucket", None, TokenBucket::per_second(7).burst(1))
+                .is_ok()
+        );
+    }
+}
