@@ -156,12 +156,12 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        let counters = &self.policies.counted.counters;
         match self.policies.only {
             Some(policy) => {
                 let decision =
                     Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
-                counters.decided([(policy, cost)], decision.outcomes());
+                self.policies
+                    .count_one(policy, &key, cost, decision.outcomes());
                 decision
             }
             None => {
@@ -206,10 +206,9 @@ impl Limiter {
         let is_admitted = match self.policies.only {
             Some(policy) => {
                 let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
-                self.policies
-                    .counted
-                    .counters
-                    .judged([(policy, cost)], is_admitted.then_some(()).ok_or(policy));
+                let verdict = is_admitted.then_some(()).ok_or(policy);
+                let asked = std::iter::once((policy, cost));
+                self.policies.count_judged(asked, &key, verdict);
                 is_admitted
             }
             None => self.admit_alike(&key, cost),
@@ -234,7 +233,6 @@ impl Limiter {
             mistakes,
             limited,
             limits,
-            counted,
             ..
         } = &*self.policies;
         if limits.is_some() {
@@ -244,7 +242,7 @@ impl Limiter {
         match self.ledger.inner().admit_alike(limited, key, cost) {
             Some(verdict) => {
                 let asked = limited.iter().map(|(policy, _)| (*policy, cost));
-                counted.counters.judged(asked, verdict);
+                self.policies.count_judged(asked, key, verdict);
                 verdict.is_ok()
             }
             None => self.admit_charges(&self.charges(*key, cost)),

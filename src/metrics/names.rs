@@ -149,20 +149,26 @@ pub(super) const METRICS: &[Metric] = &[
         "ratelimit_keys",
         Unit::Count,
         "Keys that the store in this process keeps",
-        |snapshot, tell| some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.kept()))),
+        |snapshot, tell| {
+            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.kept())))
+        },
     ),
     gauge(
         "ratelimit_keys_max",
         Unit::Count,
         "Keys that it may keep",
-        |snapshot, tell| some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.most()))),
+        |snapshot, tell| {
+            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.most())))
+        },
     ),
     gauge(
         "ratelimit_keys_bytes",
         Unit::Bytes,
         "Memory that these keys take",
         |snapshot, tell| {
-            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.bytes())));
+            some_policies(snapshot, tell, |policy| {
+                Some(number(policy.keys()?.bytes()))
+            });
         },
     ),
     counter(

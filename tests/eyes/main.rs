@@ -4,7 +4,9 @@
 mod support;
 
 mod counts;
+mod hooks;
 mod layers;
+mod log;
 mod metrics;
 mod reloads;
 mod shape;
