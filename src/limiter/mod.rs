@@ -753,13 +753,13 @@ impl<S> LimiterBuilder<S> {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("daily", FixedWindow::per_day(1_000)))
-    ///     .split_over(3)
+    ///     .nodes(3)
     ///     .build()?;
     /// assert!(limiter.check_now("ann", 334).is_allowed());
     /// assert!(!limiter.check_now("ann", 1).is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn split_over(self, nodes: u32) -> Self {
+    pub fn nodes(self, nodes: u32) -> Self {
         Self { nodes, ..self }
     }
 }
@@ -774,7 +774,7 @@ impl<S: Store> LimiterBuilder<S> {
     /// - there is no policy,
     /// - a name cannot stand in a header, or is there twice,
     /// - a policy lets requests [wait](Policy::wait_up_to), which only an HTTP layer can do,
-    /// - limits are [split](Self::split_over) over no node, or over nodes that share a store, or
+    /// - limits are [split](Self::nodes) over no node, or over nodes that share a store, or
     /// - a plan, a limit by key or a limit by operation cannot be: see [`Plans`], [`KeyLimits`](crate::plan::KeyLimits)
     ///   and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
@@ -805,11 +805,11 @@ pub(crate) fn split(
     }
     let Some(over) = NonZeroU32::new(nodes) else {
         let remedy = "give the number of nodes, 1 or more";
-        return Err(ConfigError::new("split_over", nodes, remedy));
+        return Err(ConfigError::new("nodes", nodes, remedy));
     };
     if store.is_shared() {
         let remedy = "leave it out: nodes that share a store share each limit already";
-        return Err(ConfigError::new("split_over", nodes, remedy));
+        return Err(ConfigError::new("nodes", nodes, remedy));
     }
     let share = |policy: Policy| policy.limited_by(policy.algorithm().shared_by(over));
     Ok(policies.into_iter().map(share).collect())
