@@ -39,7 +39,7 @@
 //! not counted if its client goes away before the decision is there.
 //!
 //! [`near_limit`](PolicyStats::near_limit) needs the numbers of allowed requests. A layer
-//! [`without_fields`](crate::middleware::RateLimitLayerBuilder::without_fields), and
+//! [`without_headers`](crate::middleware::RateLimitLayerBuilder::without_headers), and
 //! [`admit_now`](crate::Limiter::admit_now), do not ask for them and count no near misses.
 //!
 //! # The heaviest keys

@@ -81,10 +81,10 @@ async fn a_request_that_is_too_late_for_its_queue_is_told_as_refused_alone() {
 
 #[tokio::test]
 async fn the_decision_is_in_the_response_if_it_was_asked_for() {
-    for without_fields in [false, true] {
+    for without_headers in [false, true] {
         let builder = builder().expose_decision_in_response();
-        let builder = if without_fields {
-            builder.without_fields()
+        let builder = if without_headers {
+            builder.without_headers()
         } else {
             builder
         };

@@ -4,6 +4,7 @@
 mod support;
 
 mod counts;
+mod day;
 mod hooks;
 mod layers;
 mod log;
