@@ -68,6 +68,10 @@ pub mod reliability {}
 #[doc = include_str!("../docs/metrics.md")]
 pub mod metrics {}
 
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
+
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
 

@@ -20,7 +20,7 @@ use super::settings::Settings;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::middleware::{RateLimitLayer, Swap};
-use crate::observe::ConfigStats;
+use crate::observe::{ConfigStats, configuration_changed};
 
 const REFUSED: Diagnostic = Diagnostic::new(
     "TRL023",
@@ -243,6 +243,7 @@ impl Shared {
                     state.status.sha256 = sha256;
                     state.status.since = SystemTime::now();
                     state.config = next;
+                    configuration_changed(state.status.version, &state.status.sha256());
                 }
                 Ok(state.status.clone())
             }

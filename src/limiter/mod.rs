@@ -160,12 +160,12 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        let counters = &self.policies.counted.counters;
         match self.policies.only {
             Some(policy) => {
                 let decision =
                     Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
-                counters.decided([(policy, cost)], decision.outcomes());
+                self.policies
+                    .count_one(policy, &key, cost, decision.outcomes());
                 decision
             }
             None => {
@@ -210,10 +210,9 @@ impl Limiter {
         let is_admitted = match self.policies.only {
             Some(policy) => {
                 let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
-                self.policies
-                    .counted
-                    .counters
-                    .judged([(policy, cost)], is_admitted.then_some(()).ok_or(policy));
+                let verdict = is_admitted.then_some(()).ok_or(policy);
+                let asked = std::iter::once((policy, cost));
+                self.policies.count_judged(asked, &key, verdict);
                 is_admitted
             }
             None => self.admit_alike(&key, cost),
@@ -238,7 +237,6 @@ impl Limiter {
             mistakes,
             limited,
             limits,
-            counted,
             ..
         } = &*self.policies;
         if limits.is_some() {
@@ -248,7 +246,7 @@ impl Limiter {
         match self.ledger.inner().admit_alike(limited, key, cost) {
             Some(verdict) => {
                 let asked = limited.iter().map(|(policy, _)| (*policy, cost));
-                counted.counters.judged(asked, verdict);
+                self.policies.count_judged(asked, key, verdict);
                 verdict.is_ok()
             }
             None => self.admit_charges(&self.charges(*key, cost)),
@@ -766,13 +764,13 @@ impl<S> LimiterBuilder<S> {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("daily", FixedWindow::per_day(1_000)))
-    ///     .split_over(3)
+    ///     .nodes(3)
     ///     .build()?;
     /// assert!(limiter.check_now("ann", 334).is_allowed());
     /// assert!(!limiter.check_now("ann", 1).is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn split_over(self, nodes: u32) -> Self {
+    pub fn nodes(self, nodes: u32) -> Self {
         Self { nodes, ..self }
     }
 }
@@ -787,7 +785,7 @@ impl<S: Store> LimiterBuilder<S> {
     /// - there is no policy,
     /// - a name cannot stand in a header, or is there twice,
     /// - a policy lets requests [wait](Policy::wait_up_to), which only an HTTP layer can do,
-    /// - limits are [split](Self::split_over) over no node, or over nodes that share a store, or
+    /// - limits are [split](Self::nodes) over no node, or over nodes that share a store, or
     /// - a plan, a limit by key or a limit by operation cannot be: see [`Plans`], [`KeyLimits`](crate::plan::KeyLimits)
     ///   and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
@@ -818,11 +816,11 @@ pub(crate) fn split(
     }
     let Some(over) = NonZeroU32::new(nodes) else {
         let remedy = "give the number of nodes, 1 or more";
-        return Err(ConfigError::new("split_over", nodes, remedy));
+        return Err(ConfigError::new("nodes", nodes, remedy));
     };
     if store.is_shared() {
         let remedy = "leave it out: nodes that share a store share each limit already";
-        return Err(ConfigError::new("split_over", nodes, remedy));
+        return Err(ConfigError::new("nodes", nodes, remedy));
     }
     let share = |policy: Policy| policy.limited_by(policy.algorithm().shared_by(over));
     Ok(policies.into_iter().map(share).collect())

@@ -23,6 +23,7 @@ where
             let mut stats = PolicyStats::new(rule.clone(), &sums);
             stats.keys = self.ledger.keys(policy);
             stats.queue = queue;
+            stats.heaviest = counted.heaviest(policy);
             stats.factor = factor.as_ref().map(told);
             stats
         });

@@ -4,18 +4,21 @@
 
 #[cfg(feature = "resolver")]
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 
 use super::RateLimitLayer;
 use super::gate::Gate;
+use super::hooks::Hooks;
 use super::lists::Lists;
 #[cfg(feature = "resolver")]
 use super::plan_of::ResolverOf;
 use super::plan_of::{PlanOf, Sources};
+use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::key::{Head, Secret};
+use crate::key::{Head, Key, Secret};
 use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
@@ -37,6 +40,7 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     lists: Lists,
     answers: AnswerOptions,
     exposes_decision: bool,
+    hooks: Hooks,
     wait_places: u32,
     nodes: u32,
     is_adjustable: bool,
@@ -52,6 +56,7 @@ impl RateLimitLayerBuilder {
             lists: Lists::default(),
             answers: AnswerOptions::default(),
             exposes_decision: false,
+            hooks: Hooks::default(),
             wait_places: 10_000,
             nodes: 1,
             is_adjustable: false,
@@ -159,6 +164,7 @@ impl<S> RateLimitLayerBuilder<S> {
             lists: self.lists,
             answers: self.answers,
             exposes_decision: self.exposes_decision,
+            hooks: self.hooks,
             wait_places: self.wait_places,
             nodes: self.nodes,
             is_adjustable: self.is_adjustable,
@@ -174,9 +180,9 @@ impl<S> RateLimitLayerBuilder<S> {
 
     /// Divides every limit by the number of nodes that serve the same clients and share no store.
     ///
-    /// See [`LimiterBuilder::split_over`](crate::limiter::LimiterBuilder::split_over) for what all
+    /// See [`LimiterBuilder::nodes`](crate::limiter::LimiterBuilder::nodes) for what all
     /// nodes together may admit. Clients are told the share.
-    pub fn split_over(mut self, nodes: u32) -> Self {
+    pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes;
         self
     }
@@ -225,7 +231,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Sets the dialects that tell limits; the default is [`Dialect::Draft11`] alone.
     ///
     /// Dialects with a common header cannot be sent together. An empty list is
-    /// [`without_fields`](Self::without_fields).
+    /// [`without_headers`](Self::without_headers).
     pub fn dialects(mut self, dialects: impl IntoIterator<Item = Dialect>) -> Self {
         self.answers.dialects = dialects.into_iter().collect();
         self
@@ -237,7 +243,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// An allowed request then costs less, because the layer asks the store for the numbers of
     /// [refusals](crate::store::Wanted::Refusals) alone, unless
     /// [`expose_decision`](Self::expose_decision) needs the others.
-    pub fn without_fields(self) -> Self {
+    pub fn without_headers(self) -> Self {
         self.dialects([])
     }
 
@@ -246,7 +252,7 @@ impl<S> RateLimitLayerBuilder<S> {
     ///
     /// A shared cache may also keep a response with `max-age` or `Expires`, unless it says
     /// `private` or the request has an `Authorization` header (RFC 9111, section 3).
-    pub fn without_fields_if_public(mut self) -> Self {
+    pub fn without_headers_if_public(mut self) -> Self {
         self.answers.fields_unless_public = true;
         self
     }
@@ -312,6 +318,65 @@ impl<S> RateLimitLayerBuilder<S> {
     /// is the decision of the innermost layer that was asked.
     pub fn expose_decision(mut self) -> Self {
         self.exposes_decision = true;
+        self
+    }
+
+    /// Puts the [`Decision`](crate::Decision) into the extensions of each response too, for outer layers to read; off by
+    /// default, because it allocates.
+    ///
+    /// A response to a request to which no policy applies gets none. If several layers are stacked, the extension is the
+    /// decision of the outermost layer that was asked.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, http::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::{Decision, FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let layer = RateLimitLayer::builder()
+    ///     .policy(Policy::new("all", FixedWindow::per_day(9)).key(key::global()))
+    ///     .expose_decision_in_response()
+    ///     .build()?;
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// let response = app.oneshot(Request::new(Body::empty())).await?;
+    /// let decision = response.extensions().get::<Decision>().unwrap();
+    /// assert_eq!(decision.binding().unwrap().1.remaining(), 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn expose_decision_in_response(mut self) -> Self {
+        self.hooks.in_response = true;
+        self
+    }
+
+    /// Calls this with each decision, allowed or denied: with the head of the request, the key under the policy that
+    /// [binds](crate::Decision::binding), and the decision. A layer has one such hook, and by default none.
+    ///
+    /// It is called on the path of the request, before the inner service. Let it be quick, and let it not block. It is
+    /// not called for a request to which no policy applies, that has no key or is on a list, or on which the store cannot
+    /// decide. A request that waits under [`wait_up_to`](Policy::wait_up_to) is told once, when its wait is over.
+    ///
+    /// A key may be a secret of its client: take care where it goes.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .policy(Policy::new("daily", FixedWindow::per_day(10_000)).key(key::client_ip()))
+    ///     .on_decision(|head, key, decision| {
+    ///         if !decision.is_allowed() {
+    ///             println!("{} {key:?} {:?}", head.path(), decision.retry_after());
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn on_decision(
+        mut self,
+        hook: impl Fn(&Head<'_>, Key, &Decision) + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.on_decision = Some(Arc::new(hook));
         self
     }
 }
@@ -408,6 +473,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         if self.exposes_decision {
             gate.expose_decision();
         }
+        gate.tell(self.hooks);
         Ok(gate)
     }
 }

@@ -9,6 +9,7 @@ use http::{Request, Response, StatusCode};
 
 use super::OverLimit;
 use super::deadline::deadline;
+use super::hooks::Hooks;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
@@ -44,6 +45,7 @@ pub(super) struct Gate {
     wanted: Wanted,
     waits: Option<Arc<Waits>>,
     exposes_decision: bool,
+    hooks: Hooks,
     life: Life,
 }
 
@@ -169,6 +171,7 @@ impl Gate {
             is_soft,
             waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
+            hooks: Hooks::default(),
             life: Life::new(),
         }
     }
@@ -195,6 +198,14 @@ impl Gate {
     pub(super) fn expose_decision(&mut self) {
         self.exposes_decision = true;
         self.wanted = Wanted::Everything;
+    }
+
+    /// Tells these of decisions, if they are any.
+    pub(super) fn tell(&mut self, hooks: Hooks) {
+        if hooks.are_any() {
+            self.wanted = Wanted::Everything;
+        }
+        self.hooks = hooks;
     }
 
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
@@ -445,9 +456,11 @@ impl Gate {
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
         let fields = self.answers.allowed(charges, &told);
+        let fields = self.with_decision(fields, &told);
         let turn = self.turn(asked, outcomes);
         if turn.is_ok() {
             self.limiter.count_decided(all, &told);
+            self.tell_hook(all, &told, request);
         }
         match turn {
             Ok(None) => Ruling::Pass(fields),
@@ -495,6 +508,32 @@ impl Gate {
         self.refuse(asked, outcomes, request)
     }
 
+    /// Tells the hook, if there is one, of what was decided.
+    #[inline]
+    fn tell_hook<B>(&self, charges: &[Charge], told: &Outcomes, request: &Request<B>) {
+        if let Some(hook) = &self.hooks.on_decision {
+            let binding = told.binding().map(|(policy, _)| policy);
+            let mut bound = charges.iter();
+            let bound = bound.find(|charge| Some(charge.policy) == binding);
+            let key = bound.or(charges.first()).map_or(Key::NOBODY, Charge::key);
+            hook(
+                &Head::of(request),
+                key,
+                &self.limiter.decision(told.clone()),
+            );
+        }
+    }
+
+    /// The fields of a response, which gets the decision too if that was asked for.
+    #[inline]
+    fn with_decision(&self, fields: Option<Fields>, told: &Outcomes) -> Option<Fields> {
+        if !self.hooks.in_response {
+            return fields;
+        }
+        let decision = self.limiter.decision(told.clone());
+        Some(Fields::with_decision(fields, decision))
+    }
+
     fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
         self.limiter.counters().request(Counted::WithoutKey);
         let NoCharge { status, missing } = no_charge;
@@ -526,9 +565,15 @@ impl Gate {
     ) -> Ruling {
         let told = self.limiter.told(asked.charges, outcomes);
         self.limiter.count_decided(asked.charges, &told);
+        self.tell_hook(asked.charges, &told, request);
         let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
-        Ruling::Refuse(self.answers.denied(&charges, &told, decision, request))
+        let exposed = self.hooks.in_response.then(|| decision.clone());
+        let mut response = self.answers.denied(&charges, &told, decision, request);
+        if let Some(decision) = exposed {
+            response.extensions_mut().insert(decision);
+        }
+        Ruling::Refuse(response)
     }
 
     fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {

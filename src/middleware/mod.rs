@@ -259,6 +259,7 @@ mod future;
 mod gate;
 mod gates;
 mod grpc_timeout;
+mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;

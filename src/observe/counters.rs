@@ -9,9 +9,11 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 use super::queue::Queue;
+use super::refusal::{LastTold, Refusal, tell};
 use super::rows::{Count, Request, Row, Rows, Sums};
 use super::slot::{OWN, SHARED, slot};
 use super::snapshot::QueueStats;
+use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
 /// Counts what becomes of requests, as a whole and under each policy.
@@ -26,6 +28,7 @@ pub(crate) struct Metered {
     name: Arc<str>,
     /// `None` if no request waits under it.
     pub(super) queue: Option<Queue>,
+    last_told: LastTold,
 }
 
 /// All counts at one moment.
@@ -40,6 +43,7 @@ impl Metered {
         Self {
             name,
             queue: may_wait.then(Queue::new),
+            last_told: LastTold::default(),
         }
     }
 
@@ -146,13 +150,14 @@ impl Counters {
         }
     }
 
-    /// A request was decided so under these policies, each of which charges so many units.
+    /// A request was decided so under these policies, each of which charges so many units. Returns whether it was
+    /// allowed.
     #[inline]
     pub(crate) fn decided(
         &self,
         asked: impl IntoIterator<Item = (usize, u32)>,
         outcomes: &Outcomes,
-    ) {
+    ) -> bool {
         let rows = self.rows();
         let is_allowed = outcomes.is_allowed();
         rows.request(if is_allowed {
@@ -161,11 +166,13 @@ impl Counters {
             Request::Refused
         });
         if outcomes.is_degraded() {
-            return Self::decided_without_store(rows, asked, outcomes);
+            Self::decided_without_store(rows, asked, outcomes);
+        } else {
+            for ((policy, units), (_, outcome)) in asked.into_iter().zip(outcomes.iter()) {
+                rows.decided(policy, units, outcome, is_allowed);
+            }
         }
-        for ((policy, units), (_, outcome)) in asked.into_iter().zip(outcomes.iter()) {
-            rows.decided(policy, units, outcome, is_allowed);
-        }
+        is_allowed
     }
 
     /// Policies that let everything go on while the store is away have no outcome.
@@ -185,6 +192,25 @@ impl Counters {
                 None if is_allowed => rows.policy(policy, Count::Allowed, 1),
                 None => rows.policy(policy, Count::Uncharged, 1),
             }
+        }
+    }
+
+    /// Tells operators that this policy has denied a request with such a key.
+    pub(crate) fn tell_refusal(
+        &self,
+        policy: usize,
+        key: &'static str,
+        outcome: &Outcome,
+        now: Micros,
+    ) {
+        if let Some(metered) = self.policies.get(policy) {
+            let refusal = Refusal {
+                policy: &metered.name,
+                key,
+                wait: outcome.retry_micros(),
+                is_blocked: outcome.is_blocked(),
+            };
+            tell(&refusal, &metered.last_told, now);
         }
     }
 

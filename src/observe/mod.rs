@@ -39,21 +39,50 @@
 //! not counted if its client goes away before the decision is there.
 //!
 //! [`near_limit`](PolicyStats::near_limit) needs the numbers of allowed requests. A layer
-//! [`without_fields`](crate::middleware::RateLimitLayerBuilder::without_fields), and
+//! [`without_headers`](crate::middleware::RateLimitLayerBuilder::without_headers), and
 //! [`admit_now`](crate::Limiter::admit_now), do not ask for them and count no near misses.
+//!
+//! # The heaviest keys
+//!
+//! A policy with [`heaviest_keys`](crate::Policy::heaviest_keys) finds the keys that ask for most units, in fixed memory
+//! and however many keys there are. A snapshot tells them, each with how much its number may be too high. Keys are shown
+//! as hashes, unless the policy is told otherwise.
+//!
+//! ```
+//! use tower_ratelimit::policy::HeaviestKeys;
+//! use tower_ratelimit::{FixedWindow, Limiter, Policy};
+//!
+//! let mails = Policy::new("mails", FixedWindow::per_hour(10)).heaviest_keys(HeaviestKeys::new(5).in_the_clear());
+//! let limiter = Limiter::builder().policy(mails).build()?;
+//! for (key, cost) in [("ann", 2), ("bob", 8), ("bob", 8)] {
+//!     let _ = limiter.check_now(key, cost);
+//! }
+//! let snapshot = limiter.snapshot();
+//! let heaviest = snapshot.policy("mails").unwrap().heaviest().unwrap();
+//! let bob = &heaviest.keys()[0];
+//! assert_eq!((bob.key(), bob.cost(), bob.error(), bob.refused()), ("t:bob", 16, 0, 1));
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! # As data
 //!
 //! With feature `serde`, a snapshot serializes: a map with the names of the methods as keys. Unix times and lengths of
 //! time are numbers of seconds.
 
 mod calls;
+#[cfg(any(feature = "adapt", feature = "config"))]
+mod change;
 mod counters;
 #[cfg(feature = "http")]
 mod health;
+mod heaviest;
 mod monitor;
 mod past;
 mod queue;
 mod recent;
+mod refusal;
 mod rows;
+mod sketch;
 mod slot;
 mod snapshot;
 mod store;
@@ -67,9 +96,14 @@ pub use self::snapshot::{
 };
 
 pub(crate) use self::calls::Calls;
+#[cfg(feature = "config")]
+pub(crate) use self::change::configuration_changed;
+#[cfg(feature = "adapt")]
+pub(crate) use self::change::factor_changed;
 pub(crate) use self::counters::{Counters, Metered};
 #[cfg(feature = "http")]
 pub(crate) use self::health::StoreHealth;
+pub(crate) use self::heaviest::Heaviest;
 pub(crate) use self::monitor::Monitored;
 pub(crate) use self::past::Past;
 pub(crate) use self::rows::{Count, Request};

@@ -15,6 +15,7 @@ mod no_key;
 #[cfg(feature = "http")]
 mod patience;
 
+mod heaviest;
 mod never_binds;
 mod on_store_failure;
 
@@ -27,6 +28,7 @@ use crate::factor::FactorCell;
 use crate::observe::Described;
 use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
+pub use self::heaviest::HeaviestKeys;
 pub use self::on_store_failure::OnStoreFailure;
 
 #[cfg(feature = "http")]
@@ -84,6 +86,7 @@ pub struct Policy<R = Unkeyed> {
     is_for_all_plans: bool,
     is_soft: bool,
     factor: Option<FactorCell>,
+    heaviest: Option<HeaviestKeys>,
     /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
@@ -117,6 +120,7 @@ impl Policy {
             is_for_all_plans: false,
             is_soft: false,
             factor: None,
+            heaviest: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
             #[cfg(feature = "http")]
@@ -342,6 +346,18 @@ impl<R> Policy<R> {
         };
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
         rule.scaled_by(self.factor.clone())
+    }
+
+    /// Finds the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by default, because
+    /// keys are personal data and it costs some 40 ns for each request.
+    pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
+        self.heaviest = Some(keys);
+        self
+    }
+
+    /// How the heaviest keys are found, if they are.
+    pub(crate) fn heaviest(&self) -> Option<&HeaviestKeys> {
+        self.heaviest.as_ref()
     }
 
     /// What snapshots tell of it.

@@ -99,10 +99,10 @@ async fn a_layer_counts_what_its_clients_see() {
 
 /// A layer without fields does not know the numbers of what it admits.
 #[tokio::test]
-async fn a_layer_without_fields_counts_too() {
+async fn a_layer_without_headers_counts_too() {
     let layer = RateLimitLayer::builder()
         .policy(Policy::new("user", FixedWindow::per_day(2)).key(user()))
-        .without_fields()
+        .without_headers()
         .build()
         .unwrap();
     for answer in [200, 200, 429] {

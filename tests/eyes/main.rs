@@ -4,7 +4,10 @@
 mod support;
 
 mod counts;
+mod day;
+mod hooks;
 mod layers;
+mod log;
 mod metrics;
 mod reloads;
 mod shape;

@@ -155,7 +155,8 @@ async fn full() -> Vec<Snapshot> {
         .policy(queue)
         .build()
         .unwrap();
-    let path = std::env::temp_dir().join(format!("eyes-metrics-{}.toml", std::process::id()));
+    let port = server.port();
+    let path = std::env::temp_dir().join(format!("eyes-metrics-{port}.toml"));
     fs::write(&path, "[policies.a]\nquota = \"1/day\"\nkey = \"global\"\n").unwrap();
     let watched = Config::read(&path).unwrap().watch().unwrap();
     fs::remove_file(&path).unwrap();
@@ -293,4 +294,36 @@ fn no_key_is_told() {
     assert_eq!(series(&told), before);
     let told = told.0.lock().unwrap();
     assert!(told.values.keys().all(|series| !series.contains("secret")));
+}
+
+/// The names in the alerts, and the alerts on the page, are real ones.
+#[test]
+fn each_alert_is_on_the_page_and_asks_for_metrics_that_are_there() {
+    let read = |file: &str| {
+        let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+        fs::read_to_string(format!("{docs}/{file}")).unwrap()
+    };
+    let (rules, page) = (read("alerts.yml"), read("operating.md"));
+    let alerts = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let alerts: BTreeSet<_> = alerts.map(str::to_owned).collect();
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## `"));
+    let headings = headings.map(|heading| heading.trim_end_matches('`').to_owned());
+    assert_eq!(alerts, headings.collect());
+    let known: BTreeSet<_> = table("# The names")
+        .into_iter()
+        .map(|mut row| row.remove(0))
+        .collect();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for text in [&rules, &page] {
+        let words = text.split(|c| !is_name(c));
+        let names: Vec<_> = words
+            .filter(|word| word.starts_with("ratelimit_"))
+            .collect();
+        assert!(names.len() > 5);
+        for name in names {
+            assert!(known.contains(name), "{name}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use axum::http::Request;
 use tower_ratelimit::adapt::{Adapt, Kernel, Steps};
 use tower_ratelimit::key::{self, Head, Secret};
 use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::HeaviestKeys;
 use tower_ratelimit::{
     AnchoredWindow, LeakyQueue, Policy, RateLimitLayer, RedisStore, TokenBucket,
 };
@@ -35,7 +36,11 @@ pub(crate) fn layer() -> Result<RateLimitLayer, Box<dyn Error>> {
             .limit("day", AnchoredWindow::per_day(1_000_000)),
     ]);
     let builder = RateLimitLayer::builder()
-        .policy(Policy::new("minute", AnchoredWindow::per_minute(10)).key(customer()))
+        .policy(
+            Policy::new("minute", AnchoredWindow::per_minute(10))
+                .heaviest_keys(HeaviestKeys::new(10))
+                .key(customer()),
+        )
         .policy(Policy::new("day", AnchoredWindow::per_day(1_000)).key(customer()))
         // A report is expensive: each customer has one after the other, and ten wait.
         .policy(

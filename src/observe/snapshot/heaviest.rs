@@ -1,4 +1,5 @@
-/// The keys that were charged most under a policy, by a sketch of fixed memory.
+/// The keys that asked for most units under a policy in the last ten to twenty minutes, by a sketch of fixed memory: see
+/// [`Policy::heaviest_keys`](crate::Policy::heaviest_keys).
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct HeavyKeys {
@@ -13,19 +14,19 @@ impl HeavyKeys {
         self.total
     }
 
-    /// Returns the error bound in units: no count is more too high than this, and every key that asked for more than
-    /// this is listed, if it is among the first.
+    /// Returns the error bound in units: no number is more too high than this, and a key that was lost asked for no more
+    /// than this. It is at most [`total`](Self::total) divided by 64, and by eight times the number of keys that are told.
     pub fn error(&self) -> u64 {
         self.error
     }
 
-    /// Returns the keys, the heaviest first.
+    /// Returns the keys, the heaviest first: by the units that they asked for at least.
     pub fn keys(&self) -> &[HeavyKey] {
         &self.keys
     }
 }
 
-/// A key that was charged much.
+/// A key that asked for much.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct HeavyKey {
@@ -36,7 +37,7 @@ pub struct HeavyKey {
 }
 
 impl HeavyKey {
-    /// Returns the key as it is shown: a hash, unless the sketch was told otherwise.
+    /// Returns the key as it is shown: a hash, unless the policy was told otherwise.
     pub fn key(&self) -> &str {
         &self.key
     }

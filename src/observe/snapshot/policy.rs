@@ -194,7 +194,7 @@ impl PolicyStats {
         self.factor.as_ref()
     }
 
-    /// Returns the keys that were charged most; `None` unless they are counted.
+    /// Returns the keys that asked for most; `None` unless they are [counted](crate::Policy::heaviest_keys).
     pub fn heaviest(&self) -> Option<&HeavyKeys> {
         self.heaviest.as_ref()
     }
