@@ -17,6 +17,10 @@ pub mod keys {}
 #[doc = include_str!("../docs/adaptive.md")]
 pub mod adaptive {}
 
+#[cfg(feature = "admin")]
+#[doc = include_str!("../docs/dashboard.md")]
+pub mod dashboard {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}
@@ -59,6 +63,14 @@ pub mod many_nodes {}
 #[cfg(feature = "redis")]
 #[doc = include_str!("../docs/reliability.md")]
 pub mod reliability {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/metrics.md")]
+pub mod metrics {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
 
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}

@@ -68,6 +68,15 @@ impl Limit {
         }
     }
 
+    /// The same with other numbers.
+    pub(crate) fn with(self, quota: u32, size: u32) -> Self {
+        Self {
+            quota,
+            size,
+            ..self
+        }
+    }
+
     fn map(self, change: impl Fn(u32) -> u32) -> Self {
         Self {
             quota: change(self.quota),
@@ -148,6 +157,22 @@ impl Algorithm {
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
         let limit = self.limits().map(|limit| limit.shared_by(nodes));
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
+    }
+
+    /// The same with this quota, and a burst or a capacity in proportion, rounded up. A queue keeps its places. `None` if it
+    /// cannot have that.
+    #[cfg(feature = "admin")]
+    pub(crate) fn scaled_to(&self, quota: u32) -> Option<Self> {
+        let now = self.limits()?;
+        let size = match (self, now.quota) {
+            (Self::LeakyQueue(_), _) => now.size,
+            (_, 0) => quota,
+            (_, before) => {
+                let size = u64::from(now.size) * u64::from(quota);
+                u32::try_from(size.div_ceil(before.into())).ok()?
+            }
+        };
+        self.under(now.with(quota, size))
     }
 
     /// The same with this limit; `None` if it cannot have it.

@@ -4,11 +4,16 @@
 //! of their own. Each verb has a form `…_now` for the store in this process, which always answers
 //! at once, and a future for any store.
 
+#[cfg(feature = "admin")]
+mod about;
+mod adjusting;
 mod by_name;
+mod counting;
 mod deciding;
 mod inspection;
 mod limits;
 mod mistakes;
+mod monitored;
 mod overriding;
 mod prices;
 mod queueing;
@@ -24,10 +29,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use self::adjusting::AdjustableLimit;
 pub use self::inspection::Inspection;
 
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
+use self::counting::Counting;
 use self::deciding::Deciding;
 use self::limits::PlanOf;
 #[cfg(feature = "resolver")]
@@ -35,8 +42,7 @@ use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
-use crate::clock::Timers;
+use crate::clock::{Micros, Timers};
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
@@ -95,6 +101,7 @@ struct Policies {
     mistakes: Mistakes,
     /// Of the policies that have a factor.
     prices: Prices,
+    counted: Counting,
 }
 
 impl Policies {
@@ -114,6 +121,7 @@ impl Policies {
             self.look_at_costs(charges, outcomes);
             self.prices.tell(charges, outcomes);
         }
+        self.count(charges, &answer);
         answer
     }
 }
@@ -156,17 +164,27 @@ impl Limiter {
         let names = Arc::clone(&self.policies.names);
         match self.policies.only {
             Some(policy) => {
-                Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
+                let decision =
+                    Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
+                self.policies
+                    .count_one(policy, &key, cost, decision.outcomes());
+                decision
             }
-            None => Decision::new(names, self.charge_alike(key, cost)),
+            None => match self.policies.one {
+                Some(policy) => {
+                    let charge = self.charge_of_one(policy, key, cost);
+                    self.decide_all(names, charge.as_slice())
+                }
+                None => self.decide_all(names, &self.alike(key, cost)),
+            },
         }
     }
 
-    fn charge_alike(&self, key: Key, cost: u32) -> Outcomes {
-        match self.policies.one {
-            Some(policy) => self.charge_all(self.charge_of_one(policy, key, cost).as_slice()),
-            None => self.charge_all(&self.alike(key, cost)),
-        }
+    #[inline]
+    fn decide_all(&self, names: Arc<Names>, charges: &[Charge]) -> Decision {
+        let decision = Decision::new(names, self.charge_all(charges));
+        self.policies.count_decided(charges, decision.outcomes());
+        decision
     }
 
     /// The same under policies of which one has a factor.
@@ -176,6 +194,7 @@ impl Limiter {
         let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
+        self.policies.count_decided(&charges, decision.outcomes());
         decision
     }
 
@@ -199,7 +218,13 @@ impl Limiter {
             return self.check_now(key, cost).is_allowed();
         }
         let is_admitted = match self.policies.only {
-            Some(policy) => self.ledger.inner().admit_one(policy, &key, cost),
+            Some(policy) => {
+                let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
+                let verdict = is_admitted.then_some(()).ok_or(policy);
+                let asked = std::iter::once((policy, cost));
+                self.policies.count_judged(asked, &key, verdict);
+                is_admitted
+            }
             None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
@@ -226,20 +251,39 @@ impl Limiter {
             limits,
             ..
         } = &*self.policies;
-        let ledger = self.ledger.inner();
         if let Some(policy) = self.policies.one {
-            return ledger.admit_now(self.charge_of_one(policy, *key, cost).as_slice());
+            return self.admit_charges(self.charge_of_one(policy, *key, cost).as_slice());
         }
         if limits.is_some() {
-            return ledger.admit_now(&self.alike(*key, cost));
+            return self.admit_charges(&self.alike(*key, cost));
         }
         mistakes.are_asked_alike();
-        let admitted = ledger.admit_alike(limited, key, cost);
-        admitted.unwrap_or_else(|| ledger.admit_now(&self.charges(*key, cost)))
+        match self.ledger.inner().admit_alike(limited, key, cost) {
+            Some(verdict) => {
+                let asked = limited.iter().map(|(policy, _)| (*policy, cost));
+                self.policies.count_judged(asked, key, verdict);
+                verdict.is_ok()
+            }
+            None => self.admit_charges(&self.charges(*key, cost)),
+        }
+    }
+
+    fn admit_charges(&self, charges: &[Charge]) -> bool {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let ledger = self.ledger.inner();
+        let charged = ledger.charge(charges, Wanted::Refusals, &mut outcomes);
+        let is_admitted = matches!(charged, Charged::Now(Ok(true)));
+        if is_admitted {
+            self.policies.count_allowed(charges);
+        } else {
+            self.policies.count_decided(charges, &outcomes);
+        }
+        is_admitted
     }
 
     /// Changes what the store in this process keeps of a key.
     fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
+        self.policies.count_amended(charges, amendment);
         // An override alone can fail, for want of room.
         let _ = self.ledger.inner().amend_now(charges, amendment);
     }
@@ -535,6 +579,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         amendment: Amendment,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
+        self.policies.count_amended(charges, amendment);
         let reply = self.ledger.amend(charges, amendment);
         async move { reply.wait().await.map(drop) }
     }
@@ -601,6 +646,7 @@ impl<L: Ledger> Limiter<L> {
                 one,
                 mistakes,
                 prices: Prices::of(policies),
+                counted: Counting::new(policies),
             }),
             asker: None,
             ledger,
@@ -715,6 +761,13 @@ impl<S> LimiterBuilder<S> {
     #[cfg(feature = "resolver")]
     pub fn takes_resolved_limits(mut self) -> Self {
         self.sources.are_resolved = true;
+        self
+    }
+
+    /// Lets limits be changed while they are in force: [`Limiter::adjust_limit`]. A decision then reads one number more for
+    /// each policy.
+    pub fn adjustable(mut self) -> Self {
+        self.sources.is_adjustable = true;
         self
     }
 

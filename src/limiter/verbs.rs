@@ -58,6 +58,7 @@ impl Limiter {
         let mut decision = Decision::new(names, self.charge_all(&charges));
         self.look_at_costs(&charges, decision.outcomes());
         decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
+        self.policies.count_decided(&charges, decision.outcomes());
         Ok(decision)
     }
 
@@ -285,6 +286,7 @@ impl Limiter {
             return (most, self.peek_now(key, 0));
         }
         let (units, outcomes) = self.ledger.inner().take_up_to_now(&charges);
+        self.policies.count_taken(&charges, units, &outcomes);
         (units, self.decision(outcomes))
     }
 
@@ -398,6 +400,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 };
                 let mut outcomes = answered(&charges, Ok(outcomes))?;
                 policies.prices.tell(&charges, &mut outcomes);
+                if most > 0 {
+                    policies.count_taken(&charges, units, &outcomes);
+                }
                 Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
             }
         })

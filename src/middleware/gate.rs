@@ -9,6 +9,7 @@ use http::{Request, Response, StatusCode};
 
 use super::OverLimit;
 use super::deadline::deadline;
+use super::hooks::Hooks;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
@@ -20,7 +21,7 @@ use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
-use crate::observe::StoreHealth;
+use crate::observe::{Count, Request as Counted, StoreHealth};
 use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
 use crate::policy::{Http, NoKey, Policy};
 use crate::response::{Answers, Fields};
@@ -44,6 +45,7 @@ pub(super) struct Gate {
     wanted: Wanted,
     waits: Option<Arc<Waits>>,
     exposes_decision: bool,
+    hooks: Hooks,
     life: Life,
 }
 
@@ -169,6 +171,7 @@ impl Gate {
             is_soft,
             waits: Waits::new(policies, &timers).map(Arc::new),
             exposes_decision: false,
+            hooks: Hooks::default(),
             life: Life::new(),
         }
     }
@@ -197,6 +200,14 @@ impl Gate {
         self.wanted = Wanted::Everything;
     }
 
+    /// Tells these of decisions, if they are any.
+    pub(super) fn tell(&mut self, hooks: Hooks) {
+        if hooks.are_any() {
+            self.wanted = Wanted::Everything;
+        }
+        self.hooks = hooks;
+    }
+
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
     /// is refused is done with: its extensions are emptied.
     pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
@@ -205,8 +216,11 @@ impl Gate {
         let head = Head::of(request);
         match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
             None | Some(Listed::Nowhere) => {}
-            Some(Listed::Allowed) => return Ruling::Pass(None),
-            Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
+            Some(Listed::Allowed) => return self.exempt(),
+            Some(Listed::Denied) => {
+                self.limiter.counters().request(Counted::Forbidden);
+                return Ruling::Refuse(self.answers.forbidden(request));
+            }
         }
         let look = self.sources.resolver.as_ref();
         match look.and_then(|resolver| resolver.look(&head)) {
@@ -225,6 +239,7 @@ impl Gate {
     /// Asks about a request for which a resolver has this.
     fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
         if let Some(kind) = finding.and_then(Finding::refusal) {
+            self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.answers.store_failed(kind, request));
         }
         let head = Head::of(request);
@@ -234,7 +249,7 @@ impl Gate {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
             return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
-                Ok(false) => Ruling::Pass(None),
+                Ok(false) => self.exempt(),
                 Err(no_charge) => self.refuse_for(no_charge, request),
             };
         }
@@ -248,7 +263,7 @@ impl Gate {
             }
         }
         if charges.is_empty() {
-            return Ruling::Pass(None);
+            return self.exempt();
         }
         self.put(&charges, request)
     }
@@ -259,6 +274,12 @@ impl Gate {
         listed.unwrap_or(Listed::Nowhere)
     }
 
+    /// What a resolver has for a request; `None` if there is none.
+    #[cfg(feature = "admin")]
+    pub(super) fn look_up(&self, head: &Head<'_>) -> Option<Look> {
+        self.sources.resolver.as_ref()?.look(head)
+    }
+
     /// Says that the gate is one of those that a layer has one after the other: if it sees a single request, the
     /// layer was still not built for that request.
     #[cfg(feature = "config")]
@@ -267,7 +288,7 @@ impl Gate {
         self.life.request();
     }
 
-    #[cfg(feature = "config")]
+    #[cfg(any(feature = "admin", feature = "config"))]
     pub(super) fn readers(&self) -> &[(usize, Http)] {
         &self.readers
     }
@@ -294,6 +315,7 @@ impl Gate {
         head: &Head<'_>,
     ) -> Result<bool, NoCharge> {
         if !read(reader, charge, head)? {
+            self.skipped(charge.policy);
             return Ok(false);
         }
         if let Some(limits) = self.limiter.limits() {
@@ -301,11 +323,17 @@ impl Gate {
             let operation = operations.and_then(|operations| reader.operation(head, operations));
             let asker = Asker { plan, operation };
             if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
+                self.skipped(charge.policy);
                 return Ok(false);
             }
         }
         self.limiter.price(charge, || reader.class(head));
         Ok(true)
+    }
+
+    fn skipped(&self, policy: usize) {
+        let counters = self.limiter.counters();
+        counters.policy(policy, Count::Skipped, 1);
     }
 
     /// The same for all clones of a layer, and for no other layer.
@@ -338,14 +366,14 @@ impl Gate {
         }
         let mut outcomes = Outcomes::new(Micros::ZERO);
         match self.limiter.charge(charges, self.wanted, &mut outcomes) {
-            Charged::Now(Ok(true)) if !self.wanted.includes(true) => self.let_pass(),
+            Charged::Now(Ok(true)) if !self.wanted.includes(true) => self.let_pass(charges),
             Charged::Now(Ok(_)) => match check(charges, &mut outcomes) {
                 Ok(()) if self.wanted.includes(true) => self.heed(asked, &outcomes, request),
                 // A denial is one, whatever its numbers.
                 Ok(()) => self.deny(asked, &outcomes, request),
-                Err(error) => self.fail(&error, request),
+                Err(error) => self.fail(charges, &error, request),
             },
-            Charged::Now(Err(error)) => self.fail(&error, request),
+            Charged::Now(Err(error)) => self.fail(charges, &error, request),
             Charged::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
         }
     }
@@ -378,7 +406,7 @@ impl Gate {
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
                 Ok(Ended::Charged(outcomes)) => self.heed(asked, &outcomes, request),
                 Ok(Ended::Denied(outcomes)) => self.refuse(asked, &outcomes, request),
-                Err(error) => self.fail(&error, request),
+                Err(error) => self.fail(charges, &error, request),
             },
             Coming::Late(late) => {
                 let numbers = ready!(late.numbers.as_mut().poll(cx));
@@ -404,7 +432,7 @@ impl Gate {
     ) -> Ruling {
         match answered(asked.charges, answer) {
             Ok(outcomes) => self.heed(asked, &outcomes, request),
-            Err(error) => self.fail(&error, request),
+            Err(error) => self.fail(asked.charges, &error, request),
         }
     }
 
@@ -424,14 +452,22 @@ impl Gate {
                 .extensions_mut()
                 .insert(self.limiter.decision(told.clone().into_owned()));
         }
+        let all = asked.charges;
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
         let fields = self.answers.allowed(charges, &told);
-        match self.turn(asked, outcomes) {
+        let fields = self.with_decision(fields, &told);
+        let turn = self.turn(asked, outcomes);
+        if turn.is_ok() {
+            self.limiter.count_decided(all, &told);
+            self.tell_hook(all, &told, request);
+        }
+        match turn {
             Ok(None) => Ruling::Pass(fields),
             Ok(Some(turn)) => Ruling::Hold(turn, fields),
             Err(CannotHold::Late(late)) => asked.waiting_for(Coming::Late(late)),
             Err(CannotHold::NoTimer) => {
+                self.limiter.count_failed(all);
                 diagnose(&NO_TIMER);
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
@@ -472,12 +508,46 @@ impl Gate {
         self.refuse(asked, outcomes, request)
     }
 
+    /// Tells the hook, if there is one, of what was decided.
+    #[inline]
+    fn tell_hook<B>(&self, charges: &[Charge], told: &Outcomes, request: &Request<B>) {
+        if let Some(hook) = &self.hooks.on_decision {
+            let binding = told.binding().map(|(policy, _)| policy);
+            let mut bound = charges.iter();
+            let bound = bound.find(|charge| Some(charge.policy) == binding);
+            let key = bound.or(charges.first()).map_or(Key::NOBODY, Charge::key);
+            hook(
+                &Head::of(request),
+                key,
+                &self.limiter.decision(told.clone()),
+            );
+        }
+    }
+
+    /// The fields of a response, which gets the decision too if that was asked for.
+    #[inline]
+    fn with_decision(&self, fields: Option<Fields>, told: &Outcomes) -> Option<Fields> {
+        if !self.hooks.in_response {
+            return fields;
+        }
+        let decision = self.limiter.decision(told.clone());
+        Some(Fields::with_decision(fields, decision))
+    }
+
     fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
+        self.limiter.counters().request(Counted::WithoutKey);
         let NoCharge { status, missing } = no_charge;
         Ruling::Refuse(self.answers.no_key(status, missing, request))
     }
 
-    fn let_pass(&self) -> Ruling {
+    /// No policy is asked about the request.
+    fn exempt(&self) -> Ruling {
+        self.limiter.counters().request(Counted::Exempt);
+        Ruling::Pass(None)
+    }
+
+    fn let_pass(&self, charges: &[Charge]) -> Ruling {
+        self.limiter.count_allowed(charges);
         self.store.answered();
         Ruling::Pass(None)
     }
@@ -494,12 +564,20 @@ impl Gate {
         request: &mut Request<B>,
     ) -> Ruling {
         let told = self.limiter.told(asked.charges, outcomes);
+        self.limiter.count_decided(asked.charges, &told);
+        self.tell_hook(asked.charges, &told, request);
         let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
-        Ruling::Refuse(self.answers.denied(&charges, &told, decision, request))
+        let exposed = self.hooks.in_response.then(|| decision.clone());
+        let mut response = self.answers.denied(&charges, &told, decision, request);
+        if let Some(decision) = exposed {
+            response.extensions_mut().insert(decision);
+        }
+        Ruling::Refuse(response)
     }
 
-    fn fail<B>(&self, error: &StoreError, request: &mut Request<B>) -> Ruling {
+    fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {
+        self.limiter.count_failed(charges);
         if !error.is_told() {
             self.store.failed(error);
         }

@@ -259,9 +259,12 @@ mod future;
 mod gate;
 mod gates;
 mod grpc_timeout;
+mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;
+#[cfg(feature = "admin")]
+mod likeness;
 mod lists;
 mod nesting;
 mod over_limit;

@@ -15,6 +15,7 @@ mod no_key;
 #[cfg(feature = "http")]
 mod patience;
 
+mod heaviest;
 mod never_binds;
 mod on_store_failure;
 
@@ -24,8 +25,10 @@ use crate::algorithm::Algorithm;
 use crate::decision::Rule;
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
+use crate::observe::Described;
 use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
+pub use self::heaviest::HeaviestKeys;
 pub use self::on_store_failure::OnStoreFailure;
 
 #[cfg(feature = "http")]
@@ -83,6 +86,7 @@ pub struct Policy<R = Unkeyed> {
     is_for_all_plans: bool,
     is_soft: bool,
     factor: Option<FactorCell>,
+    heaviest: Option<HeaviestKeys>,
     /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
@@ -116,6 +120,7 @@ impl Policy {
             is_for_all_plans: false,
             is_soft: false,
             factor: None,
+            heaviest: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
             #[cfg(feature = "http")]
@@ -133,7 +138,11 @@ impl Policy {
     }
 
     /// Notes whether requests may have another limit than the policy's own.
-    pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>, is_resolved: bool) {
+    pub(crate) fn may_have_several_limits(
+        &mut self,
+        plans: Option<&Plans>,
+        (is_resolved, is_adjustable): (bool, bool),
+    ) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
         self.has_several_limits =
             is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
@@ -144,6 +153,7 @@ impl Policy {
         {
             plans.warn_of_silence_about(&self.name);
         }
+        self.has_several_limits |= is_adjustable && self.factor.is_none();
     }
 
     /// Returns the same policy, counting in parts if it has a factor, as a ledger is opened for it.
@@ -261,6 +271,7 @@ impl<R> Policy<R> {
             own: &self.algorithm,
             by_key: self.key_limits.as_deref(),
             by_operation: self.operations.as_deref(),
+            has_factor: self.factor.is_some(),
         }
     }
 
@@ -318,6 +329,15 @@ impl<R> Policy<R> {
         matches!(self.algorithm, Algorithm::LeakyQueue(_))
     }
 
+    /// Whether its requests may have to wait for their turn.
+    pub(crate) fn may_wait(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.patience.is_any() && !self.is_soft && self.is_limited() {
+            return true;
+        }
+        self.shapes()
+    }
+
     /// What decisions and responses tell of it.
     pub(crate) fn rule(&self) -> Rule {
         let (name, algorithm) = match &self.told {
@@ -326,6 +346,34 @@ impl<R> Policy<R> {
         };
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
         rule.scaled_by(self.factor.clone())
+    }
+
+    /// Finds the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by default, because
+    /// keys are personal data and it costs some 40 ns for each request.
+    pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
+        self.heaviest = Some(keys);
+        self
+    }
+
+    /// How the heaviest keys are found, if they are.
+    pub(crate) fn heaviest(&self) -> Option<&HeaviestKeys> {
+        self.heaviest.as_ref()
+    }
+
+    /// What snapshots tell of it.
+    pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
+        let (name, algorithm) = match &self.told {
+            None => (&self.name, &self.algorithm),
+            Some((name, algorithm)) => (name, algorithm),
+        };
+        let described = Described {
+            name: name.as_str().into(),
+            algorithm: algorithm.name(),
+            mode: if self.is_soft { "soft" } else { "enforce" },
+            limit: algorithm.limit(),
+            period: algorithm.period(),
+        };
+        (described, self.factor.clone())
     }
 
     /// The factor, and the algorithm in units, of a policy that counts in parts.

@@ -13,6 +13,7 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::limiter::heed;
 use crate::line::{NoTimer, Turn};
+use crate::observe::Request;
 use crate::plan::{Coming, Finding};
 use crate::store::{Charge, Charged, Wanted, answered};
 
@@ -43,10 +44,12 @@ pub(super) fn ask<Q, T, E>(
     finding: Option<&Finding>,
 ) -> Asked<T, E> {
     if let Some(Err(error)) = finding.map(heed) {
+        rules.limiter.count_failed(&[]);
         return Asked::Ruled(Ruling::Refuse(rules.refuse(Refused::Store(error))));
     }
     let charges = rules.read(request, finding);
     if charges.is_empty() {
+        rules.limiter.counters().request(Request::Exempt);
         return Asked::Ruled(Ruling::Pass);
     }
     let mut outcomes = Outcomes::new(Micros::ZERO);
@@ -66,16 +69,26 @@ fn rule<Q, T, E>(
     answer: Result<Outcomes, StoreError>,
 ) -> Ruling<T, E> {
     let refused = match answered(charges, answer) {
-        Err(error) => Refused::Store(error),
+        Err(error) => {
+            rules.limiter.count_failed(charges);
+            Refused::Store(error)
+        }
         Ok(outcomes) if !outcomes.is_allowed() => {
             rules.limiter.look_at_costs(charges, &outcomes);
             let told = rules.limiter.told(charges, &outcomes).into_owned();
+            rules.limiter.count_decided(charges, &told);
             Refused::OverLimit(rules.limiter.decision(told))
         }
         Ok(outcomes) => match turn(rules, charges, &outcomes) {
-            Ok(None) => return Ruling::Pass,
-            Ok(Some(turn)) => return Ruling::Hold(turn),
-            Err(NoTimer) => Refused::NoTimer,
+            Ok(turn) => {
+                let told = rules.limiter.told(charges, &outcomes);
+                rules.limiter.count_decided(charges, &told);
+                return turn.map_or(Ruling::Pass, Ruling::Hold);
+            }
+            Err(NoTimer) => {
+                rules.limiter.count_failed(charges);
+                Refused::NoTimer
+            }
         },
     };
     Ruling::Refuse(rules.refuse(refused))

@@ -40,6 +40,7 @@ use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::Key;
+use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 
 /// A place where state lives.
@@ -153,6 +154,19 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
             Amendment::GiveBack(_) => Ok(false),
             _ => Err(StoreError::new(StoreErrorKind::Unsupported)),
         })
+    }
+
+    /// Tells what the store has counted, for a [snapshot](crate::Limiter::snapshot). By default it tells nothing but that
+    /// it is up.
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+
+    /// Tells how many keys it keeps for a policy, by its index. By default it does not tell. It must not take longer
+    /// when it keeps more keys.
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        let _ = policy;
+        None
     }
 
     /// The clock by which requests wait for their turn, if a test moves it: see

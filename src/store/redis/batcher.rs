@@ -345,6 +345,7 @@ impl UnderWay {
             .waiting(&first.map_or(Key::NOBODY, |first| first.key));
         let answer = self.shared.ask(queries, until).await;
         let together = mem::take(&mut self.together);
+        self.shared.watch.calls().batched(together.len() - 1);
         if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
             // A server on its own that is set up as a node of a cluster. Nothing was done.
             self.shared.is_sliced.store(true, Ordering::Relaxed);

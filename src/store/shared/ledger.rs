@@ -11,6 +11,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe::StoreStats;
 use crate::policy::Policy;
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
@@ -121,6 +122,10 @@ fn tag(text: &str) -> u64 {
 }
 
 impl<I: Items> Ledger for SharedLedger<I> {
+    fn stats(&self) -> StoreStats {
+        StoreStats::new("shared")
+    }
+
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
         match self.decide(charges, Verb::Charge) {
             Reply::Now(changed) => {
