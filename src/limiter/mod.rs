@@ -12,6 +12,8 @@ mod mistakes;
 mod overriding;
 mod prices;
 mod queueing;
+mod reservation;
+mod reserving;
 mod verbs;
 
 use std::borrow::Cow;
@@ -25,6 +27,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
+pub use self::reservation::Reservation;
+
+pub(crate) use self::reservation::{Answer, Held, RealCost};
 
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
@@ -34,6 +39,7 @@ use self::limits::PlanOf;
 use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
+use self::reservation::Lost;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
@@ -44,7 +50,7 @@ use crate::line::Lines;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Asker, Finding, Look, Plans};
-use crate::policy::{Policy, check_names};
+use crate::policy::{Policy, Unsettled, check_names};
 use crate::store::{
     Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted,
     answered, check,
@@ -92,12 +98,32 @@ struct Policies {
     mistakes: Mistakes,
     /// Of the policies that have a factor.
     prices: Prices,
+    /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
+    unless_settled: Option<Box<[Unsettled]>>,
+    lost: Lost,
 }
 
 impl Policies {
     #[inline]
     fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
         self.mistakes.look_at_costs(&self.names, charges, outcomes);
+    }
+
+    /// What a request is charged by this policy that is not settled.
+    fn unless_settled(&self, policy: usize) -> Unsettled {
+        let all = self.unless_settled.as_ref();
+        let of_policy = all.and_then(|all| all.get(policy)).copied();
+        of_policy.unwrap_or_default()
+    }
+
+    /// The place of the policy with this name.
+    fn place_of(&self, name: &str) -> Result<usize, ConfigError> {
+        let place = self.names.iter().position(|known| known == name);
+        place.ok_or_else(|| {
+            let known: Vec<&str> = self.names.iter().collect();
+            let remedy = format!("name one of {}", known.join(", "));
+            ConfigError::quoting("policy", name, remedy)
+        })
     }
 
     /// A store's answer to these charges, looked through and told.
@@ -383,6 +409,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
+    /// The limit of a charge that is not priced yet, in units.
+    #[cfg(feature = "http")]
+    pub(crate) fn limit_of(&self, charge: &Charge) -> u32 {
+        let own = charge.limit.map(|limit| limit.size());
+        let whole = || self.policies.prices.whole(charge.policy);
+        let policys = || self.policies.algorithms.get(charge.policy)?.limit();
+        own.or_else(whole).or_else(policys).unwrap_or(u32::MAX)
+    }
+
     /// Turns the cost of a charge from units to what the store is asked for.
     #[inline]
     pub(crate) fn price(&self, charge: &mut Charge, class: impl FnOnce() -> Class) {
@@ -460,15 +495,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
-        let Policies { names, limited, .. } = &*self.policies;
+        let limited = &self.policies.limited;
         let mut charges = Charges::new();
         let mut named: SmallVec<[usize; 8]> = SmallVec::new();
         for (name, key, cost) in asked {
-            let Some(policy) = names.iter().position(|known| known == name) else {
-                let known: Vec<&str> = names.iter().collect();
-                let remedy = format!("name one of {}", known.join(", "));
-                return Err(ConfigError::quoting("policy", name, remedy));
-            };
+            let policy = self.policies.place_of(name)?;
             if named.contains(&policy) {
                 let remedy = "ask each policy about one key, at the cost of all of it";
                 return Err(ConfigError::quoting("policy", name, remedy));
@@ -526,6 +557,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
+    /// Whether a request that ends without an answer may cost something else than its estimate.
+    pub(crate) fn settles_the_unanswered(&self) -> bool {
+        self.policies.unless_settled.is_some()
+    }
+
+    /// Whether the requests of this policy wait for their turn.
+    pub(crate) fn is_a_queue(&self, policy: usize) -> bool {
+        let queue = self.policies.queue.as_ref();
+        queue.is_some_and(|(queue, _)| *queue == policy)
+    }
+
     /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
@@ -555,6 +597,8 @@ impl<L: Ledger> Limiter<L> {
             _ => None,
         };
         let timers = Timers::of(ledger.clock());
+        let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
+        let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
         Self {
             policies: Arc::new(Policies {
                 queue: queueing::queue(policies, &timers),
@@ -566,6 +610,8 @@ impl<L: Ledger> Limiter<L> {
                 only,
                 mistakes,
                 prices: Prices::of(policies),
+                unless_settled: (!all_keep_estimates).then_some(unless_settled),
+                lost: Lost::default(),
             }),
             asker: None,
             ledger,

@@ -56,7 +56,8 @@ impl Gate {
             let Some(counted) = key.or_else(|| reader.key(head).ok()) else {
                 return (name, Considered::HasNoKey);
             };
-            let mut charge = crate::store::Charge::new(*policy, counted, reader.cost(head));
+            let (cost, is_default) = reader.cost(head);
+            let mut charge = crate::store::Charge::new(*policy, counted, cost);
             let counts = limits.is_none_or(|limits| {
                 let operations = limits.limits().operations(*policy);
                 let operation =
@@ -66,6 +67,9 @@ impl Gate {
                     key.or_else(|| reader.plain_key(head))
                 })
             });
+            if is_default {
+                charge.cost = charge.cost.min(self.limiter().limit_of(&charge));
+            }
             let rule = self.limiter().rule_named(charge.rule);
             let own = self.limiter().algorithm_of(*policy);
             let limit = charge.limit.map_or(Some(own), |limit| own.under(limit));

@@ -37,7 +37,7 @@ impl Opened {
     ) -> Result<(), StoreError> {
         let (key, counter) = (ask.fingerprint, &*self.counter);
         match amendment {
-            Amendment::Settle => counter.settle(ask, limit, clock),
+            Amendment::Settle | Amendment::Add(_) => counter.settle(ask, limit, clock),
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {
