@@ -299,11 +299,16 @@ impl Gate {
         if let Some(limits) = self.limiter.limits() {
             let operations = limits.limits().operations(charge.policy);
             let operation = operations.and_then(|operations| reader.operation(head, operations));
-            let asker = Asker { plan, operation };
+            let asker = Asker {
+                plan,
+                operation,
+                ..Asker::default()
+            };
             if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
                 return Ok(false);
             }
         }
+        self.limiter.demand(charge, reader.is_low_priority(head));
         self.limiter.price(charge, || reader.class(head));
         Ok(true)
     }

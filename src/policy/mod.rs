@@ -17,6 +17,8 @@ mod patience;
 
 mod never_binds;
 mod on_store_failure;
+mod penalty;
+mod terms;
 
 use std::sync::Arc;
 
@@ -27,9 +29,13 @@ use crate::factor::FactorCell;
 use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
 pub use self::on_store_failure::OnStoreFailure;
+pub use self::penalty::Penalty;
 
 #[cfg(feature = "http")]
 pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::penalty::{NamedPenalty, Offences};
+pub(crate) use self::terms::Terms;
+
 pub(crate) use self::never_binds::{
     Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
 };
@@ -58,6 +64,8 @@ pub(crate) use self::patience::Patience;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
+/// - no penalty: a key that is refused often is not blocked
+/// - a request may cost as much as the limit, and all requests may use all of it
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see `wait_up_to`)
 /// - without a key: one quota for all requests whose client left it out; `500` if the server does
@@ -83,6 +91,8 @@ pub struct Policy<R = Unkeyed> {
     is_for_all_plans: bool,
     is_soft: bool,
     factor: Option<FactorCell>,
+    terms: Terms,
+    penalty: Option<Penalty>,
     /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
@@ -116,6 +126,8 @@ impl Policy {
             is_for_all_plans: false,
             is_soft: false,
             factor: None,
+            terms: Terms::default(),
+            penalty: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
             #[cfg(feature = "http")]
@@ -135,10 +147,12 @@ impl Policy {
     /// Notes whether requests may have another limit than the policy's own.
     pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>, is_resolved: bool) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
-        self.has_several_limits =
+        let is_planned =
             is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        // Requests of low priority have the limit without the reserve.
+        self.has_several_limits = is_planned || self.terms.reserve() > 0;
         if let Some(plans) = plans
-            && !self.has_several_limits
+            && !is_planned
             && !self.is_for_all_plans
             && self.is_limited()
         {
@@ -155,7 +169,7 @@ impl Policy {
             return Ok(self);
         };
         if self.has_several_limits {
-            let remedy = "give it one limit, without plans, limits by key and operations; or leave the factor out";
+            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
         let most = cell.most().get();
@@ -194,7 +208,7 @@ impl Policy {
             algorithm: &self.algorithm,
             is_soft: self.is_soft,
             // Of limits that differ between requests nothing is known.
-            counts: (!self.has_several_limits).then(String::new),
+            counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,
         }
