@@ -544,6 +544,13 @@ impl Outcomes {
         outcome.retry_micros().filter(|_| outcome.denies())
     }
 
+    /// Whether the request is denied since it costs more than a policy ever admits.
+    #[cfg(feature = "http")]
+    pub(crate) fn are_too_large(&self) -> bool {
+        let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
+        denying.any(|(_, outcome)| outcome.wait.is_none() && outcome.limit > 0)
+    }
+
     /// How long the request is held, if it is allowed.
     pub(crate) fn delay(&self) -> Micros {
         if !self.is_allowed() {

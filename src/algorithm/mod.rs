@@ -37,6 +37,7 @@ mod leaky_queue;
 mod limits;
 #[cfg(feature = "redis")]
 mod lua;
+mod refusals;
 #[cfg(feature = "serde")]
 mod serde;
 mod sliding_log;

@@ -202,6 +202,22 @@ pub(super) static POLICY: Fields = Fields(&[
         "Says that the policy has one limit under all plans.",
         Shape::Flag,
     ),
+    field(
+        "penalty",
+        "Blocks a key that the policy has refused too often.",
+        Shape::Table(&PENALTY),
+    ),
+    field("most", "The most that a request may cost.", Shape::Whole),
+    field(
+        "reserve",
+        "How many units requests of low priority leave to the others.",
+        Shape::Whole,
+    ),
+    field(
+        "low_priority",
+        "Which requests are of low priority. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
     field("key_limits", "Limits by key.", Shape::Table(&KEY_LIMITS)),
     field(
         "operation",
@@ -212,6 +228,44 @@ pub(super) static POLICY: Fields = Fields(&[
         "operations",
         "Limits by operation, and `other` for all other operations.",
         Shape::Map(&Shape::Named("limit")),
+    ),
+]);
+
+pub(super) static PENALTY: Fields = Fields(&[
+    field(
+        "refusals",
+        "At how many refusals a key is blocked.",
+        Shape::Whole,
+    ),
+    field(
+        "within",
+        "Within what time they have to come.",
+        Shape::Duration,
+    ),
+    field(
+        "block",
+        "How long the first block lasts; a minute unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "times",
+        "How many times as long each further block lasts; 1 unless said.",
+        Shape::Whole,
+    ),
+    field(
+        "up_to",
+        "How long a block can last at most; a day unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "forget_after",
+        "After how long without a block the earlier ones are forgotten; a day unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "extended_by_refusals",
+        "Lets each refusal during a block begin it anew.",
+        Shape::Flag,
     ),
 ]);
 
@@ -443,6 +497,11 @@ pub(super) static RESPONSES: Fields = Fields(&[
     field(
         "refusal_status",
         "The status of a refusal; 429 unless said.",
+        Shape::Whole,
+    ),
+    field(
+        "too_large_status",
+        "The status of a refusal of a request that costs more than a policy ever admits, such as 413.",
         Shape::Whole,
     ),
     field(

@@ -49,6 +49,7 @@ mod responses;
 mod schema;
 mod settings;
 mod store;
+mod terms;
 mod toml;
 mod tree;
 mod walk;

@@ -6,6 +6,7 @@
 
 mod by_name;
 mod deciding;
+mod demands;
 mod inspection;
 mod limits;
 mod mistakes;
@@ -34,6 +35,7 @@ pub(crate) use self::reservation::{Answer, Held, RealCost};
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
 use self::deciding::Deciding;
+use self::demands::Demands;
 use self::limits::PlanOf;
 #[cfg(feature = "resolver")]
 use self::limits::ResolverOf;
@@ -96,6 +98,7 @@ struct Policies {
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
     mistakes: Mistakes,
+    demands: Demands,
     /// Of the policies that have a factor.
     prices: Prices,
     /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
@@ -241,7 +244,7 @@ impl Limiter {
             ..
         } = &*self.policies;
         let ledger = self.ledger.inner();
-        if limits.is_some() {
+        if limits.is_some() || self.policies.demands.are_any() {
             return ledger.admit_now(&self.alike(*key, cost));
         }
         mistakes.are_asked_alike();
@@ -329,6 +332,18 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.charges_by_name(asked)
     }
 
+    /// The same of a request, of which policies may demand something.
+    fn asked_now_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let mut charges = self.unpriced_by_name(asked)?;
+        self.demand_of_all(&mut charges);
+        self.price_all(&mut charges);
+        Ok(charges)
+    }
+
     /// Asks some policies by name, once it is known what a resolver has for their keys.
     fn ask_by_name<'a, K: IntoKey>(
         &self,
@@ -357,6 +372,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             return Reply::Now(Err(error));
         }
         let mut charges = self.limited_each(charges, findings);
+        self.demand_of_all(&mut charges);
         self.price_all(&mut charges);
         let policies = Arc::clone(&self.policies);
         let reply = self.ask(&charges);
@@ -395,8 +411,44 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn charges_for(&self, asker: Asker, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
         let mut charges = self.unpriced(asker, key, cost, finding);
+        if self.policies.demands.are_any() {
+            for charge in &mut charges {
+                self.demand(charge, asker.is_low_priority);
+            }
+        }
         self.price_all(&mut charges);
         charges
+    }
+
+    /// A charge for each limited policy, at the price of now, to change what is kept: no policy demands anything of it.
+    fn charges_to_amend(&self, key: Key, units: u32) -> Charges {
+        let finding = self.found_now(&key);
+        let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
+        self.price_all(&mut charges);
+        charges
+    }
+
+    /// Turns a charge into what the store is asked about a request of this priority.
+    #[inline]
+    pub(crate) fn demand(&self, charge: &mut Charge, is_low: bool) {
+        self.policies.demands.apply(charge, is_low);
+    }
+
+    /// How many units a request can take at once, of so many.
+    fn most_at_once(&self, key: Key, most: u32) -> u32 {
+        if !self.policies.demands.are_any() {
+            return most;
+        }
+        self.policies.demands.most_of(&self.charges(key, 0), most)
+    }
+
+    fn demand_of_all(&self, charges: &mut [Charge]) {
+        if self.policies.demands.are_any() {
+            let is_low = self.asker().is_low_priority;
+            for charge in charges {
+                self.demand(charge, is_low);
+            }
+        }
     }
 
     /// The same at the least price, for what is given back.
@@ -409,13 +461,19 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// The limit of a charge that is not priced yet, in units.
+    /// Cuts the cost of a charge that is not priced yet to what can pass.
     #[cfg(feature = "http")]
-    pub(crate) fn limit_of(&self, charge: &Charge) -> u32 {
+    pub(crate) fn cut(&self, charge: &mut Charge) {
         let own = charge.limit.map(|limit| limit.size());
         let whole = || self.policies.prices.whole(charge.policy);
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
-        own.or_else(whole).or_else(policys).unwrap_or(u32::MAX)
+        let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
+        let hard = Charge {
+            is_soft: false,
+            ..*charge
+        };
+        let most = self.policies.demands.most_of(&[hard], limit);
+        charge.cost = charge.cost.min(most);
     }
 
     /// Turns the cost of a charge from units to what the store is asked for.
@@ -592,8 +650,14 @@ impl<L: Ledger> Limiter<L> {
             .filter(|(_, policy)| policy.is_limited())
             .map(|(index, policy)| (index, policy.is_soft()))
             .collect();
+        let demands = Demands::of(policies);
+        let has_penalties = policies
+            .iter()
+            .any(|policy| policy.named_penalty().is_some());
         let only = match *limited {
-            [(policy, false)] if limits.is_none() => Some(policy),
+            [(policy, false)] if limits.is_none() && !demands.are_any() && !has_penalties => {
+                Some(policy)
+            }
             _ => None,
         };
         let timers = Timers::of(ledger.clock());
@@ -609,6 +673,7 @@ impl<L: Ledger> Limiter<L> {
                 limited,
                 only,
                 mistakes,
+                demands,
                 prices: Prices::of(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),
@@ -815,7 +880,10 @@ pub(crate) fn split(
         let remedy = "leave it out: nodes that share a store share each limit already";
         return Err(ConfigError::new("split_over", nodes, remedy));
     }
-    let share = |policy: Policy| policy.limited_by(policy.algorithm().shared_by(over));
+    let share = |policy: Policy| {
+        let share = policy.algorithm().shared_by(over);
+        policy.limited_by(share).with_reserve_shared_by(over)
+    };
     Ok(policies.into_iter().map(share).collect())
 }
 
@@ -846,6 +914,8 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     }
     check_names(&policies.iter().map(Policy::name))?;
     policies.iter().try_for_each(Policy::check_mark)?;
+    policies.iter().try_for_each(Policy::check_terms)?;
+    policies.iter().try_for_each(Policy::check_penalty)?;
     check_queues(policies)
 }
 

@@ -49,7 +49,7 @@ impl Limiter {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Reservation, ConfigError> {
-        let charges = self.asked_by_name(asked)?;
+        let charges = self.asked_now_by_name(asked)?;
         Ok(self.reserve_charges_now(&charges))
     }
 
@@ -107,7 +107,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static,
         ConfigError,
     > {
-        let charges = self.asked_by_name(asked)?;
+        let charges = self.asked_now_by_name(asked)?;
         Ok(self.reserve_charges(charges))
     }
 

@@ -251,6 +251,39 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Sets the status of a refusal of a request that costs more than a policy ever admits, from 400 to 599, such as
+    /// `413 Content Too Large`; the default is that of other refusals.
+    ///
+    /// Such a request is above the [ceiling](crate::Policy::most) or the limit of a policy, so no wait helps, and the
+    /// response has no `Retry-After`. A gRPC call has the code of other refusals.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, http::{Request, StatusCode}, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rows = Policy::new("rows", FixedWindow::per_hour(10_000))
+    ///     .most(500)
+    ///     .key(key::global())
+    ///     .cost(|head| head.query("rows").and_then(|rows| rows.parse().ok()).unwrap_or(1));
+    /// let limit = RateLimitLayer::builder()
+    ///     .policy(rows)
+    ///     .too_large_status(StatusCode::PAYLOAD_TOO_LARGE)
+    ///     .build()?;
+    /// let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
+    /// let response = app.oneshot(Request::get("/?rows=501").body(Body::empty())?).await?;
+    /// assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    /// assert!(!response.headers().contains_key("retry-after"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn too_large_status(mut self, status: StatusCode) -> Self {
+        self.answers.too_large_status = Some(status);
+        self
+    }
+
     /// Sets the body of a refusal by a policy; the default is [`RefusalBody::Problem`].
     pub fn refusal_body(mut self, body: RefusalBody) -> Self {
         self.answers.refusal_body = body;

@@ -62,23 +62,30 @@ impl Gate {
                 let operations = limits.limits().operations(*policy);
                 let operation =
                     operations.and_then(|operations| reader.operation(head, operations));
-                let asker = Asker { plan, operation };
+                let asker = Asker {
+                    plan,
+                    operation,
+                    ..Asker::default()
+                };
                 limits.apply(&mut charge, asker, None, || {
                     key.or_else(|| reader.plain_key(head))
                 })
             });
             if is_default {
-                charge.cost = charge.cost.min(self.limiter().limit_of(&charge));
+                self.limiter().cut(&mut charge);
+            }
+            let is_low = reader.is_low_priority(head);
+            let mut cost = charge.cost;
+            self.limiter().demand(&mut charge, is_low);
+            if is_default && is_low {
+                self.limiter().cut(&mut charge);
+                cost = charge.cost;
             }
             let rule = self.limiter().rule_named(charge.rule);
             let own = self.limiter().algorithm_of(*policy);
             let limit = charge.limit.map_or(Some(own), |limit| own.under(limit));
             let considered = match limit {
-                Some(limit) if counts => Considered::Counts {
-                    cost: charge.cost,
-                    limit,
-                    rule,
-                },
+                Some(limit) if counts => Considered::Counts { cost, limit, rule },
                 _ => Considered::CountsNothing(rule),
             };
             (name, considered)

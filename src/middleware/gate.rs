@@ -312,13 +312,22 @@ impl Gate {
         if let Some(limits) = self.limiter.limits() {
             let operations = limits.limits().operations(charge.policy);
             let operation = operations.and_then(|operations| reader.operation(head, operations));
-            let asker = Asker { plan, operation };
+            let asker = Asker {
+                plan,
+                operation,
+                ..Asker::default()
+            };
             if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
                 return Ok(false);
             }
         }
         if is_default {
-            charge.cost = charge.cost.min(self.limiter.limit_of(charge));
+            self.limiter.cut(charge);
+        }
+        let is_low = reader.is_low_priority(head);
+        self.limiter.demand(charge, is_low);
+        if is_default && is_low {
+            self.limiter.cut(charge);
         }
         self.limiter.price(charge, || reader.class(head));
         Ok(true)

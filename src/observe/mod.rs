@@ -6,8 +6,10 @@
 
 #[cfg(feature = "http")]
 mod health;
+mod penalty;
 mod store;
 
 #[cfg(feature = "http")]
 pub(crate) use self::health::StoreHealth;
+pub(crate) use self::penalty::penalized;
 pub(crate) use self::store::{StoreEvent, observe};

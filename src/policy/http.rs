@@ -25,6 +25,7 @@ pub struct Http {
     no_key: Option<NoKey>,
     class: Option<Arc<ClassOf>>,
     settling: Option<Arc<Settling>>,
+    is_low: Option<Arc<When>>,
     is_soft: bool,
     is_limited: bool,
 }
@@ -60,6 +61,8 @@ impl Policy {
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
             factor: self.factor,
+            terms: self.terms,
+            penalty: self.penalty,
             told: self.told,
             on_store_failure: self.on_store_failure,
             unsettled: self.unsettled,
@@ -72,6 +75,7 @@ impl Policy {
                 no_key: None,
                 class: None,
                 settling: None,
+                is_low: None,
                 is_soft: false,
                 is_limited: true,
             },
@@ -155,6 +159,25 @@ impl Policy<Http> {
         self
     }
 
+    /// Sets which requests are of low priority; the default is none. They leave the policy's
+    /// [reserve](Policy::reserve) to the others. Without a reserve, it changes nothing.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Policy, key};
+    ///
+    /// let policy = Policy::new("api", FixedWindow::per_minute(100))
+    ///     .reserve(20)
+    ///     .key(key::api_key())
+    ///     .low_priority(|head| head.path().starts_with("/export"));
+    /// ```
+    pub fn low_priority(
+        mut self,
+        is_low: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.reads.is_low = Some(Arc::new(is_low));
+        self
+    }
+
     /// Sets what happens to requests without a key, whether the client or the server has left it
     /// out.
     ///
@@ -209,7 +232,8 @@ impl Policy<Http> {
             is_soft: self.is_soft,
             counts: key.identity().filter(|_| {
                 // Of limits that differ between requests nothing is known.
-                let has_one_limit = self.key_limits.is_none() && self.operations.is_none();
+                let has_one_limit =
+                    self.key_limits.is_none() && self.operations.is_none() && self.terms.are_none();
                 has_one_limit && self.reads.cost.is_none() && !self.settles()
             }),
             is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
@@ -232,6 +256,8 @@ impl Policy<Http> {
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
             factor: self.factor,
+            terms: self.terms,
+            penalty: self.penalty,
             told: self.told,
             on_store_failure: self.on_store_failure,
             unsettled: self.unsettled,
@@ -297,6 +323,11 @@ impl Http {
         self.class
             .as_ref()
             .map_or(Class::Critical, |class| class(head))
+    }
+
+    #[inline]
+    pub(crate) fn is_low_priority(&self, head: &Head<'_>) -> bool {
+        self.is_low.as_ref().is_some_and(|is_low| is_low(head))
     }
 
     /// How many units a request is charged, and whether that is a default estimate, which is cut to the limit.

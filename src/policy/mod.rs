@@ -19,6 +19,8 @@ mod settling;
 
 mod never_binds;
 mod on_store_failure;
+mod penalty;
+mod terms;
 mod unsettled;
 
 use std::sync::Arc;
@@ -30,10 +32,14 @@ use crate::factor::FactorCell;
 use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
 pub use self::on_store_failure::OnStoreFailure;
+pub use self::penalty::Penalty;
 pub use self::unsettled::Unsettled;
 
 #[cfg(feature = "http")]
 pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::penalty::{NamedPenalty, Offences};
+pub(crate) use self::terms::Terms;
+
 pub(crate) use self::never_binds::{
     Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
 };
@@ -66,6 +72,8 @@ pub(crate) use self::settling::{Ended, Settling, Told};
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
+/// - no penalty: a key that is refused often is not blocked
+/// - a request may cost as much as the limit, and all requests may use all of it
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see `wait_up_to`)
 /// - a request that ends without an answer costs its estimate ([`Unsettled::Estimate`])
@@ -92,6 +100,8 @@ pub struct Policy<R = Unkeyed> {
     is_for_all_plans: bool,
     is_soft: bool,
     factor: Option<FactorCell>,
+    terms: Terms,
+    penalty: Option<Penalty>,
     /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
@@ -126,6 +136,8 @@ impl Policy {
             is_for_all_plans: false,
             is_soft: false,
             factor: None,
+            terms: Terms::default(),
+            penalty: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
             unsettled: Unsettled::default(),
@@ -146,10 +158,12 @@ impl Policy {
     /// Notes whether requests may have another limit than the policy's own.
     pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>, is_resolved: bool) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
-        self.has_several_limits =
+        let is_planned =
             is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        // Requests of low priority have the limit without the reserve.
+        self.has_several_limits = is_planned || self.terms.reserve() > 0;
         if let Some(plans) = plans
-            && !self.has_several_limits
+            && !is_planned
             && !self.is_for_all_plans
             && self.is_limited()
         {
@@ -166,7 +180,7 @@ impl Policy {
             return Ok(self);
         };
         if self.has_several_limits {
-            let remedy = "give it one limit, without plans, limits by key and operations; or leave the factor out";
+            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
         let most = cell.most().get();
@@ -205,7 +219,7 @@ impl Policy {
             algorithm: &self.algorithm,
             is_soft: self.is_soft,
             // Of limits that differ between requests nothing is known.
-            counts: (!self.has_several_limits).then(String::new),
+            counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,
         }

@@ -61,6 +61,12 @@ pub trait Store {
         false
     }
 
+    /// Returns whether its ledgers count refusals for the [penalties](crate::Policy::penalty) of policies, and block
+    /// keys. The default is `false`: then a policy with a penalty is refused when a limiter or a layer is built.
+    fn counts_refusals(&self) -> bool {
+        false
+    }
+
     /// Returns what a node needs to go on while this store is away. `None` if it is never away, or decides
     /// by itself then.
     ///

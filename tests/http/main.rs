@@ -35,6 +35,7 @@ mod overridden;
 mod partitions;
 mod plans;
 mod policies;
+mod priorities;
 mod proxy_protocol;
 mod readiness;
 mod refusal_options;

@@ -11,6 +11,7 @@ use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::key::Key;
+use crate::observe::penalized;
 use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -22,15 +23,19 @@ pub struct MemoryLedger {
     /// The policies in the order in which their tables are locked. It is the same for all ledgers
     /// of a store, or two decisions that wait for locks could wait for each other.
     order_of_locking: Box<[usize]>,
+    /// Whether a policy blocks keys that it has refused.
+    has_penalties: bool,
 }
 
 impl MemoryLedger {
     pub(super) fn new(clock: AnyClock, seed: Seed, policies: Box<[Opened]>) -> Self {
         let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
         order_of_locking.sort_unstable_by_key(|&policy| policies[policy].number);
+        let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
         Self {
             clock,
             seed,
+            has_penalties,
             policies,
             order_of_locking,
         }
@@ -50,7 +55,7 @@ impl MemoryLedger {
         self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
     }
 
-    /// Decides under one policy, which has to be one of those that were opened.
+    /// Decides under one policy, which has to be one of those that were opened, and has no penalty.
     pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let told = &mut OutcomeSink {
@@ -102,7 +107,49 @@ impl MemoryLedger {
         Ok(())
     }
 
+    #[inline]
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        if self.has_penalties {
+            let allowed = self.decide_unpenalized(charges, wanted.with_refusals(), outcomes);
+            if !allowed {
+                self.penalize(charges, outcomes);
+            }
+            return allowed;
+        }
+        self.decide_unpenalized(charges, wanted, outcomes)
+    }
+
+    /// Notes the refusals of the policies that have denied these charges, and tells of keys that are blocked for it.
+    #[cold]
+    fn penalize(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        for charge in charges {
+            let Some(opened) = self.policies.get(charge.policy) else {
+                continue;
+            };
+            let denied = outcomes.iter().find(|(policy, outcome)| {
+                *policy == charge.policy && !outcome.is_allowed() && charge.cost > 0
+            });
+            if let (Some(penalty), Some((policy, _)), false) =
+                (&opened.penalty, denied, charge.is_soft)
+            {
+                let fingerprint = self.seed.fingerprint(&charge.key);
+                if let Some(length) = opened
+                    .blocks
+                    .note_refusal(fingerprint, penalty, &self.clock)
+                {
+                    outcomes.block(policy, length);
+                    penalized(&penalty.policy, length);
+                }
+            }
+        }
+    }
+
+    fn decide_unpenalized(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> bool {
         match charges {
             [charge]
                 if charge.policy < self.policies.len()
@@ -188,6 +235,9 @@ impl MemoryLedger {
         key: &Key,
         cost: u32,
     ) -> Option<bool> {
+        if self.has_penalties {
+            return None;
+        }
         let ask = self.ask(key, cost);
         let charges = policies
             .iter()

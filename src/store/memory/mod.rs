@@ -8,6 +8,7 @@ mod driver;
 mod expiry;
 mod known;
 mod ledger;
+mod offenders;
 mod opened;
 mod opening;
 mod page;
@@ -152,6 +153,7 @@ impl Tables {
                 limit: (algorithm != kept.first).then_some(algorithm),
                 counter,
                 blocks,
+                penalty: None,
             };
         }
         self.by_name
@@ -172,6 +174,7 @@ impl Tables {
             limit: None,
             counter,
             blocks,
+            penalty: None,
         }
     }
 
@@ -410,6 +413,10 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     type Ledger = MemoryLedger;
 
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
         // A table that was locked twice would wait for itself.
         check_names(&policies.iter().map(Policy::name))?;
@@ -428,7 +435,11 @@ impl MemoryStore {
         let clock = self.its_clock();
         let opened = policies.iter().map(|policy| {
             let algorithm = *policy.algorithm();
-            tables.open(policy.name(), algorithm, self.max_keys, || clock.now())
+            let opened = tables.open(policy.name(), algorithm, self.max_keys, || clock.now());
+            Opened {
+                penalty: policy.named_penalty(),
+                ..opened
+            }
         });
         let opened = opened.collect();
         MemoryLedger::new(clock, self.seed.clone(), opened)

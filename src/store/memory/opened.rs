@@ -7,6 +7,7 @@ use super::timed::Full;
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::policy::NamedPenalty;
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Charge};
 
@@ -19,6 +20,7 @@ pub(super) struct Opened {
     pub(super) limit: Option<Algorithm>,
     pub(super) counter: Arc<dyn Counter>,
     pub(super) blocks: Arc<Blocks>,
+    pub(super) penalty: Option<NamedPenalty>,
 }
 
 impl Opened {

@@ -22,6 +22,13 @@ impl<L: Ledger> Guarded<L> {
         store: &impl Store<Ledger = L>,
         policies: &[Policy],
     ) -> Result<Self, ConfigError> {
+        let has_penalty = |policy: &&Policy| policy.named_penalty().is_some();
+        if let Some(policy) = policies.iter().find(has_penalty)
+            && !store.counts_refusals()
+        {
+            let remedy = "leave it out, or take a store that counts refusals: MemoryStore, RedisStore or SharedStore";
+            return Err(ConfigError::quoting("penalty", policy.name(), remedy));
+        }
         let ledger = Arc::new(store.open(policies)?);
         let guard = match store.availability() {
             Some(availability) => Some(Arc::new(availability.guard(policies, &ledger)?)),

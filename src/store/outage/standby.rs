@@ -38,7 +38,9 @@ impl Standby {
         let shares = policies.iter().map(|policy| {
             let whole = policy.algorithm();
             let share = whole.shared_by(nodes);
-            (policy.limited_by(share), share != *whole)
+            // What is refused without the store counts nowhere.
+            let policy = policy.limited_by(share).without_penalty();
+            (policy, share != *whole)
         });
         let (policies, are_shares): (Vec<_>, Vec<_>) = shares.unzip();
         Self {

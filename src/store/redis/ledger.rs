@@ -187,6 +187,7 @@ impl Calls {
                 _ => denials.forget(charges),
             }
         }
+        answer.tell_of_penalties(&self.policies);
         let outcomes = answer.outcomes(&self.policies);
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             let now = Instant::now();

@@ -132,16 +132,24 @@ impl Store for RedisStore {
         None
     }
 
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(&given.iter().map(Policy::name))?;
         let counted = given.iter().map(|policy| OpenedPolicy {
             algorithm: *policy.algorithm(),
             lua: policy.algorithm().lua(),
             suffix: suffix(policy),
+            penalty: policy.named_penalty(),
         });
         let policies: Box<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
-        let of_each = policies.iter().map(|policy| policy.lua).collect();
+        let of_each = policies
+            .iter()
+            .map(OpenedPolicy::rule_and_penalty)
+            .collect();
         let remembers = !self.remember_denials_for.is_zero();
         #[cfg(feature = "testing")]
         let remembers = remembers && self.clock.is_none();
