@@ -548,7 +548,9 @@ impl Outcomes {
     #[cfg(feature = "http")]
     pub(crate) fn are_too_large(&self) -> bool {
         let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
-        denying.any(|(_, outcome)| outcome.wait.is_none() && outcome.limit > 0)
+        // Of concurrency no time is told.
+        let is_rate = |outcome: &Outcome| outcome.limit > 0 && outcome.effective_window.is_some();
+        denying.any(|(_, outcome)| outcome.wait.is_none() && is_rate(outcome))
     }
 
     /// How long the request is held, if it is allowed.

@@ -14,6 +14,7 @@ mod edges;
 mod full_store;
 mod given_back;
 mod overriding;
+mod penalties;
 mod plans;
 mod settling;
 mod split;

@@ -325,6 +325,7 @@ fn verb(amendment: Amendment) -> &'static str {
         Amendment::GiveBack(_) => "give back",
         Amendment::Override(..) => "override",
         Amendment::EndOverride => "end override",
+        Amendment::Release => "release",
     }
 }
 
