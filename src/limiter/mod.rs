@@ -13,6 +13,8 @@ mod mistakes;
 mod overriding;
 mod prices;
 mod queueing;
+mod reservation;
+mod reserving;
 mod verbs;
 
 use std::borrow::Cow;
@@ -26,6 +28,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::inspection::Inspection;
+pub use self::reservation::Reservation;
+
+pub(crate) use self::reservation::{Answer, Held, RealCost};
 
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
@@ -36,6 +41,7 @@ use self::limits::PlanOf;
 use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
+use self::reservation::Lost;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
@@ -46,7 +52,7 @@ use crate::line::Lines;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Asker, Finding, Look, Plans};
-use crate::policy::{Policy, check_names};
+use crate::policy::{Policy, Unsettled, check_names};
 use crate::store::{
     Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted,
     answered, check,
@@ -95,12 +101,32 @@ struct Policies {
     demands: Demands,
     /// Of the policies that have a factor.
     prices: Prices,
+    /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
+    unless_settled: Option<Box<[Unsettled]>>,
+    lost: Lost,
 }
 
 impl Policies {
     #[inline]
     fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
         self.mistakes.look_at_costs(&self.names, charges, outcomes);
+    }
+
+    /// What a request is charged by this policy that is not settled.
+    fn unless_settled(&self, policy: usize) -> Unsettled {
+        let all = self.unless_settled.as_ref();
+        let of_policy = all.and_then(|all| all.get(policy)).copied();
+        of_policy.unwrap_or_default()
+    }
+
+    /// The place of the policy with this name.
+    fn place_of(&self, name: &str) -> Result<usize, ConfigError> {
+        let place = self.names.iter().position(|known| known == name);
+        place.ok_or_else(|| {
+            let known: Vec<&str> = self.names.iter().collect();
+            let remedy = format!("name one of {}", known.join(", "));
+            ConfigError::quoting("policy", name, remedy)
+        })
     }
 
     /// A store's answer to these charges, looked through and told.
@@ -435,6 +461,21 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
+    /// Cuts the cost of a charge that is not priced yet to what can pass.
+    #[cfg(feature = "http")]
+    pub(crate) fn cut(&self, charge: &mut Charge) {
+        let own = charge.limit.map(|limit| limit.size());
+        let whole = || self.policies.prices.whole(charge.policy);
+        let policys = || self.policies.algorithms.get(charge.policy)?.limit();
+        let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
+        let hard = Charge {
+            is_soft: false,
+            ..*charge
+        };
+        let most = self.policies.demands.most_of(&[hard], limit);
+        charge.cost = charge.cost.min(most);
+    }
+
     /// Turns the cost of a charge from units to what the store is asked for.
     #[inline]
     pub(crate) fn price(&self, charge: &mut Charge, class: impl FnOnce() -> Class) {
@@ -512,15 +553,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
-        let Policies { names, limited, .. } = &*self.policies;
+        let limited = &self.policies.limited;
         let mut charges = Charges::new();
         let mut named: SmallVec<[usize; 8]> = SmallVec::new();
         for (name, key, cost) in asked {
-            let Some(policy) = names.iter().position(|known| known == name) else {
-                let known: Vec<&str> = names.iter().collect();
-                let remedy = format!("name one of {}", known.join(", "));
-                return Err(ConfigError::quoting("policy", name, remedy));
-            };
+            let policy = self.policies.place_of(name)?;
             if named.contains(&policy) {
                 let remedy = "ask each policy about one key, at the cost of all of it";
                 return Err(ConfigError::quoting("policy", name, remedy));
@@ -578,6 +615,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
+    /// Whether a request that ends without an answer may cost something else than its estimate.
+    pub(crate) fn settles_the_unanswered(&self) -> bool {
+        self.policies.unless_settled.is_some()
+    }
+
+    /// Whether the requests of this policy wait for their turn.
+    pub(crate) fn is_a_queue(&self, policy: usize) -> bool {
+        let queue = self.policies.queue.as_ref();
+        queue.is_some_and(|(queue, _)| *queue == policy)
+    }
+
     /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
@@ -613,6 +661,8 @@ impl<L: Ledger> Limiter<L> {
             _ => None,
         };
         let timers = Timers::of(ledger.clock());
+        let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
+        let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
         Self {
             policies: Arc::new(Policies {
                 queue: queueing::queue(policies, &timers),
@@ -625,6 +675,8 @@ impl<L: Ledger> Limiter<L> {
                 mistakes,
                 demands,
                 prices: Prices::of(policies),
+                unless_settled: (!all_keep_estimates).then_some(unless_settled),
+                lost: Lost::default(),
             }),
             asker: None,
             ledger,

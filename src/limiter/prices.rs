@@ -62,6 +62,12 @@ impl Prices {
         self.of_policy(policy).is_some()
     }
 
+    /// The whole limit of a policy with a factor, in units.
+    #[cfg(feature = "http")]
+    pub(super) fn whole(&self, policy: usize) -> Option<u32> {
+        self.of_policy(policy)?.whole.limit()
+    }
+
     /// Turns the cost of a charge from units to what a request of this class pays now.
     #[inline]
     pub(super) fn price(&self, charge: &mut Charge, class: Class) {
@@ -74,6 +80,25 @@ impl Prices {
     pub(super) fn price_at_least(&self, charge: &mut Charge) {
         if let Some(price) = self.of_policy(charge.policy) {
             price.charge(charge, price.cell.most());
+        }
+    }
+
+    /// What a charge would have cost if its request had cost so many units.
+    pub(super) fn settled(&self, charge: &Charge, units: u32) -> u32 {
+        match self.of_policy(charge.policy) {
+            None => units,
+            Some(price) => price.settled(units, charge.factor),
+        }
+    }
+
+    /// The charge without the room that its price has made for it.
+    pub(super) fn without_its_price(&self, charge: Charge) -> Charge {
+        match self.of_policy(charge.policy) {
+            None => charge,
+            Some(_) => Charge {
+                limit: None,
+                ..charge
+            },
         }
     }
 
@@ -119,6 +144,14 @@ impl Price {
             charge.cost = cost.saturating_add(more);
             charge.limit = self.parts.beyond(more);
         }
+    }
+
+    /// What a request costs that takes so many units, as it was [charged](Self::charge) and above the limit as well.
+    fn settled(&self, units: u32, factor: Factor) -> u32 {
+        let least = u64::from(units) * UNIT;
+        let more = self.parts(units.into(), factor).saturating_sub(least);
+        let cost = least.saturating_add(more.min(self.size.into()));
+        u32::try_from(cost).unwrap_or(u32::MAX)
     }
 
     /// How many units at this price a key can take of so much.

@@ -14,6 +14,7 @@ use super::lists::Lists;
 #[cfg(feature = "resolver")]
 use super::plan_of::ResolverOf;
 use super::plan_of::{PlanOf, Sources};
+use super::settles::Settles;
 use crate::error::ConfigError;
 use crate::key::{Head, Secret};
 use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
@@ -353,6 +354,10 @@ impl<S> RateLimitLayerBuilder<S> {
             let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
             return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
         }
+        if let Some(settled) = self.policies.iter().find(|policy| policy.settles()) {
+            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
+            return Err(ConfigError::quoting("settle", settled.name(), remedy));
+        }
         match self.policies.iter().find(|policy| policy.shapes()) {
             None => Ok(()),
             Some(queue) => {
@@ -408,6 +413,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
         warn_of_those_that_never_bind(&scopes);
+        let holds: Vec<bool> = self.policies.iter().map(Policy::settles).collect();
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
@@ -422,8 +428,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
+        let settles = Settles::new(&policies, &readers, &holds);
         let mut gate = Gate::new(&policies, readers, ledger, answers, limits);
         gate.read_plans(self.sources);
+        gate.settle(settles);
         gate.look_up_in(self.lists);
         gate.bound_those_who_wait(self.wait_places);
         if self.exposes_decision {

@@ -56,7 +56,8 @@ impl Gate {
             let Some(counted) = key.or_else(|| reader.key(head).ok()) else {
                 return (name, Considered::HasNoKey);
             };
-            let mut charge = crate::store::Charge::new(*policy, counted, reader.cost(head));
+            let (cost, is_default) = reader.cost(head);
+            let mut charge = crate::store::Charge::new(*policy, counted, cost);
             let counts = limits.is_none_or(|limits| {
                 let operations = limits.limits().operations(*policy);
                 let operation =
@@ -70,9 +71,16 @@ impl Gate {
                     key.or_else(|| reader.plain_key(head))
                 })
             });
-            let cost = charge.cost;
-            self.limiter()
-                .demand(&mut charge, reader.is_low_priority(head));
+            if is_default {
+                self.limiter().cut(&mut charge);
+            }
+            let is_low = reader.is_low_priority(head);
+            let mut cost = charge.cost;
+            self.limiter().demand(&mut charge, is_low);
+            if is_default && is_low {
+                self.limiter().cut(&mut charge);
+                cost = charge.cost;
+            }
             let rule = self.limiter().rule_named(charge.rule);
             let own = self.limiter().algorithm_of(*policy);
             let limit = charge.limit.map_or(Some(own), |limit| own.under(limit));

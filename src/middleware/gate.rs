@@ -9,16 +9,18 @@ use http::{Request, Response, StatusCode};
 
 use super::OverLimit;
 use super::deadline::deadline;
+use super::ending::Kept;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
+use super::settles::Settles;
 use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter, PreparedLimits};
+use crate::limiter::{Answer, Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
 use crate::observe::StoreHealth;
 use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
@@ -43,18 +45,20 @@ pub(super) struct Gate {
     /// The requests whose numbers are told.
     wanted: Wanted,
     waits: Option<Arc<Waits>>,
+    /// `None` if no policy holds a request to its end.
+    settles: Option<Arc<Settles>>,
     exposes_decision: bool,
     life: Life,
 }
 
 /// What becomes of a request.
 pub(super) enum Ruling {
-    /// It goes on, and its response gets these.
-    Pass(Option<Fields>),
+    /// It goes on, its response gets these, and it holds this to its end.
+    Pass(Option<Fields>, Option<Box<Kept>>),
     /// It is answered with this.
     Refuse(Response<Bytes>),
     /// It goes on when it is its turn.
-    Hold(Turn, Option<Fields>),
+    Hold(Turn, Option<Fields>, Option<Box<Kept>>),
     /// The store has not answered yet, or not as it will.
     Wait(Box<Question>),
 }
@@ -168,6 +172,7 @@ impl Gate {
             sources: Sources::default(),
             is_soft,
             waits: Waits::new(policies, &timers).map(Arc::new),
+            settles: None,
             exposes_decision: false,
             life: Life::new(),
         }
@@ -192,6 +197,14 @@ impl Gate {
         }
     }
 
+    /// Holds requests to their end. What is taken back needs the numbers of its charge.
+    pub(super) fn settle(&mut self, settles: Option<Arc<Settles>>) {
+        if settles.is_some() {
+            self.wanted = Wanted::Everything;
+        }
+        self.settles = settles;
+    }
+
     pub(super) fn expose_decision(&mut self) {
         self.exposes_decision = true;
         self.wanted = Wanted::Everything;
@@ -205,7 +218,7 @@ impl Gate {
         let head = Head::of(request);
         match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
             None | Some(Listed::Nowhere) => {}
-            Some(Listed::Allowed) => return Ruling::Pass(None),
+            Some(Listed::Allowed) => return Ruling::Pass(None, None),
             Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
         }
         let look = self.sources.resolver.as_ref();
@@ -234,7 +247,7 @@ impl Gate {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
             return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
-                Ok(false) => Ruling::Pass(None),
+                Ok(false) => Ruling::Pass(None, None),
                 Err(no_charge) => self.refuse_for(no_charge, request),
             };
         }
@@ -248,7 +261,7 @@ impl Gate {
             }
         }
         if charges.is_empty() {
-            return Ruling::Pass(None);
+            return Ruling::Pass(None, None);
         }
         self.put(&charges, request)
     }
@@ -293,9 +306,9 @@ impl Gate {
         (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
         head: &Head<'_>,
     ) -> Result<bool, NoCharge> {
-        if !read(reader, charge, head)? {
+        let Some(is_default) = read(reader, charge, head)? else {
             return Ok(false);
-        }
+        };
         if let Some(limits) = self.limiter.limits() {
             let operations = limits.limits().operations(charge.policy);
             let operation = operations.and_then(|operations| reader.operation(head, operations));
@@ -308,7 +321,14 @@ impl Gate {
                 return Ok(false);
             }
         }
-        self.limiter.demand(charge, reader.is_low_priority(head));
+        if is_default {
+            self.limiter.cut(charge);
+        }
+        let is_low = reader.is_low_priority(head);
+        self.limiter.demand(charge, is_low);
+        if is_default && is_low {
+            self.limiter.cut(charge);
+        }
         self.limiter.price(charge, || reader.class(head));
         Ok(true)
     }
@@ -351,6 +371,10 @@ impl Gate {
                 Err(error) => self.fail(&error, request),
             },
             Charged::Now(Err(error)) => self.fail(&error, request),
+            Charged::Later(answer) if self.settles.is_some() => {
+                let answer = Box::pin(Answer::new(&self.limiter, charges, answer));
+                asked.waiting_for(Coming::Outcomes(answer))
+            }
             Charged::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
         }
     }
@@ -432,9 +456,13 @@ impl Gate {
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
         let fields = self.answers.allowed(charges, &told);
-        match self.turn(asked, outcomes) {
-            Ok(None) => Ruling::Pass(fields),
-            Ok(Some(turn)) => Ruling::Hold(turn, fields),
+        let turn = self.turn(asked, outcomes);
+        let settles = self.settles.as_ref().filter(|_| turn.is_ok());
+        let kept = settles
+            .and_then(|settles| settles.keep(&self.limiter, asked.charges, outcomes, request));
+        match turn {
+            Ok(None) => Ruling::Pass(fields, kept),
+            Ok(Some(turn)) => Ruling::Hold(turn, fields, kept),
             Err(CannotHold::Late(late)) => asked.waiting_for(Coming::Late(late)),
             Err(CannotHold::NoTimer) => {
                 diagnose(&NO_TIMER);
@@ -484,7 +512,7 @@ impl Gate {
 
     fn let_pass(&self) -> Ruling {
         self.store.answered();
-        Ruling::Pass(None)
+        Ruling::Pass(None, None)
     }
 
     fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
@@ -519,23 +547,25 @@ struct NoCharge {
     missing: Missing,
 }
 
-/// What a policy charges this request is put into the charge; returns whether it does.
+/// What a policy charges this request is put into the charge; returns whether that is a default estimate, or `None` if
+/// it charges nothing.
 #[inline]
-fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<bool, NoCharge> {
+fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bool>, NoCharge> {
     if !reader.applies(head) {
-        return Ok(false);
+        return Ok(None);
     }
     match reader.key(head) {
         Ok(key) => charge.key = key,
         Err(missing) if is_counted(reader, missing)? => charge.key = Key::NOBODY,
-        Err(_) => return Ok(false),
+        Err(_) => return Ok(None),
     }
     if !reader.is_limited() {
-        return Ok(false);
+        return Ok(None);
     }
-    charge.cost = reader.cost(head);
+    let (cost, is_default) = reader.cost(head);
+    charge.cost = cost;
     charge.is_soft = reader.is_soft();
-    Ok(true)
+    Ok(Some(is_default))
 }
 
 /// Whether a request without a key is counted, together with all others that have none.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::in_the_clear::watched;
+use super::settling::Settling;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
@@ -23,6 +24,7 @@ pub struct Http {
     operation: Option<OperationOf>,
     no_key: Option<NoKey>,
     class: Option<Arc<ClassOf>>,
+    settling: Option<Arc<Settling>>,
     is_low: Option<Arc<When>>,
     is_soft: bool,
     is_limited: bool,
@@ -63,6 +65,7 @@ impl Policy {
             penalty: self.penalty,
             told: self.told,
             on_store_failure: self.on_store_failure,
+            unsettled: self.unsettled,
             patience: self.patience,
             reads: Http {
                 key: Arc::new(key),
@@ -71,6 +74,7 @@ impl Policy {
                 operation: None,
                 no_key: None,
                 class: None,
+                settling: None,
                 is_low: None,
                 is_soft: false,
                 is_limited: true,
@@ -195,6 +199,7 @@ impl Policy<Http> {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_patience()?;
         self.check_operations()?;
+        self.check_settling()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)
     }
 
@@ -229,7 +234,7 @@ impl Policy<Http> {
                 // Of limits that differ between requests nothing is known.
                 let has_one_limit =
                     self.key_limits.is_none() && self.operations.is_none() && self.terms.are_none();
-                has_one_limit && self.reads.cost.is_none()
+                has_one_limit && self.reads.cost.is_none() && !self.settles()
             }),
             is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
             refuses: match self.reads.no_key {
@@ -255,6 +260,7 @@ impl Policy<Http> {
             penalty: self.penalty,
             told: self.told,
             on_store_failure: self.on_store_failure,
+            unsettled: self.unsettled,
             patience: self.patience,
             reads: Unkeyed,
         };
@@ -324,9 +330,24 @@ impl Http {
         self.is_low.as_ref().is_some_and(|is_low| is_low(head))
     }
 
+    /// How many units a request is charged, and whether that is a default estimate, which is cut to the limit.
     #[inline]
-    pub(crate) fn cost(&self, head: &Head<'_>) -> u32 {
-        self.cost.as_ref().map_or(1, |cost| cost(head))
+    pub(crate) fn cost(&self, head: &Head<'_>) -> (u32, bool) {
+        if let Some(settling) = &self.settling
+            && let Some(estimate) = settling.estimate()
+        {
+            return estimate.of(head);
+        }
+        (self.cost.as_ref().map_or(1, |cost| cost(head)), false)
+    }
+
+    /// What is settled at the end of a request.
+    pub(crate) fn settling(&self) -> Option<&Arc<Settling>> {
+        self.settling.as_ref()
+    }
+
+    pub(super) fn settling_mut(&mut self) -> &mut Settling {
+        Arc::make_mut(self.settling.get_or_insert_default())
     }
 }
 

@@ -14,11 +14,14 @@ mod keyed;
 mod no_key;
 #[cfg(feature = "http")]
 mod patience;
+#[cfg(feature = "http")]
+mod settling;
 
 mod never_binds;
 mod on_store_failure;
 mod penalty;
 mod terms;
+mod unsettled;
 
 use std::sync::Arc;
 
@@ -30,6 +33,7 @@ use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
 pub use self::on_store_failure::OnStoreFailure;
 pub use self::penalty::Penalty;
+pub use self::unsettled::Unsettled;
 
 #[cfg(feature = "http")]
 pub(crate) use self::never_binds::warn_of_those_that_never_bind;
@@ -50,6 +54,10 @@ pub use self::no_key::NoKey;
 pub(crate) use self::no_key::check_status;
 #[cfg(feature = "http")]
 pub(crate) use self::patience::Patience;
+#[cfg(feature = "http")]
+pub use self::settling::{Cost, Ending, Settle, Spend};
+#[cfg(feature = "http")]
+pub(crate) use self::settling::{Ended, Settling, Told};
 
 /// A named rule.
 ///
@@ -68,6 +76,7 @@ pub(crate) use self::patience::Patience;
 /// - a request may cost as much as the limit, and all requests may use all of it
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see `wait_up_to`)
+/// - a request that ends without an answer costs its estimate ([`Unsettled::Estimate`])
 /// - without a key: one quota for all requests whose client left it out; `500` if the server does
 ///   not provide it (see [`NoKey`])
 ///
@@ -96,6 +105,7 @@ pub struct Policy<R = Unkeyed> {
     /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
+    unsettled: Unsettled,
     #[cfg(feature = "http")]
     patience: Patience,
     #[cfg_attr(
@@ -130,6 +140,7 @@ impl Policy {
             penalty: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
+            unsettled: Unsettled::default(),
             #[cfg(feature = "http")]
             patience: Patience::default(),
             reads: Unkeyed,
@@ -312,6 +323,29 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Sets what a request costs that ends without an answer, or whose
+    /// [reservation](crate::limiter::Reservation) is dropped; the default is [`Unsettled::Estimate`].
+    ///
+    /// ```
+    /// use tower_ratelimit::policy::Unsettled;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("tokens", FixedWindow::per_hour(100)).unless_settled(Unsettled::Nothing))
+    ///     .build()?;
+    /// drop(limiter.reserve_now("ann", 60));
+    /// assert!(limiter.check_now("ann", 100).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn unless_settled(mut self, unsettled: Unsettled) -> Self {
+        self.unsettled = unsettled;
+        self
+    }
+
+    pub(crate) fn if_unsettled(&self) -> Unsettled {
+        self.unsettled
+    }
+
     /// Returns whether the policy is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
@@ -330,6 +364,12 @@ impl<R> Policy<R> {
     /// Whether the policy holds requests until their turn.
     pub(crate) fn shapes(&self) -> bool {
         matches!(self.algorithm, Algorithm::LeakyQueue(_))
+    }
+
+    /// The name that decisions and responses tell.
+    #[cfg(feature = "http")]
+    pub(crate) fn told_name(&self) -> &str {
+        self.told.as_ref().map_or(&self.name, |(name, _)| name)
     }
 
     /// What decisions and responses tell of it.

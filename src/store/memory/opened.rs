@@ -52,7 +52,7 @@ impl Opened {
                     slots.seat(key).give_back(ask.cost);
                 }
             }
-            Amendment::Settle => counter.settle(ask, limit, clock),
+            Amendment::Settle | Amendment::Add(_) => counter.settle(ask, limit, clock),
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {

@@ -318,7 +318,7 @@ fn verb(amendment: Amendment) -> &'static str {
     match amendment {
         Amendment::Refund => "refund",
         Amendment::TakeBack(_) => "take back",
-        Amendment::Settle => "settle",
+        Amendment::Settle | Amendment::Add(_) => "settle",
         Amendment::Reset => "reset",
         Amendment::Block(_) => "block",
         Amendment::Unblock => "unblock",

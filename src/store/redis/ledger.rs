@@ -215,9 +215,8 @@ impl Ledger for RedisLedger {
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         match amendment {
-            Amendment::TakeBack(taken) if taken.is_degraded() => {
-                self.0.standby.take_back(charges, taken);
-                Reply::Now(Ok(true))
+            _ if amendment.is_of_a_degraded_charge() => {
+                Reply::Now(self.0.standby.settle(charges, amendment).map(|()| true))
             }
             Amendment::Override(limit, _)
                 if charges.iter().any(|charge| {

@@ -137,7 +137,7 @@ impl Part {
                 limit.refund(state, now, self.cost)
             }
             Amendment::TakeBack(_) => return,
-            Amendment::Settle => limit.settle(state, now, self.cost),
+            Amendment::Settle | Amendment::Add(_) => limit.settle(state, now, self.cost),
             Amendment::GiveBack(departure) => {
                 rule::give_back(&limit, state, now, self.cost, departure)
             }
