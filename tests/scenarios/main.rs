@@ -9,6 +9,7 @@ mod bounded;
 mod by_name;
 mod changed_limits;
 mod charging;
+mod concurrency;
 mod crowds;
 mod edges;
 mod full_store;

@@ -77,13 +77,32 @@ function concurrency.release(key, slots, slot)
   end
 end
 
--- Lets slots last until then, and takes those again that are lost. Returns whether any was.
-function concurrency.renew(key, slots, slot, now, life)
-  local ends, is_lost = string.format('%d', now + life), false
-  for _, member in ipairs(concurrency.members(slot, slots)) do
-    local score = redis.call('ZSCORE', key, member)
-    is_lost = is_lost or not score or tonumber(score) <= now
-    redis.call('ZADD', key, ends, member)
+-- Lets slots last for one life more, and takes those again that are lost. What is held stands in ARGV from `first` to
+-- `last`: a number and how many slots, for each request. Returns how many slots were lost.
+function concurrency.renew(key, first, last, now, life, shortest)
+  local ends, members, lost = string.format('%d', now + life), {}, 0
+  for at = first, last, 2 do
+    for _, member in ipairs(concurrency.members(ARGV[at] + 0, ARGV[at + 1] + 0)) do
+      members[#members + 1] = member
+    end
   end
-  return is_lost
+  local ended = redis.call('ZCOUNT', key, '-inf', string.format('%d', now))
+  for from = 1, #members, 500 do
+    local some = {}
+    for index = from, math.min(from + 499, #members) do
+      if ended > 0 then
+        local score = redis.call('ZSCORE', key, members[index])
+        lost = lost + ((not score or tonumber(score) <= now) and 1 or 0)
+      end
+      some[#some + 1] = ends
+      some[#some + 1] = members[index]
+    end
+    local added = redis.call('ZADD', key, unpack(some))
+    lost = lost + (ended > 0 and 0 or added)
+  end
+  local ttl = math.max(math.ceil(life / 1000), shortest)
+  if redis.call('PTTL', key) < ttl then
+    redis.call('PEXPIRE', key, string.format('%d', ttl))
+  end
+  return lost
 end
