@@ -45,6 +45,10 @@ pub mod outcomes {}
 #[cfg_attr(not(doctest), doc = include_str!("../docs/grpc.md"))]
 pub mod grpc {}
 
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/penalties.md")]
+pub mod penalties {}
+
 #[doc = include_str!("../docs/without-http.md")]
 pub mod without_http {}
 

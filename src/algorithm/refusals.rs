@@ -34,6 +34,8 @@ impl Algorithm {
             | Self::LeakyBucket(_)
             | Self::Gcra(_)
             | Self::LeakyQueue(_) => for_each_unit(),
+            // No wait is told.
+            Self::Concurrency(_) => u64::MAX,
             Self::Unlimited => 0,
         }
     }

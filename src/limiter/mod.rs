@@ -54,8 +54,8 @@ use crate::plan::Resolver;
 use crate::plan::{Asker, Finding, Look, Plans};
 use crate::policy::{Policy, Unsettled, check_names};
 use crate::store::{
-    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted,
-    answered, check,
+    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Slot, Store,
+    Wanted, answered, check,
 };
 
 /// Decides whether a key may go on, under one or more policies. It knows nothing of HTTP.
@@ -99,6 +99,8 @@ struct Policies {
     queue: Option<(usize, Arc<Lines>)>,
     mistakes: Mistakes,
     demands: Demands,
+    /// Whether requests hold slots under a policy.
+    has_slots: bool,
     /// Of the policies that have a factor.
     prices: Prices,
     /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
@@ -442,6 +444,28 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.demands.most_of(&self.charges(key, 0), most)
     }
 
+    /// Whether requests hold slots under a policy.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.policies.has_slots
+    }
+
+    /// Lets a request take slots under this policy, if it is one on concurrency, and hold them to its end.
+    #[inline]
+    pub(crate) fn hold(&self, charge: &mut Charge) {
+        if self.policies.has_slots {
+            let algorithm = self.policies.algorithms.get(charge.policy);
+            let is_held = algorithm.is_some_and(Algorithm::is_held);
+            charge.slot = is_held.then(Slot::unique);
+        }
+    }
+
+    /// The same of all charges of a request.
+    pub(crate) fn hold_all(&self, charges: &mut [Charge]) {
+        for charge in charges {
+            self.hold(charge);
+        }
+    }
+
     fn demand_of_all(&self, charges: &mut [Charge]) {
         if self.policies.demands.are_any() {
             let is_low = self.asker().is_low_priority;
@@ -654,8 +678,11 @@ impl<L: Ledger> Limiter<L> {
         let has_penalties = policies
             .iter()
             .any(|policy| policy.named_penalty().is_some());
+        let has_slots = policies.iter().any(|policy| policy.algorithm().is_held());
         let only = match *limited {
-            [(policy, false)] if limits.is_none() && !demands.are_any() && !has_penalties => {
+            [(policy, false)]
+                if limits.is_none() && !demands.are_any() && !has_penalties && !has_slots =>
+            {
                 Some(policy)
             }
             _ => None,
@@ -674,6 +701,7 @@ impl<L: Ledger> Limiter<L> {
                 only,
                 mistakes,
                 demands,
+                has_slots,
                 prices: Prices::of(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),
@@ -915,6 +943,7 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     check_names(&policies.iter().map(Policy::name))?;
     policies.iter().try_for_each(Policy::check_mark)?;
     policies.iter().try_for_each(Policy::check_terms)?;
+    policies.iter().try_for_each(Policy::check_held)?;
     policies.iter().try_for_each(Policy::check_penalty)?;
     check_queues(policies)
 }

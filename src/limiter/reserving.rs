@@ -37,7 +37,7 @@ impl Limiter {
     /// ```
     pub fn reserve_now(&self, key: impl IntoKey, estimate: u32) -> Reservation {
         let charges = self.alike(key.into_key(), estimate);
-        self.reserve_charges_now(&charges)
+        self.reserve_charges_now(charges)
     }
 
     /// Decides under the named policies, each with its own key and estimate; as [`reserve_now`](Self::reserve_now).
@@ -50,12 +50,13 @@ impl Limiter {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Reservation, ConfigError> {
         let charges = self.asked_now_by_name(asked)?;
-        Ok(self.reserve_charges_now(&charges))
+        Ok(self.reserve_charges_now(charges))
     }
 
-    fn reserve_charges_now(&self, charges: &[Charge]) -> Reservation {
-        let outcomes = self.charge_all(charges);
-        self.reservation(charges, outcomes)
+    fn reserve_charges_now(&self, mut charges: Charges) -> Reservation {
+        self.hold_all(&mut charges);
+        let outcomes = self.charge_all(&charges);
+        self.reservation(&charges, outcomes)
     }
 }
 
@@ -120,8 +121,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn reserve_charges(
         &self,
-        charges: Charges,
+        mut charges: Charges,
     ) -> impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static + use<L> {
+        self.hold_all(&mut charges);
         let limiter = self.clone();
         let reserved = match self.ask(&charges) {
             Reply::Now(answer) => {

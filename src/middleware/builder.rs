@@ -354,6 +354,14 @@ impl<S> RateLimitLayerBuilder<S> {
             let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
             return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
         }
+        if let Some(held) = self
+            .policies
+            .iter()
+            .find(|policy| policy.algorithm().is_held())
+        {
+            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
+            return Err(ConfigError::quoting("concurrency", held.name(), remedy));
+        }
         if let Some(settled) = self.policies.iter().find(|policy| policy.settles()) {
             let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
             return Err(ConfigError::quoting("settle", settled.name(), remedy));
@@ -413,7 +421,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
         warn_of_those_that_never_bind(&scopes);
-        let holds: Vec<bool> = self.policies.iter().map(Policy::settles).collect();
+        let holds = self.policies.iter();
+        let holds: Vec<bool> = holds
+            .map(|policy| policy.settles() || policy.algorithm().is_held())
+            .collect();
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;

@@ -329,6 +329,7 @@ impl Gate {
         if is_default && is_low {
             self.limiter.cut(charge);
         }
+        self.limiter.hold(charge);
         self.limiter.price(charge, || reader.class(head));
         Ok(true)
     }

@@ -17,6 +17,7 @@ mod patience;
 #[cfg(feature = "http")]
 mod settling;
 
+mod held;
 mod never_binds;
 mod on_store_failure;
 mod penalty;
@@ -379,6 +380,8 @@ impl<R> Policy<R> {
             Some((name, algorithm)) => (name, algorithm),
         };
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
+        #[cfg(feature = "http")]
+        let rule = rule.at_once(algorithm.is_held());
         rule.scaled_by(self.factor.clone())
     }
 

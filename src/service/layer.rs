@@ -174,7 +174,9 @@ impl<Q, T, E> Rules<Q, T, E> {
 
     /// Whether requests are held until their answers.
     pub(super) fn settles(&self) -> bool {
-        self.real_cost.is_some() || self.limiter.settles_the_unanswered()
+        self.real_cost.is_some()
+            || self.limiter.settles_the_unanswered()
+            || self.limiter.has_slots()
     }
 
     /// What the policies charge this request, for which a resolver has this.
@@ -193,7 +195,9 @@ impl<Q, T, E> Rules<Q, T, E> {
         if let Some(plan) = self.limiter.plan_found(finding) {
             asker.plan = Some(plan);
         }
-        self.limiter.alike_for(asker, key, cost, finding)
+        let mut charges = self.limiter.alike_for(asker, key, cost, finding);
+        self.limiter.hold_all(&mut charges);
+        charges
     }
 
     pub(super) fn refuse(&self, refused: Refused) -> Result<T, E> {

@@ -38,6 +38,9 @@ pub enum Amendment {
     /// Ends the override of the key, if there is one. The debt of a bucket drains under the override until
     /// this moment.
     EndOverride,
+    /// Gives the slots back that the charge [holds](Charge::holding) under a policy on concurrency. No other amendment
+    /// changes slots, but [`Block`](Self::Block) and [`Unblock`](Self::Unblock) hold for their keys.
+    Release,
     /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which
     /// the first begins at this moment, rounded up to a microsecond or to the next. The requests have
     /// gone away, and those behind them have moved up, so that nothing takes these turns.

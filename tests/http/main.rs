@@ -10,6 +10,7 @@ mod bodies;
 #[cfg(feature = "calendar")]
 mod calendars;
 mod combinators;
+mod concurrency;
 mod deadlines;
 mod dialect_truth;
 mod dialects;

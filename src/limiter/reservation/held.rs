@@ -4,7 +4,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use super::settlement::settle;
+use super::settlement::{finish, settle};
 use crate::decision::Outcomes;
 use crate::error::ConfigError;
 use crate::limiter::{Limiter, Policies};
@@ -18,6 +18,8 @@ pub(crate) struct Held<L: Ledger + ?Sized> {
     policies: Arc<Policies>,
     ledger: Guarded<L>,
     charges: SmallVec<[HeldCharge; 2]>,
+    /// Of policies on concurrency. They are released at the end.
+    slots: SmallVec<[Charge; 1]>,
     /// In which the store has answered, if it did not answer at once.
     runtime: Option<Handle>,
 }
@@ -51,12 +53,21 @@ impl<L: Ledger + ?Sized> Held<L> {
             policies: Arc::clone(&limiter.policies),
             ledger: limiter.ledger.clone(),
             charges: SmallVec::new(),
+            slots: SmallVec::new(),
             runtime: None,
         };
         if outcomes.is_allowed() {
             let charges = charges.into_iter();
-            held.charges
-                .extend(charges.filter_map(|charge| held_charge(limiter, charge, outcomes)));
+            for charge in charges {
+                let Some(it) = held_charge(limiter, charge, outcomes) else {
+                    continue;
+                };
+                if charge.slot.is_some() {
+                    held.slots.push(*charge);
+                } else {
+                    held.charges.push(it);
+                }
+            }
         }
         held
     }
@@ -75,7 +86,7 @@ impl<L: Ledger + ?Sized> Held<L> {
     /// Whether nothing is held.
     #[cfg(feature = "http")]
     pub(crate) fn is_empty(&self) -> bool {
-        self.charges.is_empty()
+        self.charges.is_empty() && self.slots.is_empty()
     }
 
     /// The policies that have charged the request.
@@ -142,6 +153,10 @@ impl<L: Ledger + ?Sized> Drop for Held<L> {
     fn drop(&mut self) {
         if !self.charges.is_empty() {
             self.settle(|_| RealCost::Unsettled);
+        }
+        if !self.slots.is_empty() {
+            let released = self.ledger.amend(&self.slots, Amendment::Release);
+            finish(released, self.runtime.as_ref());
         }
     }
 }

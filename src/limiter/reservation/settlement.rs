@@ -49,6 +49,16 @@ pub(super) fn settle(
     }
 }
 
+/// Lets the store finish what nothing waits for.
+pub(super) fn finish(reply: Reply<Result<bool, StoreError>>, runtime: Option<&Handle>) {
+    if let Reply::Later(answer) = reply {
+        let current = Handle::try_current();
+        if let Some(runtime) = current.as_ref().ok().or(runtime) {
+            runtime.spawn(answer);
+        }
+    }
+}
+
 /// A settlement that is lost unless it is done: when the store fails, and when the runtime ends before it.
 struct Settling {
     policies: Arc<Policies>,

@@ -223,7 +223,7 @@ impl<R> Policy<R> {
     /// use tower_ratelimit::{AnchoredWindow, Limiter, Policy};
     ///
     /// let penalty = Penalty::after(3, Duration::from_secs(900)).block(Duration::from_secs(3_600));
-    /// let login = Policy::new("login", AnchoredWindow::of_every(5, Duration::from_secs(900))?).penalty(penalty);
+    /// let login = Policy::new("login", AnchoredWindow::new(5, Duration::from_secs(900))?).penalty(penalty);
     /// let limiter = Limiter::builder().policy(login).build()?;
     ///
     /// assert!(limiter.check_now("ann", 5).is_allowed());

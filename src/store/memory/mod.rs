@@ -6,6 +6,7 @@ mod cell;
 mod counter;
 mod driver;
 mod expiry;
+mod holding;
 mod known;
 mod ledger;
 mod offenders;
@@ -16,6 +17,7 @@ mod page_snapshot;
 mod pages;
 mod seed;
 mod seqlock;
+mod slots;
 mod snapshot;
 mod table;
 mod tiers;
@@ -36,6 +38,7 @@ use self::blocks::{Blocked, Blocks};
 use self::counter::Counter;
 use self::opened::Opened;
 use self::seed::Seed;
+use self::slots::Slots;
 use self::snapshot::{Snapshot, revived};
 use super::Store;
 use crate::algorithm::Algorithm;
@@ -119,6 +122,8 @@ struct Tables {
     by_name: HashMap<TableName, Kept>,
     /// Who is blocked under a policy of this name, whatever its algorithm.
     blocks: HashMap<String, Weak<Blocks>>,
+    /// The slots that requests hold under a policy of this name.
+    slots: HashMap<String, Weak<Slots>>,
     made: usize,
     restored: Vec<Restored>,
     /// The blocks that were restored of policies that nobody has opened since.
@@ -142,6 +147,7 @@ impl Tables {
         now: impl Fn() -> Micros,
     ) -> Opened {
         let blocks = self.blocks(policy, &now);
+        let slots = algorithm.is_held().then(|| self.slots(policy));
         let name = (policy.to_owned(), algorithm.frame());
         if let Some(kept) = self.by_name.get_mut(&name)
             && let Some(counter) = kept.counter.upgrade()
@@ -154,6 +160,7 @@ impl Tables {
                 counter,
                 blocks,
                 penalty: None,
+                slots,
             };
         }
         self.by_name
@@ -175,7 +182,18 @@ impl Tables {
             counter,
             blocks,
             penalty: None,
+            slots,
         }
+    }
+
+    fn slots(&mut self, policy: &str) -> Arc<Slots> {
+        if let Some(slots) = self.slots.get(policy).and_then(Weak::upgrade) {
+            return slots;
+        }
+        self.slots.retain(|_, slots| slots.strong_count() > 0);
+        let slots = Arc::new(Slots::default());
+        self.slots.insert(policy.to_owned(), Arc::downgrade(&slots));
+        slots
     }
 
     fn blocks(&mut self, policy: &str, now: impl Fn() -> Micros) -> Arc<Blocks> {
@@ -414,6 +432,10 @@ impl Store for MemoryStore {
     type Ledger = MemoryLedger;
 
     fn counts_refusals(&self) -> bool {
+        true
+    }
+
+    fn holds_slots(&self) -> bool {
         true
     }
 

@@ -29,6 +29,13 @@ impl<L: Ledger> Guarded<L> {
             let remedy = "leave it out, or take a store that counts refusals: MemoryStore, RedisStore or SharedStore";
             return Err(ConfigError::quoting("penalty", policy.name(), remedy));
         }
+        let is_held = |policy: &&Policy| policy.algorithm().is_held();
+        if let Some(policy) = policies.iter().find(is_held)
+            && !store.holds_slots()
+        {
+            let remedy = "take a store that knows slots: MemoryStore or RedisStore";
+            return Err(ConfigError::quoting("concurrency", policy.name(), remedy));
+        }
         let ledger = Arc::new(store.open(policies)?);
         let guard = match store.availability() {
             Some(availability) => Some(Arc::new(availability.guard(policies, &ledger)?)),

@@ -215,6 +215,16 @@ impl Standby {
         ledger.amend_now(&here, amendment)
     }
 
+    /// Frees slots that were taken here.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn release(&self, charges: &[Charge]) {
+        if let Some(ledger) = self.ledger.get()
+            && !charges.is_empty()
+        {
+            let _ = ledger.amend_now(charges, Amendment::Release);
+        }
+    }
+
     fn those_kept_here(&self, charges: &[Charge]) -> Charges {
         let charges = charges.iter().copied();
         charges.filter(|charge| self.is_local(&[*charge])).collect()

@@ -41,6 +41,9 @@ for index = 1, #KEYS do
     end
   elseif verb == 'give back' and rule.give_back then
     given_back = rule.give_back(kept, now, amount, departure, limit, a, b, c)
+  elseif verb == 'release' and rule.release then
+    rule.release(key, amount, departure)
+    changes = false
   elseif verb == 'block' and not (marks.block and marking.left(marks.block, now) >= amount) then
     marks.block = {now, now + amount}
   elseif verb == 'unblock' then

@@ -156,10 +156,14 @@ impl Answer {
         self.each.iter().map(|told| (&told.charge, told.blocked))
     }
 
-    /// Whether another such request would be counted as a refusal too, so that it has to be asked about.
-    pub(super) fn counts_again(&self, policies: &[OpenedPolicy]) -> bool {
+    /// Whether another such request has to be asked about: it would be counted as a refusal too, or a slot may be free at
+    /// any moment.
+    pub(super) fn is_to_be_asked_again(&self, policies: &[OpenedPolicy]) -> bool {
         self.each.iter().filter(|told| told.denies()).any(|told| {
             let counted = policies.get(told.charge.policy);
+            if counted.is_some_and(|counted| counted.algorithm.is_held()) {
+                return true;
+            }
             let penalty = counted.and_then(|counted| counted.penalty.as_ref());
             let is_blocked = told.blocked > Micros::ZERO;
             penalty.is_some_and(|named| !is_blocked || named.penalty.is_extended())

@@ -142,7 +142,7 @@ impl DenialCache {
     ) {
         // What costs nothing is answered and not denied, but where nothing can pass.
         if answer.is_allowed()
-            || answer.counts_again(policies)
+            || answer.is_to_be_asked_again(policies)
             || charges.iter().all(|charge| charge.cost == 0)
         {
             return;

@@ -142,6 +142,8 @@ impl Part {
                 rule::give_back(&limit, state, now, self.cost, departure)
             }
             Amendment::Reset => State::NEW,
+            // No policy of this store has slots.
+            Amendment::Release => return,
             Amendment::Block(length) => return self.block(item, now, length),
             Amendment::Unblock => {
                 item.put(self.tags.offences, &[], Micros::ZERO);
