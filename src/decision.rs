@@ -538,6 +538,25 @@ impl Outcomes {
         outcome.retry_micros().filter(|_| outcome.denies())
     }
 
+    /// Whether the request is denied since it costs more than a policy ever admits.
+    #[cfg(feature = "http")]
+    pub(crate) fn are_too_large(&self) -> bool {
+        let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
+        // Of concurrency no time is told.
+        let is_rate = |outcome: &Outcome| outcome.limit > 0 && outcome.effective_window.is_some();
+        denying.any(|(_, outcome)| outcome.wait.is_none() && is_rate(outcome))
+    }
+
+    /// Whether the request is denied since too many are in flight, and would pass when some have ended.
+    #[cfg(feature = "http")]
+    pub(crate) fn are_too_many_at_once(&self) -> bool {
+        let at_once = |outcome: &Outcome| {
+            outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.blocked
+        };
+        let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
+        !self.are_too_large() && denying.any(|(_, outcome)| at_once(outcome))
+    }
+
     /// How long the request is held, if it is allowed.
     pub(crate) fn delay(&self) -> Micros {
         if !self.is_allowed() {
@@ -662,6 +681,9 @@ pub(crate) struct Rule {
     limit: Option<u32>,
     #[cfg(feature = "http")]
     period: Option<Duration>,
+    /// Whether the limit is on requests at once.
+    #[cfg(feature = "http")]
+    is_at_once: bool,
 }
 
 impl Rule {
@@ -679,6 +701,8 @@ impl Rule {
             limit,
             #[cfg(feature = "http")]
             period,
+            #[cfg(feature = "http")]
+            is_at_once: false,
         }
     }
 
@@ -701,6 +725,15 @@ impl Rule {
 
     pub(crate) fn period(&self) -> Option<Duration> {
         self.period
+    }
+
+    /// The same of a limit on requests at once, if it is one.
+    pub(crate) fn at_once(self, is_at_once: bool) -> Self {
+        Self { is_at_once, ..self }
+    }
+
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.is_at_once
     }
 }
 

@@ -40,10 +40,18 @@ pub mod responses {}
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/outcomes.md")]
+pub mod outcomes {}
+
 // The example is a test in `tests/docs.rs`, since it needs more of tonic than the crate does.
 #[cfg(feature = "tonic")]
 #[cfg_attr(not(doctest), doc = include_str!("../docs/grpc.md"))]
 pub mod grpc {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/penalties.md")]
+pub mod penalties {}
 
 #[doc = include_str!("../docs/without-http.md")]
 pub mod without_http {}

@@ -132,7 +132,7 @@ pub mod response;
 pub mod testing;
 
 pub use self::algorithm::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
+    Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
     SlidingSlots, SlidingWindow, TokenBucket,
 };
 pub use self::clock::{ManualClock, Micros};

@@ -137,6 +137,18 @@ impl Algorithm {
         })
     }
 
+    /// This limit without so much of what it admits at one instant, at the same rate; `None` if it is no more than that.
+    pub(crate) fn leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
+        let size = limit.size.checked_sub(reserve).filter(|size| *size > 0)?;
+        // A window has one number for both.
+        let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
+        Some(Limit {
+            quota: if has_rate { limit.quota } else { size },
+            size,
+            ..limit
+        })
+    }
+
     /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
     /// of 0.
     pub(crate) fn rate(&self) -> Option<(u32, Duration)> {

@@ -35,6 +35,7 @@
 
 mod conditions;
 mod costs;
+mod endings;
 mod explain;
 mod fields;
 mod functions;
@@ -49,6 +50,7 @@ mod responses;
 mod schema;
 mod settings;
 mod store;
+mod terms;
 mod toml;
 mod tree;
 mod walk;

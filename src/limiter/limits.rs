@@ -180,6 +180,15 @@ impl<L: ?Sized> Limiter<L> {
         self.asking(|asker| Asker { operation, ..asker })
     }
 
+    /// Returns this limiter for requests of low priority, which leave the [reserve](Policy::reserve) of each policy to the
+    /// others. It shares all state.
+    pub fn low_priority(&self) -> Self {
+        self.asking(|asker| Asker {
+            is_low_priority: true,
+            ..asker
+        })
+    }
+
     fn asking(&self, change: impl FnOnce(Asker) -> Asker) -> Self {
         Self {
             asker: Some(Arc::new(change(self.asker()))),

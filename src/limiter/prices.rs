@@ -91,6 +91,25 @@ impl Prices {
         }
     }
 
+    /// What a charge would have cost if its request had cost so many units.
+    pub(super) fn settled(&self, charge: &Charge, units: u32) -> u32 {
+        match self.of_policy(charge.policy) {
+            None => units,
+            Some(price) => price.settled(units, charge.factor),
+        }
+    }
+
+    /// The charge without the room that its price has made for it.
+    pub(super) fn without_its_price(&self, charge: Charge) -> Charge {
+        match self.of_policy(charge.policy) {
+            None => charge,
+            Some(_) => Charge {
+                limit: None,
+                ..charge
+            },
+        }
+    }
+
     /// Turns outcomes from parts to units.
     #[inline]
     pub(super) fn tell(&self, charges: &[Charge], outcomes: &mut Outcomes) {
@@ -140,6 +159,14 @@ impl Price {
         let most = u128::from(UNIT) * u128::from(self.cell.most().get());
         let units = u128::from(charge.cost) * u128::from(charge.factor.get()) / most;
         u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// What a request costs that takes so many units, as it was [charged](Self::charge) and above the limit as well.
+    fn settled(&self, units: u32, factor: Factor) -> u32 {
+        let least = u64::from(units) * UNIT;
+        let more = self.parts(units.into(), factor).saturating_sub(least);
+        let cost = least.saturating_add(more.min(self.size.into()));
+        u32::try_from(cost).unwrap_or(u32::MAX)
     }
 
     /// How many units at this price a key can take of so much.

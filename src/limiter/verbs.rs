@@ -53,7 +53,7 @@ impl Limiter {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Decision, ConfigError> {
-        let charges = self.asked_by_name(asked)?;
+        let charges = self.asked_now_by_name(asked)?;
         let names = Arc::clone(&self.policies.names);
         let mut decision = Decision::new(names, self.charge_all(&charges));
         self.look_at_costs(&charges, decision.outcomes());
@@ -198,12 +198,15 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn settle_now(&self, key: impl IntoKey, units: u32) {
-        self.amend_now(&self.charges(key.into_key(), units), Amendment::Settle);
+        self.amend_now(
+            &self.charges_to_amend(key.into_key(), units),
+            Amendment::Settle,
+        );
     }
 
     /// Makes this key as good as new under every policy.
     pub fn reset_now(&self, key: impl IntoKey) {
-        self.amend_now(&self.charges(key.into_key(), 0), Amendment::Reset);
+        self.amend_now(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset);
     }
 
     /// Blocks this key under every policy for this long from now on, at most 285 years.
@@ -246,13 +249,16 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn block_now(&self, key: impl IntoKey, length: Duration) {
-        let charges = self.charges(key.into_key(), 0);
+        let charges = self.charges_to_amend(key.into_key(), 0);
         self.amend_now(&charges, Amendment::Block(length.into()));
     }
 
     /// Ends the block of this key under every policy, if there is one.
     pub fn unblock_now(&self, key: impl IntoKey) {
-        self.amend_now(&self.charges(key.into_key(), 0), Amendment::Unblock);
+        self.amend_now(
+            &self.charges_to_amend(key.into_key(), 0),
+            Amendment::Unblock,
+        );
     }
 
     /// Takes as much as there is, up to this much, in one step: the units that every policy grants, and the
@@ -281,6 +287,7 @@ impl Limiter {
         if self.policies.prices.are_any() {
             return self.take_priced(key, most);
         }
+        let most = self.most_at_once(key, most);
         let charges = self.charges(key, most);
         if most == 0 || charges.is_empty() {
             return (most, self.peek_now(key, 0));
@@ -382,6 +389,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<(u32, Decision), StoreError>> + Send + 'static {
         let key = key.into_key();
         self.once_found(key, move |limiter, finding| {
+            let most = limiter.most_at_once(key, most);
             let charges = limiter.charges_found(key, most, finding);
             let taken = match (most, &*charges) {
                 // There is nothing to take, or nothing that limits it.
@@ -476,7 +484,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         units: u32,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges(key.into_key(), units), Amendment::Settle)
+        self.amend(
+            &self.charges_to_amend(key.into_key(), units),
+            Amendment::Settle,
+        )
     }
 
     /// Makes this key as good as new under every policy, in any store.
@@ -488,7 +499,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges(key.into_key(), 0), Amendment::Reset)
+        self.amend(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset)
     }
 
     /// Blocks this key under every policy, from now on and for this long; as
@@ -502,7 +513,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         length: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let charges = self.charges(key.into_key(), 0);
+        let charges = self.charges_to_amend(key.into_key(), 0);
         self.amend(&charges, Amendment::Block(length.into()))
     }
 
@@ -515,6 +526,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges(key.into_key(), 0), Amendment::Unblock)
+        self.amend(
+            &self.charges_to_amend(key.into_key(), 0),
+            Amendment::Unblock,
+        )
     }
 }

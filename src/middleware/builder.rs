@@ -16,6 +16,7 @@ use super::lists::Lists;
 #[cfg(feature = "resolver")]
 use super::plan_of::ResolverOf;
 use super::plan_of::{PlanOf, Sources};
+use super::settles::Settles;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::{Head, Key, Secret};
@@ -266,6 +267,39 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Sets the status of a refusal of a request that costs more than a policy ever admits, from 400 to 599, such as
+    /// `413 Content Too Large`; the default is that of other refusals.
+    ///
+    /// Such a request is above the [ceiling](crate::Policy::most) or the limit of a policy, so no wait helps, and the
+    /// response has no `Retry-After`. A gRPC call has the code of other refusals.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, http::{Request, StatusCode}, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rows = Policy::new("rows", FixedWindow::per_hour(10_000))
+    ///     .most(500)
+    ///     .key(key::global())
+    ///     .cost(|head| head.query("rows").and_then(|rows| rows.parse().ok()).unwrap_or(1));
+    /// let limit = RateLimitLayer::builder()
+    ///     .policy(rows)
+    ///     .too_large_status(StatusCode::PAYLOAD_TOO_LARGE)
+    ///     .build()?;
+    /// let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
+    /// let response = app.oneshot(Request::get("/?rows=501").body(Body::empty())?).await?;
+    /// assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    /// assert!(!response.headers().contains_key("retry-after"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn too_large_status(mut self, status: StatusCode) -> Self {
+        self.answers.too_large_status = Some(status);
+        self
+    }
+
     /// Sets the body of a refusal by a policy; the default is [`RefusalBody::Problem`].
     pub fn refusal_body(mut self, body: RefusalBody) -> Self {
         self.answers.refusal_body = body;
@@ -395,6 +429,18 @@ impl<S> RateLimitLayerBuilder<S> {
             let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
             return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
         }
+        if let Some(held) = self
+            .policies
+            .iter()
+            .find(|policy| policy.algorithm().is_held())
+        {
+            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
+            return Err(ConfigError::quoting("concurrency", held.name(), remedy));
+        }
+        if let Some(settled) = self.policies.iter().find(|policy| policy.settles()) {
+            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
+            return Err(ConfigError::quoting("settle", settled.name(), remedy));
+        }
         match self.policies.iter().find(|policy| policy.shapes()) {
             None => Ok(()),
             Some(queue) => {
@@ -451,6 +497,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
         warn_of_those_that_never_bind(&scopes);
+        let holds = self.policies.iter();
+        let holds: Vec<bool> = holds
+            .map(|policy| policy.settles() || policy.algorithm().is_held())
+            .collect();
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
@@ -466,8 +516,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
+        let settles = Settles::new(&policies, &readers, &holds);
         let mut gate = Gate::new(&policies, readers, ledger, answers, limits);
         gate.read_plans(self.sources);
+        gate.settle(settles);
         gate.look_up_in(self.lists);
         gate.bound_those_who_wait(self.wait_places);
         if self.exposes_decision {

@@ -9,17 +9,19 @@ use http::{Request, Response, StatusCode};
 
 use super::OverLimit;
 use super::deadline::deadline;
+use super::ending::Kept;
 use super::hooks::Hooks;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
+use super::settles::Settles;
 use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter, PreparedLimits};
+use crate::limiter::{Answer, Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
 use crate::observe::{Count, Request as Counted, StoreHealth};
 use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
@@ -44,6 +46,8 @@ pub(super) struct Gate {
     /// The requests whose numbers are told.
     wanted: Wanted,
     waits: Option<Arc<Waits>>,
+    /// `None` if no policy holds a request to its end.
+    settles: Option<Arc<Settles>>,
     exposes_decision: bool,
     hooks: Hooks,
     life: Life,
@@ -51,12 +55,12 @@ pub(super) struct Gate {
 
 /// What becomes of a request.
 pub(super) enum Ruling {
-    /// It goes on, and its response gets these.
-    Pass(Option<Fields>),
+    /// It goes on, its response gets these, and it holds this to its end.
+    Pass(Option<Fields>, Option<Box<Kept>>),
     /// It is answered with this.
     Refuse(Response<Bytes>),
     /// It goes on when it is its turn.
-    Hold(Turn, Option<Fields>),
+    Hold(Turn, Option<Fields>, Option<Box<Kept>>),
     /// The store has not answered yet, or not as it will.
     Wait(Box<Question>),
 }
@@ -170,6 +174,7 @@ impl Gate {
             sources: Sources::default(),
             is_soft,
             waits: Waits::new(policies, &timers).map(Arc::new),
+            settles: None,
             exposes_decision: false,
             hooks: Hooks::default(),
             life: Life::new(),
@@ -193,6 +198,14 @@ impl Gate {
         if let Some(waits) = self.waits.as_mut().and_then(Arc::get_mut) {
             waits.bound(places);
         }
+    }
+
+    /// Holds requests to their end. What is taken back needs the numbers of its charge.
+    pub(super) fn settle(&mut self, settles: Option<Arc<Settles>>) {
+        if settles.is_some() {
+            self.wanted = Wanted::Everything;
+        }
+        self.settles = settles;
     }
 
     pub(super) fn expose_decision(&mut self) {
@@ -314,19 +327,32 @@ impl Gate {
         (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
         head: &Head<'_>,
     ) -> Result<bool, NoCharge> {
-        if !read(reader, charge, head)? {
+        let Some(is_default) = read(reader, charge, head)? else {
             self.skipped(charge.policy);
             return Ok(false);
-        }
+        };
         if let Some(limits) = self.limiter.limits() {
             let operations = limits.limits().operations(charge.policy);
             let operation = operations.and_then(|operations| reader.operation(head, operations));
-            let asker = Asker { plan, operation };
+            let asker = Asker {
+                plan,
+                operation,
+                ..Asker::default()
+            };
             if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
                 self.skipped(charge.policy);
                 return Ok(false);
             }
         }
+        if is_default {
+            self.limiter.cut(charge);
+        }
+        let is_low = reader.is_low_priority(head);
+        self.limiter.demand(charge, is_low);
+        if is_default && is_low {
+            self.limiter.cut(charge);
+        }
+        self.limiter.hold(charge);
         self.limiter.price(charge, || reader.class(head));
         Ok(true)
     }
@@ -374,6 +400,10 @@ impl Gate {
                 Err(error) => self.fail(charges, &error, request),
             },
             Charged::Now(Err(error)) => self.fail(charges, &error, request),
+            Charged::Later(answer) if self.settles.is_some() => {
+                let answer = Box::pin(Answer::new(&self.limiter, charges, answer));
+                asked.waiting_for(Coming::Outcomes(answer))
+            }
             Charged::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
         }
     }
@@ -462,9 +492,12 @@ impl Gate {
             self.limiter.count_decided(all, &told);
             self.tell_hook(all, &told, request);
         }
+        let settles = self.settles.as_ref().filter(|_| turn.is_ok());
+        let kept = settles
+            .and_then(|settles| settles.keep(&self.limiter, asked.charges, outcomes, request));
         match turn {
-            Ok(None) => Ruling::Pass(fields),
-            Ok(Some(turn)) => Ruling::Hold(turn, fields),
+            Ok(None) => Ruling::Pass(fields, kept),
+            Ok(Some(turn)) => Ruling::Hold(turn, fields, kept),
             Err(CannotHold::Late(late)) => asked.waiting_for(Coming::Late(late)),
             Err(CannotHold::NoTimer) => {
                 self.limiter.count_failed(all);
@@ -543,13 +576,13 @@ impl Gate {
     /// No policy is asked about the request.
     fn exempt(&self) -> Ruling {
         self.limiter.counters().request(Counted::Exempt);
-        Ruling::Pass(None)
+        Ruling::Pass(None, None)
     }
 
     fn let_pass(&self, charges: &[Charge]) -> Ruling {
         self.limiter.count_allowed(charges);
         self.store.answered();
-        Ruling::Pass(None)
+        Ruling::Pass(None, None)
     }
 
     fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
@@ -592,23 +625,25 @@ struct NoCharge {
     missing: Missing,
 }
 
-/// What a policy charges this request is put into the charge; returns whether it does.
+/// What a policy charges this request is put into the charge; returns whether that is a default estimate, or `None` if
+/// it charges nothing.
 #[inline]
-fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<bool, NoCharge> {
+fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bool>, NoCharge> {
     if !reader.applies(head) {
-        return Ok(false);
+        return Ok(None);
     }
     match reader.key(head) {
         Ok(key) => charge.key = key,
         Err(missing) if is_counted(reader, missing)? => charge.key = Key::NOBODY,
-        Err(_) => return Ok(false),
+        Err(_) => return Ok(None),
     }
     if !reader.is_limited() {
-        return Ok(false);
+        return Ok(None);
     }
-    charge.cost = reader.cost(head);
+    let (cost, is_default) = reader.cost(head);
+    charge.cost = cost;
     charge.is_soft = reader.is_soft();
-    Ok(true)
+    Ok(Some(is_default))
 }
 
 /// Whether a request without a key is counted, together with all others that have none.

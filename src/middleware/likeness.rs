@@ -25,7 +25,11 @@ impl Gate {
                 let operations = limits.limits().operations(*policy);
                 let operation =
                     operations.and_then(|operations| reader.operation(head, operations));
-                let asker = Asker { plan, operation };
+                let asker = Asker {
+                    plan,
+                    operation,
+                    ..Asker::default()
+                };
                 limits.apply(&mut charge, asker, finding.as_ref(), || {
                     reader.plain_key(head)
                 })

@@ -252,6 +252,7 @@ mod body;
 mod builder;
 mod crowd;
 mod deadline;
+mod ending;
 #[cfg(feature = "config")]
 mod explanation;
 mod foresight;
@@ -270,6 +271,7 @@ mod nesting;
 mod over_limit;
 mod plan_of;
 mod service;
+mod settles;
 #[cfg(feature = "adapt")]
 mod traffic;
 mod unbuilt;

@@ -48,6 +48,8 @@ pub(crate) struct Asker {
     pub(crate) plan: Option<ChosenPlan>,
     /// The name of the operation, as a key.
     pub(crate) operation: Option<Key>,
+    /// Whether it leaves reserves to others.
+    pub(crate) is_low_priority: bool,
 }
 
 impl Limits {

@@ -14,10 +14,16 @@ mod keyed;
 mod no_key;
 #[cfg(feature = "http")]
 mod patience;
+#[cfg(feature = "http")]
+mod settling;
 
 mod heaviest;
+mod held;
 mod never_binds;
 mod on_store_failure;
+mod penalty;
+mod terms;
+mod unsettled;
 
 use std::sync::Arc;
 
@@ -30,9 +36,14 @@ use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
 pub use self::heaviest::HeaviestKeys;
 pub use self::on_store_failure::OnStoreFailure;
+pub use self::penalty::Penalty;
+pub use self::unsettled::Unsettled;
 
 #[cfg(feature = "http")]
 pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::penalty::{NamedPenalty, Offences};
+pub(crate) use self::terms::Terms;
+
 pub(crate) use self::never_binds::{
     Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
 };
@@ -47,6 +58,10 @@ pub use self::no_key::NoKey;
 pub(crate) use self::no_key::check_status;
 #[cfg(feature = "http")]
 pub(crate) use self::patience::Patience;
+#[cfg(feature = "http")]
+pub use self::settling::{Cost, Ending, Settle, Spend};
+#[cfg(feature = "http")]
+pub(crate) use self::settling::{Ended, Settling, Told};
 
 /// A named rule.
 ///
@@ -61,8 +76,11 @@ pub(crate) use self::patience::Patience;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
+/// - no penalty: a key that is refused often is not blocked
+/// - a request may cost as much as the limit, and all requests may use all of it
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see `wait_up_to`)
+/// - a request that ends without an answer costs its estimate ([`Unsettled::Estimate`])
 /// - without a key: one quota for all requests whose client left it out; `500` if the server does
 ///   not provide it (see [`NoKey`])
 ///
@@ -87,9 +105,12 @@ pub struct Policy<R = Unkeyed> {
     is_soft: bool,
     factor: Option<FactorCell>,
     heaviest: Option<HeaviestKeys>,
+    terms: Terms,
+    penalty: Option<Penalty>,
     /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
+    unsettled: Unsettled,
     #[cfg(feature = "http")]
     patience: Patience,
     #[cfg_attr(
@@ -121,8 +142,11 @@ impl Policy {
             is_soft: false,
             factor: None,
             heaviest: None,
+            terms: Terms::default(),
+            penalty: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
+            unsettled: Unsettled::default(),
             #[cfg(feature = "http")]
             patience: Patience::default(),
             reads: Unkeyed,
@@ -144,10 +168,12 @@ impl Policy {
         (is_resolved, is_adjustable): (bool, bool),
     ) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
-        self.has_several_limits =
+        let is_planned =
             is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        // Requests of low priority have the limit without the reserve.
+        self.has_several_limits = is_planned || self.terms.reserve() > 0;
         if let Some(plans) = plans
-            && !self.has_several_limits
+            && !is_planned
             && !self.is_for_all_plans
             && self.is_limited()
         {
@@ -165,7 +191,7 @@ impl Policy {
             return Ok(self);
         };
         if self.has_several_limits {
-            let remedy = "give it one limit, without plans, limits by key and operations; or leave the factor out";
+            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
         let most = cell.most().get();
@@ -204,7 +230,7 @@ impl Policy {
             algorithm: &self.algorithm,
             is_soft: self.is_soft,
             // Of limits that differ between requests nothing is known.
-            counts: (!self.has_several_limits).then(String::new),
+            counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,
         }
@@ -309,6 +335,29 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Sets what a request costs that ends without an answer, or whose
+    /// [reservation](crate::limiter::Reservation) is dropped; the default is [`Unsettled::Estimate`].
+    ///
+    /// ```
+    /// use tower_ratelimit::policy::Unsettled;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("tokens", FixedWindow::per_hour(100)).unless_settled(Unsettled::Nothing))
+    ///     .build()?;
+    /// drop(limiter.reserve_now("ann", 60));
+    /// assert!(limiter.check_now("ann", 100).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn unless_settled(mut self, unsettled: Unsettled) -> Self {
+        self.unsettled = unsettled;
+        self
+    }
+
+    pub(crate) fn if_unsettled(&self) -> Unsettled {
+        self.unsettled
+    }
+
     /// Returns whether the policy is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
@@ -338,6 +387,12 @@ impl<R> Policy<R> {
         self.shapes()
     }
 
+    /// The name that decisions and responses tell.
+    #[cfg(feature = "http")]
+    pub(crate) fn told_name(&self) -> &str {
+        self.told.as_ref().map_or(&self.name, |(name, _)| name)
+    }
+
     /// What decisions and responses tell of it.
     pub(crate) fn rule(&self) -> Rule {
         let (name, algorithm) = match &self.told {
@@ -345,6 +400,8 @@ impl<R> Policy<R> {
             Some((name, algorithm)) => (name, algorithm),
         };
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
+        #[cfg(feature = "http")]
+        let rule = rule.at_once(algorithm.is_held());
         rule.scaled_by(self.factor.clone())
     }
 

@@ -7,11 +7,12 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::Refused;
+use super::kept::Kept;
 use super::layer::Rules;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
-use crate::limiter::heed;
+use crate::limiter::{Answer as HeldAnswer, heed};
 use crate::line::{NoTimer, Turn};
 use crate::observe::Request;
 use crate::plan::{Coming, Finding};
@@ -21,10 +22,10 @@ type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>
 
 /// What becomes of a request.
 pub(super) enum Ruling<T, E> {
-    /// It goes on.
-    Pass,
+    /// It goes on, and holds this until its answer.
+    Pass(Option<Box<Kept<T, E>>>),
     /// It goes on when it is its turn.
-    Hold(Turn),
+    Hold(Turn, Option<Box<Kept<T, E>>>),
     /// It is answered with this.
     Refuse(Result<T, E>),
 }
@@ -50,7 +51,7 @@ pub(super) fn ask<Q, T, E>(
     let charges = rules.read(request, finding);
     if charges.is_empty() {
         rules.limiter.counters().request(Request::Exempt);
-        return Asked::Ruled(Ruling::Pass);
+        return Asked::Ruled(Ruling::Pass(None));
     }
     let mut outcomes = Outcomes::new(Micros::ZERO);
     match rules
@@ -58,6 +59,10 @@ pub(super) fn ask<Q, T, E>(
         .charge(&charges, Wanted::Everything, &mut outcomes)
     {
         Charged::Now(answer) => Asked::Ruled(rule(rules, &charges, answer.map(|_| outcomes))),
+        Charged::Later(answer) if rules.settles() => {
+            let answer = Box::pin(HeldAnswer::new(&rules.limiter, &charges, answer));
+            Asked::Later(answer, charges.to_vec())
+        }
         Charged::Later(answer) => Asked::Later(answer, charges.to_vec()),
     }
 }
@@ -83,7 +88,11 @@ fn rule<Q, T, E>(
             Ok(turn) => {
                 let told = rules.limiter.told(charges, &outcomes);
                 rules.limiter.count_decided(charges, &told);
-                return turn.map_or(Ruling::Pass, Ruling::Hold);
+                let kept = Kept::of(rules, charges, &outcomes);
+                return match turn {
+                    None => Ruling::Pass(kept),
+                    Some(turn) => Ruling::Hold(turn, kept),
+                };
             }
             Err(NoTimer) => {
                 rules.limiter.count_failed(charges);
@@ -141,11 +150,13 @@ pin_project! {
         Held {
             turn: Turn,
             is_its_turn: bool,
+            kept: Option<Box<Kept<S::Response, S::Error>>>,
             held: Option<Box<(S, Q)>>,
         },
         Calling {
             #[pin]
             future: S::Future,
+            kept: Option<Box<Kept<S::Response, S::Error>>>,
         },
         Refused {
             answer: Option<Result<S::Response, S::Error>>,
@@ -188,15 +199,25 @@ impl<S: Service<Q>, Q> LimitFuture<S, Q> {
     }
 
     /// `inner` is not ready: while its request waits for its turn, others may be served.
-    pub(super) fn held(turn: Turn, inner: S, request: Q) -> Self {
+    pub(super) fn held(
+        turn: Turn,
+        kept: Option<Box<Kept<S::Response, S::Error>>>,
+        inner: S,
+        request: Q,
+    ) -> Self {
         Self {
-            state: State::held(turn, inner, request),
+            state: State::held(turn, kept, inner, request),
         }
     }
 
-    pub(super) fn calling(future: S::Future) -> Self {
+    /// `inner` is ready.
+    pub(super) fn calling(
+        inner: &mut S,
+        request: Q,
+        kept: Option<Box<Kept<S::Response, S::Error>>>,
+    ) -> Self {
         Self {
-            state: State::Calling { future },
+            state: State::calling(inner, request, kept),
         }
     }
 
@@ -209,10 +230,24 @@ impl<S: Service<Q>, Q> LimitFuture<S, Q> {
 }
 
 impl<S: Service<Q>, Q> State<S, Q> {
-    fn held(turn: Turn, inner: S, request: Q) -> Self {
+    /// What is kept is dropped after the inner service has been called, or has panicked.
+    fn calling(inner: &mut S, request: Q, kept: Option<Box<Kept<S::Response, S::Error>>>) -> Self {
+        Self::Calling {
+            future: inner.call(request),
+            kept,
+        }
+    }
+
+    fn held(
+        turn: Turn,
+        kept: Option<Box<Kept<S::Response, S::Error>>>,
+        inner: S,
+        request: Q,
+    ) -> Self {
         Self::Held {
             turn,
             is_its_turn: false,
+            kept,
             held: Some(Box::new((inner, request))),
         }
     }
@@ -222,10 +257,8 @@ impl<S: Service<Q> + Clone, Q> State<S, Q> {
     /// `inner` is ready.
     fn ruled(ruling: Ruling<S::Response, S::Error>, mut inner: S, request: Q) -> Self {
         match ruling {
-            Ruling::Pass => Self::Calling {
-                future: inner.call(request),
-            },
-            Ruling::Hold(turn) => Self::held(turn, inner.clone(), request),
+            Ruling::Pass(kept) => Self::calling(&mut inner, request, kept),
+            Ruling::Hold(turn, kept) => Self::held(turn, kept, inner.clone(), request),
             Ruling::Refuse(answer) => Self::Refused {
                 answer: Some(answer),
             },
@@ -274,6 +307,7 @@ where
                 StateProj::Held {
                     turn,
                     is_its_turn,
+                    kept,
                     held,
                 } => {
                     if !*is_its_turn {
@@ -283,11 +317,15 @@ where
                     let (inner, _) = held.as_deref_mut().expect(AGAIN);
                     ready!(inner.poll_ready(cx))?;
                     let (mut inner, request) = *held.take().expect(AGAIN);
-                    State::Calling {
-                        future: inner.call(request),
-                    }
+                    State::calling(&mut inner, request, kept.take())
                 }
-                StateProj::Calling { future } => return future.poll(cx),
+                StateProj::Calling { future, kept } => {
+                    let answer = ready!(future.poll(cx));
+                    if let Some(kept) = kept.take() {
+                        kept.settle(&answer);
+                    }
+                    return Poll::Ready(answer);
+                }
                 StateProj::Refused { answer } => return Poll::Ready(answer.take().expect(AGAIN)),
             };
             state.set(next);

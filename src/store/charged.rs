@@ -17,6 +17,14 @@ pub enum Wanted {
 }
 
 impl Wanted {
+    /// The same, with those of refusals.
+    pub(super) fn with_refusals(self) -> Self {
+        match self {
+            Self::Verdict => Self::Refusals,
+            wanted => wanted,
+        }
+    }
+
     /// Returns whether the numbers of a request are needed that is allowed, or denied.
     #[inline]
     pub fn includes(self, allowed: bool) -> bool {

@@ -16,6 +16,7 @@ mod outage;
 mod redis;
 mod reply;
 mod shared;
+mod slot;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use self::reply::Reply;
 #[cfg(feature = "testing")]
 pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
+pub use self::slot::Slot;
 
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
@@ -59,6 +61,19 @@ pub trait Store {
     /// Returns whether several nodes share the state of this store. The default is `false`: the
     /// state belongs to this process.
     fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Returns whether its ledgers count refusals for the [penalties](crate::Policy::penalty) of policies, and block
+    /// keys. The default is `false`: then a policy with a penalty is refused when a limiter or a layer is built.
+    fn counts_refusals(&self) -> bool {
+        false
+    }
+
+    /// Returns whether its ledgers know the slots of a [`Concurrency`](crate::Concurrency): a charge takes them by its
+    /// [slot](Charge::holding), and [`Amendment::Release`] gives them back. The default is `false`: then such a policy
+    /// is refused when a limiter or a layer is built.
+    fn holds_slots(&self) -> bool {
         false
     }
 
@@ -192,6 +207,8 @@ pub struct Charge {
     pub(crate) window: Option<Duration>,
     /// By which it was priced.
     pub(crate) factor: Factor,
+    /// By what its request holds slots, under a policy on concurrency.
+    pub(crate) slot: Option<Slot>,
 }
 
 impl Charge {
@@ -206,6 +223,7 @@ impl Charge {
             rule: 0,
             window: None,
             factor: Factor::ONE,
+            slot: None,
         }
     }
 
@@ -224,6 +242,20 @@ impl Charge {
             is_soft: true,
             ..self
         }
+    }
+
+    /// Returns the same charge, which takes slots of a [`Concurrency`](crate::Concurrency) if the request is allowed,
+    /// and holds them by this until they are [released](Amendment::Release).
+    pub fn holding(self, slot: Slot) -> Self {
+        Self {
+            slot: Some(slot),
+            ..self
+        }
+    }
+
+    /// Returns by what its request holds slots.
+    pub fn slot(&self) -> Option<Slot> {
+        self.slot
     }
 
     /// Returns the index of the policy in the list that the ledger was opened with.

@@ -6,3 +6,4 @@ mod mistakes;
 mod reload;
 mod scene;
 mod schema;
+mod terms;

@@ -33,8 +33,16 @@ pub(super) struct Decision<'a> {
 pub(super) enum Purpose {
     Charge,
     Peek,
+    /// Tells of a request that is denied elsewhere.
+    Deny,
     /// Charges as many units as every policy grants.
     Take,
+}
+
+impl Purpose {
+    fn writes(self) -> bool {
+        matches!(self, Self::Charge | Self::Take)
+    }
 }
 
 /// After so many starts, a decision locks each page before it looks at it: with many policies, another thread
@@ -121,7 +129,7 @@ impl<'a> Decision<'a> {
             *now = self.time();
         }
         let now = *now;
-        if self.purpose != Purpose::Peek && self.latest(|part| part.ask.cost > 0) > now {
+        if self.purpose.writes() && self.latest(|part| part.ask.cost > 0) > now {
             self.step_back(now)?;
             return Err(Changed);
         }
@@ -129,8 +137,8 @@ impl<'a> Decision<'a> {
         if self.purpose == Purpose::Take {
             self.share_out(now)?;
         }
-        let only_asks = self.purpose == Purpose::Peek;
-        let mut allowed = true;
+        let only_asks = !self.purpose.writes();
+        let mut allowed = self.purpose != Purpose::Deny;
         for part in &mut self.parts {
             part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
             part.look_up_block(now, self.clock, only_asks);
@@ -188,7 +196,7 @@ impl<'a> Decision<'a> {
     /// Looks up where a key is counted that has no place and is given none: by the shared entry, if there is
     /// no room for it. The decision is then made again.
     fn look_for_room(&mut self, allowed: bool, now: Micros) -> Result<(), Changed> {
-        let charges = allowed && self.purpose != Purpose::Peek;
+        let charges = allowed && self.purpose.writes();
         let is_lost = |part: &Part<'_>| {
             !(charges && part.charges() || part.has_room)
                 && part.tier.lacks_room(&part.snapshot, part.ask)

@@ -2,6 +2,8 @@ use std::fmt;
 use std::slice;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
 use super::known::{self, Asked, Brought};
@@ -12,7 +14,7 @@ use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::observe::{KeyStats, StoreStats};
+use crate::observe::{KeyStats, StoreStats, penalized};
 use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -24,15 +26,23 @@ pub struct MemoryLedger {
     /// The policies in the order in which their tables are locked. It is the same for all ledgers
     /// of a store, or two decisions that wait for locks could wait for each other.
     order_of_locking: Box<[usize]>,
+    /// Whether a policy blocks keys that it has refused.
+    has_penalties: bool,
+    /// Whether requests hold slots of a policy.
+    has_slots: bool,
 }
 
 impl MemoryLedger {
     pub(super) fn new(clock: AnyClock, seed: Seed, policies: Box<[Opened]>) -> Self {
         let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
         order_of_locking.sort_unstable_by_key(|&policy| policies[policy].number);
+        let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
+        let has_slots = policies.iter().any(Opened::is_held);
         Self {
             clock,
             seed,
+            has_penalties,
+            has_slots,
             policies,
             order_of_locking,
         }
@@ -53,7 +63,7 @@ impl MemoryLedger {
         self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
     }
 
-    /// Decides under one policy, which has to be one of those that were opened.
+    /// Decides under one policy, which has to be one of those that were opened, and has no penalty.
     pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let told = &mut OutcomeSink {
@@ -74,6 +84,14 @@ impl MemoryLedger {
     /// Takes as much as there is; see [`Ledger::take_up_to`]. If a charge names a policy that was not
     /// opened, nothing is taken and nothing is told.
     pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
+        let of_rates: SmallVec<[Charge; 4]>;
+        let mut charges = charges;
+        if self.has_slots {
+            // Slots are taken one by one, and held.
+            let rates = charges.iter().filter(|charge| !self.is_held(charge));
+            of_rates = rates.copied().collect();
+            charges = &of_rates;
+        }
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let mut decision = Decision::new(&self.clock, Wanted::Everything, Purpose::Take);
         let mut units = 0;
@@ -105,7 +123,58 @@ impl MemoryLedger {
         Ok(())
     }
 
+    #[inline]
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        if self.has_slots && charges.iter().any(|charge| self.is_held(charge)) {
+            return self.decide_with_slots(charges, wanted, Purpose::Charge, outcomes);
+        }
+        self.decide_all(charges, wanted, outcomes)
+    }
+
+    /// Decides on charges without slots.
+    #[inline]
+    fn decide_all(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        if self.has_penalties {
+            let allowed = self.decide_unpenalized(charges, wanted.with_refusals(), outcomes);
+            if !allowed {
+                self.penalize(charges, outcomes);
+            }
+            return allowed;
+        }
+        self.decide_unpenalized(charges, wanted, outcomes)
+    }
+
+    /// Notes the refusals of the policies that have denied these charges, and tells of keys that are blocked for it.
+    #[cold]
+    fn penalize(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        for charge in charges {
+            let Some(opened) = self.policies.get(charge.policy) else {
+                continue;
+            };
+            let denied = outcomes.iter().find(|(policy, outcome)| {
+                *policy == charge.policy && !outcome.is_allowed() && charge.cost > 0
+            });
+            if let (Some(penalty), Some((policy, _)), false) =
+                (&opened.penalty, denied, charge.is_soft)
+            {
+                let fingerprint = self.seed.fingerprint(&charge.key);
+                if let Some(length) = opened
+                    .blocks
+                    .note_refusal(fingerprint, penalty, &self.clock)
+                {
+                    outcomes.block(policy, length);
+                    penalized(&penalty.policy, length);
+                }
+            }
+        }
+    }
+
+    fn decide_unpenalized(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> bool {
         match charges {
             [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
                 if charge.limit.is_some() {
@@ -206,7 +275,11 @@ impl MemoryLedger {
     /// Tells what [`charge_now`](Self::charge_now) would tell, and charges nothing.
     pub fn peek_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        self.decide_as(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
+        if self.has_slots && charges.iter().any(|charge| self.is_held(charge)) {
+            self.decide_with_slots(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
+        } else {
+            self.decide_as(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
+        }
         mark(charges, &mut outcomes);
         outcomes
     }
@@ -220,6 +293,9 @@ impl MemoryLedger {
         key: &Key,
         cost: u32,
     ) -> Option<Result<(), usize>> {
+        if self.has_penalties || self.has_slots {
+            return None;
+        }
         let ask = self.ask(key, cost);
         let charges = policies.iter().map(|&(policy, is_soft)| Asked {
             policy,
@@ -310,6 +386,46 @@ impl MemoryLedger {
             }
         }
         true
+    }
+
+    /// Whether the request of this charge holds slots.
+    fn is_held(&self, charge: &Charge) -> bool {
+        self.opened(charge.policy).is_some_and(Opened::is_held)
+    }
+
+    pub(super) fn opened(&self, policy: usize) -> Option<&Opened> {
+        self.policies.get(policy)
+    }
+
+    pub(super) fn is_open(&self, charge: &Charge) -> bool {
+        charge.policy < self.policies.len()
+    }
+
+    pub(super) fn in_order_of_locking(&self) -> impl Iterator<Item = (usize, &Opened)> {
+        let policies = self.order_of_locking.iter();
+        policies.map(|&policy| (policy, &self.policies[policy]))
+    }
+
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+
+    pub(super) fn fingerprint(&self, key: &Key) -> u64 {
+        self.seed.fingerprint(key)
+    }
+
+    /// Decides on charges without slots, of a request that also asks for slots.
+    pub(super) fn decide_rest(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        purpose: Purpose,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        match purpose {
+            Purpose::Charge => self.decide_all(charges, wanted, outcomes),
+            purpose => self.decide_as(charges, wanted, purpose, outcomes),
+        }
     }
 
     #[inline]

@@ -90,11 +90,8 @@ impl Guard {
         let Some(first) = charges.first() else {
             return ledger.amend(charges, amendment);
         };
-        if let Amendment::TakeBack(taken) = amendment
-            && taken.is_degraded()
-        {
-            self.standby.take_back(charges, taken);
-            return Reply::Now(Ok(true));
+        if amendment.is_of_a_degraded_charge() {
+            return Reply::Now(self.standby.settle(charges, amendment).map(|()| true));
         }
         if self.watch.is_away(charges) {
             let changed = self.standby.change(charges, amendment, Err(away().told()));

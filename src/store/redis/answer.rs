@@ -7,6 +7,7 @@ use crate::algorithm::State;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
+use crate::observe::penalized;
 use crate::store::{Charge, Taken};
 
 /// What the script tells of some charges: how their keys stand, at one moment. The numbers are made of it
@@ -23,6 +24,8 @@ pub(super) struct Told {
     at: Micros,
     /// Whether the policy allows it.
     fits: bool,
+    /// Whether this refusal has blocked the key.
+    is_penalized: bool,
     /// How long the key is blocked yet.
     blocked: Micros,
     /// The limit that the key has of its own.
@@ -81,12 +84,13 @@ impl Answer {
             let at = Micros::new(parts.next()?.parse().ok()?);
             let mut each = SmallVec::new();
             for &charge in charges {
-                let (fits, blocked) = (parts.next()? == "1", parts.next()?.parse().ok()?);
+                let (fits, blocked) = (parts.next()?, parts.next()?.parse().ok()?);
                 let (own, state) = state_of(parts.next()?)?;
                 each.push(Told {
                     charge,
                     at,
-                    fits,
+                    fits: fits == "1",
+                    is_penalized: fits == "2",
                     blocked: Micros::new(blocked),
                     own,
                     state,
@@ -122,6 +126,7 @@ impl Answer {
             charge: *charge,
             at,
             fits: false,
+            is_penalized: false,
             blocked: Micros::ZERO,
             own: None,
             state: state.clone(),
@@ -149,6 +154,31 @@ impl Answer {
     /// How long the key of each charge is blocked yet.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (&Charge, Micros)> {
         self.each.iter().map(|told| (&told.charge, told.blocked))
+    }
+
+    /// Whether another such request has to be asked about: it would be counted as a refusal too, or a slot may be free at
+    /// any moment.
+    pub(super) fn is_to_be_asked_again(&self, policies: &[OpenedPolicy]) -> bool {
+        self.each.iter().filter(|told| told.denies()).any(|told| {
+            let counted = policies.get(told.charge.policy);
+            if counted.is_some_and(|counted| counted.algorithm.is_held()) {
+                return true;
+            }
+            let penalty = counted.and_then(|counted| counted.penalty.as_ref());
+            let is_blocked = told.blocked > Micros::ZERO;
+            penalty.is_some_and(|named| !is_blocked || named.penalty.is_extended())
+        })
+    }
+
+    /// Tells operators of the keys that are blocked from now on.
+    pub(super) fn tell_of_penalties(&self, policies: &[OpenedPolicy]) {
+        for told in self.each.iter().filter(|told| told.is_penalized) {
+            if let Some(counted) = policies.get(told.charge.policy)
+                && let Some(named) = &counted.penalty
+            {
+                penalized(&named.policy, told.blocked);
+            }
+        }
     }
 
     /// What was charged, if the request was allowed.
@@ -246,6 +276,7 @@ mod tests {
             algorithm,
             lua: algorithm.lua(),
             suffix: String::new(),
+            penalty: None,
         }
     }
 

@@ -20,6 +20,7 @@ use super::script::{Call, Script};
 use crate::algorithm::Lua;
 use crate::clock::Micros;
 use crate::key::Key;
+use crate::policy::Penalty;
 use crate::store::Charge;
 use crate::store::outage::Watch;
 
@@ -33,8 +34,8 @@ pub(super) struct Batcher(Arc<Shared>);
 
 struct Shared {
     script: Script,
-    /// The rule of each policy.
-    rules: Box<[Option<Lua>]>,
+    /// The rule of each policy, and its penalty.
+    rules: Box<[(Option<Lua>, Option<Penalty>)]>,
     link: Arc<Link>,
     watch: Arc<Watch>,
     gathered: Mutex<Gathered>,
@@ -154,8 +155,12 @@ impl Query {
 }
 
 impl Batcher {
-    pub(super) fn new(rules: Box<[Option<Lua>]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
-        let those: Vec<Lua> = rules.iter().copied().flatten().collect();
+    pub(super) fn new(
+        rules: Box<[(Option<Lua>, Option<Penalty>)]>,
+        link: Arc<Link>,
+        watch: Arc<Watch>,
+    ) -> Self {
+        let those: Vec<Lua> = rules.iter().filter_map(|(rule, _)| *rule).collect();
         Self(Arc::new(Shared {
             script: Script::of(&those, include_str!("charge.lua")),
             rules,
@@ -259,8 +264,15 @@ impl Shared {
         }
         call.argument(rules.len());
         for Rule { policy, numbers } in &rules {
-            let rule = self.rules.get(*policy).copied().flatten();
-            call.argument(rule.map_or("", |rule| rule.name));
+            let (rule, penalty) = self.rules.get(*policy).copied().unwrap_or_default();
+            let name = rule.map_or("", |rule| rule.name);
+            match penalty {
+                None => call.argument(name),
+                Some(penalty) => {
+                    let numbers = penalty.numbers().map(|number| number.to_string());
+                    call.argument(format_args!("{name}|{}", numbers.join(" ")));
+                }
+            }
             let at = || moment.unwrap_or_else(Micros::by_this_node);
             let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers_at(at));
             for number in numbers.unwrap_or_else(of_the_policy) {

@@ -151,6 +151,8 @@ impl Change {
         }
         let parts = self.parts.iter().map(|part| Part {
             cost: part.cost.min(units.max(1)),
+            // To take nothing is no refusal.
+            penalty: None,
             ..part.clone()
         });
         (units, parts.collect())

@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::StoreStats;
-use crate::policy::Policy;
+use crate::policy::{NamedPenalty, Policy};
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -26,6 +26,7 @@ pub struct SharedLedger<I> {
 struct Opened {
     algorithm: Algorithm,
     tags: Tags,
+    penalty: Option<NamedPenalty>,
 }
 
 impl<I: Items> SharedLedger<I> {
@@ -33,6 +34,7 @@ impl<I: Items> SharedLedger<I> {
         let policies = policies.iter().map(|policy| Opened {
             algorithm: *policy.algorithm(),
             tags: Tags::of(policy),
+            penalty: policy.named_penalty(),
         });
         Self {
             items,
@@ -73,6 +75,7 @@ impl<I: Items> SharedLedger<I> {
                 algorithm: opened.algorithm,
                 limit: limit.unwrap_or(opened.algorithm),
                 tags: opened.tags,
+                penalty: opened.penalty.as_ref().map(|named| named.penalty),
                 cost: charge.cost,
                 is_soft: charge.is_soft,
             });
@@ -108,6 +111,7 @@ impl Tags {
         Self {
             state: tag(&format!("state {algorithm} {period} {slots} {name}")),
             block: tag(&format!("block {name}")),
+            offences: tag(&format!("offences {name}")),
             own: tag(&format!("own {algorithm} {period} {slots} {name}")),
         }
     }
