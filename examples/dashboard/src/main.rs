@@ -6,8 +6,7 @@
 //!   beginning, `free-`, `pro-` or `ent-`, stands for the plan that a real service looks up.
 //! - `/dashboard` is the page, `/dashboard/events` its events, `/dashboard/snapshot` one of them, and
 //!   `POST /dashboard/limits` with `{"policy":"minute","plan":"free","limit":20}` moves a limit. They serve this machine alone.
-//! - `/metrics` has the same numbers for Prometheus: `prometheus/prometheus.yml` scrapes them, and `prometheus/rules.yml` has
-//!   alerts.
+//! - `/metrics` has the same numbers for Prometheus, which scrapes them with `examples/dashboard/prometheus.yml`.
 //!
 //! | variable | meaning |
 //! | --- | --- |
