@@ -59,6 +59,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use http::HeaderName;
+
 pub use self::explain::{Explained, Row};
 pub use self::mistake::{FileError, Mistake};
 pub use self::reading::{ConfigBuilder, Format};
@@ -70,6 +72,7 @@ use self::settings::Settings;
 use self::store::ReadStore;
 use self::watching::Sha;
 use crate::error::ConfigError;
+use crate::key::Proxies;
 use crate::limiter::Limiter;
 use crate::middleware::RateLimitLayer;
 #[cfg(feature = "redis")]
@@ -120,6 +123,26 @@ impl Config {
     /// Returns what is no mistake, and yet worth a look, such as the URL of a store that stands in the file.
     pub fn warnings(&self) -> &[Mistake] {
         &self.warnings
+    }
+
+    /// Returns the proxies that the file trusts; `None` if it names none.
+    pub fn proxies(&self) -> Option<&Proxies> {
+        self.settings.proxies.as_ref()
+    }
+
+    /// Returns the headers by which requests are counted or told apart: those of keys, conditions and plans of the file. A
+    /// proxy that limits requests has to forward them. It does not have what registered functions read.
+    ///
+    /// ```
+    /// use tower_ratelimit::config::Config;
+    ///
+    /// let policy = "[policies.minute]\nquota = \"100/minute\"\nkey = { api_key = \"x-token\" }";
+    /// let config: Config = policy.parse()?;
+    /// assert_eq!(*config.headers(), ["x-token"]);
+    /// # Ok::<(), tower_ratelimit::config::FileError>(())
+    /// ```
+    pub fn headers(&self) -> Arc<[HeaderName]> {
+        Arc::clone(&self.settings.headers)
     }
 
     /// Makes a layer. All layers of a configuration share the state of its store.

@@ -2,6 +2,9 @@
 
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::sync::Arc;
+
+use http::HeaderName;
 
 use super::conditions;
 use super::fields::{LISTS, PROXIES, ROOT};
@@ -27,6 +30,9 @@ pub(super) struct Settings {
     pub(super) store: ReadStore,
     /// Where the limits stand.
     pub(super) places: Places,
+    pub(super) proxies: Option<Proxies>,
+    /// The headers that the file reads.
+    pub(super) headers: Arc<[HeaderName]>,
     fixed: [Fixed; FIXED.len()],
 }
 
@@ -125,6 +131,8 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
         store: store.unwrap_or_default().unwrap_or_default(),
         places: at.walk.take_limits(),
+        proxies: common.proxies.map(|(proxies, _)| proxies),
+        headers: at.walk.take_headers().into_iter().collect(),
         fixed: FIXED.map(|field| {
             let at = root.get(field);
             Fixed {
@@ -150,10 +158,13 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
         "header",
         "name the header that the proxies write, such as \"x-forwarded-for\"",
     );
-    let forwarding = header.and_then(|at| match at.text()?.to_ascii_lowercase().as_str() {
-        "x-forwarded-for" => Some(Forwarding::XForwardedFor),
-        "forwarded" => Some(Forwarding::Forwarded),
-        other => at.made(Forwarding::try_single(other)),
+    let forwarding = header.and_then(|at| {
+        at.reads_header(at.text()?);
+        match at.text()?.to_ascii_lowercase().as_str() {
+            "x-forwarded-for" => Some(Forwarding::XForwardedFor),
+            "forwarded" => Some(Forwarding::Forwarded),
+            other => at.made(Forwarding::try_single(other)),
+        }
     });
     let is_socket = table.get("unix_socket").and_then(At::flag) == Some(true);
     let proxies = match (table.get("networks"), table.get("hops")) {
