@@ -79,3 +79,37 @@ fn connection(
         .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tower_ratelimit::config::Config;
+
+    #[tokio::test]
+    async fn a_peer_that_is_no_proxy_finds_nothing_below_the_reserved_path() {
+        let limits = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
+        let limits = Config::read(limits).unwrap().watch().unwrap();
+        let gateway = Gateway::new(limits, "http://127.0.0.1:1", Duration::from_secs(1)).unwrap();
+        for (peer, path, expected) in [
+            ("127.0.0.1:1", "/_limit/check", "200"),
+            ("127.0.0.1:1", "/_limit/status", "200"),
+            ("192.0.2.1:1", "/_limit/check", "404"),
+            ("192.0.2.1:1", "/_limit/status", "404"),
+            ("[2001:db8::1]:1", "/_limit/check", "404"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let builder = Builder::new(TokioExecutor::new());
+            let peer = peer.parse().unwrap();
+            tokio::spawn(connection(&builder, stream, peer, gateway.clone()));
+            let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(&answer[9..12], expected, "{peer} {path}");
+        }
+    }
+}
