@@ -75,6 +75,7 @@ use crate::error::ConfigError;
 use crate::key::Proxies;
 use crate::limiter::Limiter;
 use crate::middleware::RateLimitLayer;
+use crate::policy::Modes;
 #[cfg(feature = "redis")]
 use crate::store::RedisStore;
 use crate::store::{Ledger, Store};
@@ -128,6 +129,11 @@ impl Config {
     /// Returns the proxies that the file trusts; `None` if it names none.
     pub fn proxies(&self) -> Option<&Proxies> {
         self.settings.proxies.as_ref()
+    }
+
+    /// Returns the switches of the policies' modes, which all layers and limiters of this configuration obey.
+    pub fn modes(&self) -> Modes {
+        self.settings.modes.clone()
     }
 
     /// Returns the headers by which requests are counted or told apart: those of keys, conditions and plans of the file. A
@@ -196,10 +202,10 @@ impl Config {
 }
 
 impl Config {
-    /// The same configuration with the store of another one, and with the state in it.
+    /// The same configuration with the store and the switches of another one, and with the state in it.
     fn over_the_store_of(self, other: &Self) -> Self {
         let settings = Settings::clone(&self.settings);
-        let settings = settings.over(other.settings.store.clone());
+        let settings = settings.over(&other.settings);
         Self {
             settings: Arc::new(settings),
             ..self

@@ -16,7 +16,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, IntoKey, Key};
 use crate::plan::{KeyLimits, Operations};
-use crate::policy::{Http, NoKey, OnStoreFailure, Policy};
+use crate::policy::{Http, Mode, NoKey, OnStoreFailure, Policy};
 
 /// A policy as a layer has it, and as a limiter has it, whose caller gives the key.
 #[derive(Debug)]
@@ -109,6 +109,9 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
     if table.get("soft").and_then(At::flag) == Some(true) {
         policy = policy.soft();
     }
+    if let Some(mode) = table.get("mode").and_then(mode) {
+        policy = policy.mode(mode);
+    }
     if table.get("for_all_plans").and_then(At::flag) == Some(true) {
         policy = policy.for_all_plans();
     }
@@ -133,6 +136,15 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
         policy = policy.wait_places(places);
     }
     policy
+}
+
+/// Reads a mode, of a policy or of all.
+pub(super) fn mode(at: &At<'_>) -> Option<Mode> {
+    at.one_of(&[
+        ("enforce", Mode::Enforce),
+        ("shadow", Mode::Shadow),
+        ("off", Mode::Off),
+    ])
 }
 
 /// Adds what a policy reads of a request.

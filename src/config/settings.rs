@@ -10,7 +10,7 @@ use super::conditions;
 use super::fields::{LISTS, PROXIES, ROOT};
 use super::keys::Common;
 use super::plans::plans;
-use super::policies::{ReadPolicy, policies};
+use super::policies::{ReadPolicy, mode, policies};
 use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
 use super::walk::{At, Places, Table};
@@ -19,6 +19,7 @@ use crate::algorithm::Algorithm;
 use crate::key::{Forwarding, Head, Proxies, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
+use crate::policy::Modes;
 
 /// What a file says, ready to be built.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub(super) struct Settings {
     pub(super) layer: RateLimitLayerBuilder,
     pub(super) limiter: LimiterBuilder,
     pub(super) store: ReadStore,
+    /// Of all layers and limiters that are made of them.
+    pub(super) modes: Modes,
     /// Where the limits stand.
     pub(super) places: Places,
     pub(super) proxies: Option<Proxies>,
@@ -47,9 +50,15 @@ struct Fixed {
 }
 
 impl Settings {
-    /// The same settings with another store.
-    pub(super) fn over(self, store: ReadStore) -> Self {
-        Self { store, ..self }
+    /// The same settings with the store and the switches of others.
+    pub(super) fn over(self, other: &Self) -> Self {
+        Self {
+            layer: self.layer.modes(&other.modes),
+            limiter: self.limiter.modes(&other.modes),
+            modes: other.modes.clone(),
+            store: other.store.clone(),
+            ..self
+        }
     }
 
     /// The fields of the next settings that differ and cannot.
@@ -84,13 +93,17 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             "a file without policies limits nothing; add one, such as [policies.minute]",
         )
         .and_then(|at| policies(&common, at));
-    let mut layer = RateLimitLayer::builder();
-    let mut limiter = Limiter::builder();
+    let modes = Modes::new();
+    let mut layer = RateLimitLayer::builder().modes(&modes);
+    let mut limiter = Limiter::builder().modes(&modes);
     if let Some(at) = root.get("responses") {
         layer = responses(at, common.secret.as_ref(), layer);
     }
     if let Some(at) = root.get("lists") {
         layer = lists(&common, at, layer);
+    }
+    if let Some(mode) = root.get("mode").and_then(mode) {
+        (layer, limiter) = (layer.mode(mode), limiter.mode(mode));
     }
     if let Some(places) = root.get("wait_places").and_then(At::whole) {
         layer = layer.wait_places(places);
@@ -130,6 +143,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer: layer.policies(policies.iter().map(|policy| policy.keyed.clone())),
         limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
         store: store.unwrap_or_default().unwrap_or_default(),
+        modes,
         places: at.walk.take_limits(),
         proxies: common.proxies.map(|(proxies, _)| proxies),
         headers: at.walk.take_headers().into_iter().collect(),

@@ -20,6 +20,7 @@ use super::settings::Settings;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::middleware::{RateLimitLayer, Swap};
+use crate::policy::Modes;
 
 const REFUSED: Diagnostic = Diagnostic::new(
     "TRL023",
@@ -161,6 +162,11 @@ impl Watched {
     /// Returns the layer. All layers of the handle follow the file together.
     pub fn layer(&self) -> RateLimitLayer {
         self.shared.layer.clone()
+    }
+
+    /// Returns the switches of the policies' modes. What is set there holds through reloads.
+    pub fn modes(&self) -> Modes {
+        self.shared.layer.modes()
     }
 
     /// Returns what is in force, and the error if the newest file is not.

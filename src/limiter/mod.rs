@@ -44,7 +44,7 @@ use crate::line::Lines;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Asker, Finding, Look, Plans};
-use crate::policy::{Policy, check_names};
+use crate::policy::{DeclaredModes, Mode, Modes, Policy, check_names};
 use crate::store::{
     Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted,
     answered, check,
@@ -92,6 +92,7 @@ struct Policies {
     mistakes: Mistakes,
     /// Of the policies that have a factor.
     prices: Prices,
+    modes: DeclaredModes,
 }
 
 impl Policies {
@@ -110,8 +111,43 @@ impl Policies {
         if let Ok(outcomes) = &mut answer {
             self.look_at_costs(charges, outcomes);
             self.prices.tell(charges, outcomes);
+            self.note_shadow(outcomes);
         }
         answer
+    }
+
+    #[inline]
+    fn only(&self) -> Option<usize> {
+        self.only.filter(|_| self.modes.are_plain())
+    }
+
+    /// Leaves out what is off, and marks what is in shadow.
+    #[inline]
+    fn heed_modes(&self, charges: &mut Charges) {
+        if !self.modes.are_plain() {
+            self.heed_each_mode(charges);
+        }
+    }
+
+    #[cold]
+    fn heed_each_mode(&self, charges: &mut Charges) {
+        charges.retain(|charge| {
+            let mode = self.modes.of(charge.policy);
+            if mode == Mode::Shadow {
+                *charge = charge.shadow();
+            }
+            mode != Mode::Off
+        });
+    }
+
+    /// Counts what policies in shadow would have refused.
+    #[inline]
+    fn note_shadow(&self, outcomes: &Outcomes) {
+        if !self.modes.are_plain() {
+            for policy in outcomes.would_refuse() {
+                self.modes.would_have_refused(policy);
+            }
+        }
     }
 }
 
@@ -132,6 +168,8 @@ impl Limiter {
             sources: Sources::default(),
             store: MemoryStore::new(),
             nodes: 1,
+            mode: Mode::Enforce,
+            modes: None,
         }
     }
 
@@ -151,11 +189,15 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only {
+        match self.policies.only() {
             Some(policy) => {
                 Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
             }
-            None => Decision::new(names, self.charge_all(&self.alike(key, cost))),
+            None => {
+                let outcomes = self.charge_all(&self.alike(key, cost));
+                self.policies.note_shadow(&outcomes);
+                Decision::new(names, outcomes)
+            }
         }
     }
 
@@ -166,6 +208,7 @@ impl Limiter {
         let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
+        self.policies.note_shadow(decision.outcomes());
         decision
     }
 
@@ -184,7 +227,7 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        if self.policies.prices.are_any() {
+        if self.policies.prices.are_any() || !self.policies.modes.are_plain() {
             // A limit that was reached is one that may grow, and the numbers tell that.
             return self.check_now(key, cost).is_allowed();
         }
@@ -245,7 +288,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
-        match self.policies.only {
+        match self.policies.only() {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
             Some(policy) => {
@@ -291,7 +334,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         finding: Option<&Finding>,
     ) -> Charges {
         self.policies.mistakes.are_asked_alike();
-        self.charges_for(asker, key, cost, finding)
+        let mut charges = self.charges_for(asker, key, cost, finding);
+        self.policies.heed_modes(&mut charges);
+        charges
     }
 
     /// The same of some policies, each about a key and at a cost of its own.
@@ -332,6 +377,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
         let mut charges = self.limited_each(charges, findings);
         self.price_all(&mut charges);
+        self.policies.heed_modes(&mut charges);
         let policies = Arc::clone(&self.policies);
         let reply = self.ask(&charges);
         reply.map(move |answer| policies.answered(&charges, answer))
@@ -526,6 +572,23 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
+    /// Returns the switches of the policies' modes, which the limiter shares with its clones and its layer.
+    pub fn modes(&self) -> Modes {
+        self.policies.modes.modes().clone()
+    }
+
+    /// Counts what policies in shadow would have refused.
+    pub(crate) fn note_shadow(&self, outcomes: &Outcomes) {
+        self.policies.note_shadow(outcomes);
+    }
+
+    /// The modes that hold for the next request.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn declared_modes(&self) -> &DeclaredModes {
+        &self.policies.modes
+    }
+
     /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
@@ -535,8 +598,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     #[cfg(feature = "http")]
-    pub(crate) fn of(policies: &[Policy], ledger: Guarded<L>, limits: PreparedLimits) -> Self {
-        Self::with(policies, ledger, Mistakes::of_costs(policies), limits)
+    pub(crate) fn of(
+        policies: &[Policy],
+        ledger: Guarded<L>,
+        limits: PreparedLimits,
+        modes: DeclaredModes,
+    ) -> Self {
+        let mistakes = Mistakes::of_costs(policies);
+        Self::with(policies, ledger, mistakes, limits, modes)
     }
 
     fn with(
@@ -544,6 +613,7 @@ impl<L: Ledger> Limiter<L> {
         ledger: Guarded<L>,
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
+        modes: DeclaredModes,
     ) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
@@ -566,6 +636,7 @@ impl<L: Ledger> Limiter<L> {
                 only,
                 mistakes,
                 prices: Prices::of(policies),
+                modes,
             }),
             asker: None,
             ledger,
@@ -617,6 +688,8 @@ pub struct LimiterBuilder<S = MemoryStore> {
     sources: Sources,
     store: S,
     nodes: u32,
+    mode: Mode,
+    modes: Option<Modes>,
 }
 
 impl<S> LimiterBuilder<S> {
@@ -691,6 +764,8 @@ impl<S> LimiterBuilder<S> {
             sources: self.sources,
             store,
             nodes: self.nodes,
+            mode: self.mode,
+            modes: self.modes,
         }
     }
 
@@ -720,6 +795,17 @@ impl<S> LimiterBuilder<S> {
     pub fn split_over(self, nodes: u32) -> Self {
         Self { nodes, ..self }
     }
+
+    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Lets these switches change the modes of the policies; by default, the limiter has switches of its own.
+    pub fn modes(self, modes: &Modes) -> Self {
+        let modes = Some(modes.clone());
+        Self { modes, ..self }
+    }
 }
 
 impl<S: Store> LimiterBuilder<S> {
@@ -748,7 +834,9 @@ impl<S: Store> LimiterBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let mistakes = never_bind.of_parts(&policies);
-        Ok(Limiter::with(&policies, ledger, mistakes, limits))
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
+        Ok(Limiter::with(&policies, ledger, mistakes, limits, modes))
     }
 }
 

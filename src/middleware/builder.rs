@@ -20,7 +20,7 @@ use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
-use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
+use crate::policy::{Http, Keyed, Mode, Modes, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
 use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
@@ -39,6 +39,8 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     exposes_decision: bool,
     wait_places: u32,
     nodes: u32,
+    mode: Mode,
+    modes: Option<Modes>,
 }
 
 impl RateLimitLayerBuilder {
@@ -53,6 +55,8 @@ impl RateLimitLayerBuilder {
             exposes_decision: false,
             wait_places: 10_000,
             nodes: 1,
+            mode: Mode::Enforce,
+            modes: None,
         }
     }
 }
@@ -159,6 +163,8 @@ impl<S> RateLimitLayerBuilder<S> {
             exposes_decision: self.exposes_decision,
             wait_places: self.wait_places,
             nodes: self.nodes,
+            mode: self.mode,
+            modes: self.modes,
         }
     }
 
@@ -288,6 +294,19 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Lets these switches change the modes of the policies; by default, the layer has
+    /// [switches of its own](RateLimitLayer::modes).
+    pub fn modes(mut self, modes: &Modes) -> Self {
+        self.modes = Some(modes.clone());
+        self
+    }
+
     /// Sets how gRPC calls are refused; the default is [`Grpc::detected`].
     #[cfg(feature = "tonic")]
     pub fn grpc(mut self, grpc: Grpc) -> Self {
@@ -389,7 +408,9 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
-        let mut gate = Gate::new(&policies, readers, ledger, answers, limits);
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
+        let mut gate = Gate::new(&policies, readers, ledger, answers, limits, modes);
         gate.read_plans(self.sources);
         gate.look_up_in(self.lists);
         gate.bound_those_who_wait(self.wait_places);

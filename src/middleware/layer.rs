@@ -15,7 +15,7 @@ use crate::key::Extract;
 use crate::key::{Head, Key};
 use crate::limiter::Limiter;
 use crate::limiter::PreparedLimits;
-use crate::policy::Policy;
+use crate::policy::{Mode, Modes, Policy};
 use crate::response::{AnswerOptions, Answers};
 use crate::store::{Guarded, Ledger, MemoryStore};
 
@@ -43,12 +43,15 @@ impl RateLimitLayer {
         let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));
         let policies = [policy];
         let answers = Answers::new(AnswerOptions::default(), &policies);
+        let declared = policies.iter().map(Policy::declared_mode);
+        let modes = Modes::new().declared(Mode::Enforce, declared);
         Self::of(Gate::new(
             &policies,
             vec![reader],
             Guarded::in_process(ledger),
             answers,
             PreparedLimits::of_one_each(),
+            modes,
         ))
     }
 
@@ -103,6 +106,11 @@ impl RateLimitLayer {
     /// ```
     pub fn limiter(&self) -> Limiter<dyn Ledger> {
         self.gates.with(|gate| gate.limiter().clone())
+    }
+
+    /// Returns the switches of the policies' modes: what they enforce, try in shadow, or leave alone.
+    pub fn modes(&self) -> Modes {
+        self.gates.with(|gate| gate.limiter().modes())
     }
 
     #[cfg(feature = "config")]

@@ -271,6 +271,7 @@ mod service;
 mod traffic;
 mod unbuilt;
 mod waiting;
+mod would_refuse;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
@@ -289,3 +290,4 @@ pub use self::service::RateLimit;
 pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
+pub use self::would_refuse::WouldRefuse;

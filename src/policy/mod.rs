@@ -15,6 +15,7 @@ mod no_key;
 #[cfg(feature = "http")]
 mod patience;
 
+mod mode;
 mod never_binds;
 mod on_store_failure;
 
@@ -26,7 +27,10 @@ use crate::error::ConfigError;
 use crate::factor::FactorCell;
 use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
+pub use self::mode::{Mode, Modes};
 pub use self::on_store_failure::OnStoreFailure;
+
+pub(crate) use self::mode::DeclaredModes;
 
 #[cfg(feature = "http")]
 pub(crate) use self::never_binds::warn_of_those_that_never_bind;
@@ -58,6 +62,7 @@ pub(crate) use self::patience::Patience;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
+/// - mode: [`Mode::Enforce`]
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see `wait_up_to`)
 /// - without a key: one quota for all requests whose client left it out; `500` if the server does
@@ -82,6 +87,7 @@ pub struct Policy<R = Unkeyed> {
     has_several_limits: bool,
     is_for_all_plans: bool,
     is_soft: bool,
+    mode: Mode,
     factor: Option<FactorCell>,
     /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
     told: Option<(String, Algorithm)>,
@@ -115,6 +121,7 @@ impl Policy {
             has_several_limits: false,
             is_for_all_plans: false,
             is_soft: false,
+            mode: Mode::Enforce,
             factor: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
@@ -230,6 +237,20 @@ impl<R> Policy<R> {
     pub fn soft(mut self) -> Self {
         self.is_soft = true;
         self
+    }
+
+    /// Sets whether the policy is enforced, decides in shadow, or is off; the default is [`Mode::Enforce`].
+    ///
+    /// [`Modes`] changes it while a layer or a limiter uses the policy.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The name as it is told, and the mode.
+    pub(crate) fn declared_mode(&self) -> (String, Mode) {
+        let name = self.told.as_ref().map_or(&self.name, |(name, _)| name);
+        (name.clone(), self.mode)
     }
 
     /// Sets limits by key: see [`KeyLimits`]. They come before the limit of a plan.

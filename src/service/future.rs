@@ -65,7 +65,13 @@ fn rule<Q, T, E>(
     charges: &[Charge],
     answer: Result<Outcomes, StoreError>,
 ) -> Ruling<T, E> {
-    let refused = match answered(charges, answer) {
+    let answer = answered(charges, answer);
+    if let Ok(outcomes) = &answer {
+        rules.limiter.note_shadow(outcomes);
+    }
+    let refused = match answer {
+        // What refuses no request does not do it without its store either.
+        Err(_) if charges.iter().all(Charge::is_shadow) => return Ruling::Pass,
         Err(error) => Refused::Store(error),
         Ok(outcomes) if !outcomes.is_allowed() => {
             rules.limiter.look_at_costs(charges, &outcomes);

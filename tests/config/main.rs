@@ -3,6 +3,7 @@
 mod fuzzed;
 mod meaning;
 mod mistakes;
+mod modes;
 mod reload;
 mod scene;
 mod schema;

@@ -130,6 +130,8 @@ impl Standby {
         let mut here = Charges::new();
         for charge in charges {
             here.push(match self.when_store_fails(charge) {
+                // It refuses no request.
+                OnStoreFailure::Refuse if charge.is_shadow => Charge { cost: 0, ..*charge },
                 OnStoreFailure::Local => self.at_its_share(*charge),
                 // Nothing but a block denies what costs nothing.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),

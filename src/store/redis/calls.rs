@@ -236,7 +236,7 @@ impl Calls {
         let mut call = self.call("take");
         let mut names = Names::default();
         for charge in charges {
-            let (cost, is_soft) = (charge.cost.into(), charge.is_soft.into());
+            let (cost, is_soft) = (charge.cost.into(), charge.softness().into());
             self.put(&mut call, &mut names, charge, cost, is_soft);
         }
         let answer = self.run(&self.take, &call, charges, until).await;

@@ -2,7 +2,7 @@
 -- charge. ARGV: the time, or nothing; `charge`, `peek` to write nothing, or `deny` to tell of requests that are
 -- denied elsewhere; how many policies, and each one's rule and four numbers, the limit first; then, for requests that
 -- stand together and ask alike, how many they are, how many charges each has, and each charge's policy, its cost, and
--- whether it is soft.
+-- whether it is soft: 1, or 2 if no block of its key denies it either.
 -- Returns a line for each request: the time and, for each charge, whether it fits, how long its key is blocked yet,
 -- and the state, before which stand, if the key has a limit of its own, `=`, how long that lasts yet, its four
 -- numbers and `|`; or what has failed, behind a `-`. All are one text, which a server is quicker to make than a list.
@@ -32,7 +32,7 @@ local function decide(index, last, place, allowed)
     kept, moved = possible, true
   end
   local fits = limit > 0 and cost <= limit and (cost == 0 or rule.admits(kept, now, cost, limit, a, b, c))
-  if blocked ~= '0' or not fits and ARGV[place + 2] == '0' then
+  if blocked ~= '0' and ARGV[place + 2] ~= '2' or not fits and ARGV[place + 2] == '0' then
     allowed = false
   end
   local behind = ''
@@ -40,7 +40,7 @@ local function decide(index, last, place, allowed)
     allowed, behind = decide(index + 1, last, place + 3, allowed)
   end
 
-  local charged = allowed and fits and cost > 0
+  local charged = allowed and fits and cost > 0 and blocked == '0'
   if charged then
     rule.charge(kept, now, cost, limit, a, b, c)
   end

@@ -74,6 +74,7 @@ impl<I: Items> SharedLedger<I> {
                 tags: opened.tags,
                 cost: charge.cost,
                 is_soft: charge.is_soft,
+                is_shadow: charge.is_shadow,
             });
         }
         Ok(Change::new(names, parts, verb))
