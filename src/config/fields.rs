@@ -183,6 +183,11 @@ pub(super) static POLICY: Fields = Fields(&[
         Shape::Word(&["enforce", "shadow", "off"]),
     ),
     field(
+        "was",
+        "The name under which the policy began, if it has been renamed.",
+        Shape::Text,
+    ),
+    field(
         "soft",
         "Lets requests over the limit go on, marked.",
         Shape::Flag,

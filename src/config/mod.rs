@@ -35,6 +35,7 @@
 
 mod conditions;
 mod costs;
+mod departed;
 mod explain;
 mod fields;
 mod functions;

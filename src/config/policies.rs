@@ -49,6 +49,9 @@ pub(super) fn policies<'w>(
         }
         policies.push((name.text, policy(common, *name, at)));
     }
+    for (name, at) in &entries {
+        check_first_name(*name, at, &mut names);
+    }
     Some(policies)
 }
 
@@ -64,6 +67,24 @@ fn check_name(name: Name<'_>, at: &At<'_>) {
                 "{shown} is not the name of a policy; give 1 to 64 printable characters of ASCII"
             ),
         );
+    }
+}
+
+/// The state of a renamed policy is that of no other.
+fn check_first_name(name: Name<'_>, at: &At<'_>, taken: &mut HashMap<String, String>) {
+    let Some(was) = at.field("was") else {
+        return;
+    };
+    let Value::Text(text) = &was.node.value else {
+        return;
+    };
+    if text.eq_ignore_ascii_case(name.text) {
+        was.warn("the policy has this name already; leave `was` out");
+    } else if let Some(before) = taken.insert(text.to_ascii_lowercase(), was.place()) {
+        was.refuse::<()>(format!(
+            "{} is the name of a state already ({before}); name a policy that is there no more, and in one place",
+            quoted(text)
+        ));
     }
 }
 
@@ -111,6 +132,9 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
     }
     if let Some(mode) = table.get("mode").and_then(mode) {
         policy = policy.mode(mode);
+    }
+    if let Some(was) = table.get("was").and_then(At::text) {
+        policy = policy.was(was);
     }
     if table.get("for_all_plans").and_then(At::flag) == Some(true) {
         policy = policy.for_all_plans();

@@ -26,6 +26,8 @@ use crate::policy::Modes;
 pub(super) struct Settings {
     /// The names of the policies, and their own limits.
     pub(super) policies: Vec<(String, Algorithm)>,
+    /// The same, each by the name under which it began.
+    pub(super) states: Vec<(String, Algorithm)>,
     pub(super) layer: RateLimitLayerBuilder,
     pub(super) limiter: LimiterBuilder,
     pub(super) store: ReadStore,
@@ -130,7 +132,10 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.plans(read.plans.clone(), move |head: &Head<'_>| plan_of(head));
         limiter = limiter.plans(read.plans, |_| None::<String>);
     }
+    let states = policies.iter().map(|policy| &policy.unkeyed);
+    let states = states.map(|policy| (policy.first_name().to_owned(), *policy.algorithm()));
     Some(Settings {
+        states: states.collect(),
         policies: policies
             .iter()
             .map(|policy| {

@@ -292,6 +292,19 @@ impl<'w> At<'w> {
         None
     }
 
+    /// A field of a table that is read elsewhere.
+    pub(super) fn field(&self, field: &str) -> Option<At<'w>> {
+        let Value::Table(entries) = &self.node.value else {
+            return None;
+        };
+        let entry = entries.iter().find(|entry| entry.name == field)?;
+        Some(At {
+            walk: self.walk,
+            node: &entry.node,
+            path: join(&self.path, field),
+        })
+    }
+
     /// A table with these fields. Another field is a mistake.
     pub(super) fn table(&self, fields: &Fields) -> Option<Table<'w>> {
         let mut found = Vec::new();

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Config;
+use super::departed::Departed;
 use super::mistake::{FileError, Mistake};
 use super::reading::ConfigBuilder;
 use super::settings::Settings;
@@ -66,6 +67,7 @@ struct State {
     status: Status,
     /// The file that was refused last.
     refused: Option<Sha>,
+    departed: Departed,
 }
 
 /// What a [`Watched`] layer has in force.
@@ -146,6 +148,7 @@ impl Config {
                     error: None,
                 },
                 refused: None,
+                departed: Departed::default(),
             }),
             reloading: Mutex::default(),
             _watcher: watcher,
@@ -203,8 +206,11 @@ impl Shared {
     /// Whether the file has other bytes than those that were seen last.
     fn is_new(&self, sha256: &Sha) -> bool {
         let state = self.state();
-        state.status.sha256 != *sha256 && state.refused != Some(*sha256)
-            || state.status.sha256 == *sha256 && state.refused.is_some()
+        match state.status.sha256 == *sha256 {
+            // A bad file, or none, was there meanwhile.
+            true => state.status.error.is_some(),
+            false => state.refused != Some(*sha256),
+        }
     }
 
     fn reload(&self) -> Result<Status, FileError> {
@@ -231,7 +237,11 @@ impl Shared {
                 if let Some(sha256) = sha256
                     && sha256 != state.status.sha256
                 {
-                    self.swap.put(&layer);
+                    // What a policy has used is there if it comes back.
+                    let before = self.swap.put(&layer);
+                    let (was, is) = (&now.settings.states, &next.settings.states);
+                    let at = std::time::Instant::now();
+                    state.departed.leave(was, is, &before, at);
                     state.status.version += 1;
                     state.status.sha256 = sha256;
                     state.status.since = SystemTime::now();
@@ -309,6 +319,7 @@ async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
         let Some(shared) = shared.upgrade() else {
             return;
         };
+        shared.state().departed.forget(std::time::Instant::now());
         look(shared).await;
     }
 }

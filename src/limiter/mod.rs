@@ -863,7 +863,7 @@ pub(crate) fn split(
 
 /// Returns the policies as a store is opened for them.
 pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
-    policies.into_iter().map(Policy::in_parts).collect()
+    policies.into_iter().map(Policy::as_stored).collect()
 }
 
 /// Refuses policies that let requests wait, because a limiter holds no requests.
@@ -887,8 +887,35 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         return Err(ConfigError::new("policies", "empty", remedy));
     }
     check_names(&policies.iter().map(Policy::name))?;
+    check_first_names(policies)?;
     policies.iter().try_for_each(Policy::check_mark)?;
     check_queues(policies)
+}
+
+/// Refuses policies that would share a state, and names of states that no policy can have had.
+fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
+    for policy in policies {
+        let was = policy.first_name();
+        if was == policy.name() {
+            continue;
+        }
+        check_names(&std::iter::once(was))?;
+        if !was.is_ascii() {
+            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+        let mut others = policies
+            .iter()
+            .filter(|other| other.name() != policy.name());
+        let is_taken = |other: &Policy| {
+            other.name().eq_ignore_ascii_case(was) || other.first_name().eq_ignore_ascii_case(was)
+        };
+        if others.any(is_taken) {
+            let remedy = "name a policy that is there no more, and in one place";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses queues that could not keep their promise.

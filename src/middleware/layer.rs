@@ -156,12 +156,16 @@ pub(crate) struct Swap {
 
 #[cfg(feature = "config")]
 impl Swap {
-    /// Requests that come from now on are asked as this layer asks. Others end as they began.
-    pub(crate) fn put(&self, layer: &RateLimitLayer) {
-        layer.gates.with(|gate| {
+    /// Requests that come from now on are asked as this layer asks. Others end as they began. Returns a layer that asks as
+    /// before.
+    pub(crate) fn put(&self, layer: &RateLimitLayer) -> RateLimitLayer {
+        let before = layer.gates.with(|gate| {
             gate.is_one_of_many();
-            self.newest.store(Arc::clone(gate));
+            self.newest.swap(Arc::clone(gate))
         });
+        RateLimitLayer {
+            gates: Gates::One(before),
+        }
     }
 }
 

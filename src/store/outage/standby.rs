@@ -70,7 +70,7 @@ impl Standby {
     /// What each policy does while its store is away, by name.
     pub(in crate::store) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
         let policies = self.policies.iter().filter(|policy| policy.is_limited());
-        policies.map(|policy| (policy.name(), policy.when_store_fails()))
+        policies.map(|policy| (policy.told_name(), policy.when_store_fails()))
     }
 
     /// Whether any policy would be kept here.
