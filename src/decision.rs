@@ -37,7 +37,7 @@ use crate::factor::{Explanation, FactorCell};
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
-    soft: bool,
+    weight: Weight,
     blocked: bool,
     limit: u32,
     remaining: u32,
@@ -49,6 +49,17 @@ pub struct Outcome {
     effective_window: Option<Wait>,
     /// How long until a denied request would pass, or until an allowed request goes on.
     wait: Option<Wait>,
+}
+
+/// What a denial by one policy does to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    /// It is denied.
+    Full,
+    /// It goes on, marked.
+    Soft,
+    /// It goes on, even if the key is blocked.
+    Shadow,
 }
 
 const OVERRIDDEN: u32 = 1 << 31;
@@ -82,7 +93,7 @@ impl Outcome {
         Self {
             allowed: true,
             counted_together: false,
-            soft: false,
+            weight: Weight::Full,
             blocked: false,
             limit,
             remaining,
@@ -281,12 +292,21 @@ impl Outcome {
 
     /// Whether the policy is [soft](crate::Policy::soft): it denies only the requests of blocked keys.
     pub fn is_soft(&self) -> bool {
-        self.soft
+        self.weight == Weight::Soft
+    }
+
+    /// Whether the policy is in [shadow](crate::policy::Mode::Shadow): it denies no request.
+    pub fn is_shadow(&self) -> bool {
+        self.weight == Weight::Shadow
     }
 
     /// Whether a request is denied because of this policy.
     pub(crate) fn denies(&self) -> bool {
-        !self.allowed && (!self.soft || self.is_blocked())
+        match self.weight {
+            Weight::Full => !self.allowed,
+            Weight::Soft => !self.allowed && self.is_blocked(),
+            Weight::Shadow => false,
+        }
     }
 
     /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
@@ -520,11 +540,27 @@ impl Outcomes {
         }
     }
 
-    /// Marks the outcomes of soft policies.
-    pub(crate) fn soften(&mut self, is_soft: impl Fn(usize) -> bool) {
+    /// Marks the outcomes of soft policies, and of those in shadow.
+    pub(crate) fn weigh(&mut self, weight: impl Fn(usize) -> Weight) {
         for (place, outcome) in &mut self.each {
-            outcome.soft = is_soft(place.policy());
+            outcome.weight = weight(place.policy());
         }
+    }
+
+    /// Those of the policies that are not in shadow.
+    #[cfg(feature = "http")]
+    pub(crate) fn in_force(&self) -> Self {
+        let mut in_force = self.clone();
+        in_force.retain(|_, outcome| !outcome.is_shadow());
+        in_force
+    }
+
+    /// The policies in shadow that would have denied the request.
+    pub(crate) fn would_refuse(&self) -> impl Iterator<Item = usize> {
+        let denied = self
+            .iter()
+            .filter(|(_, outcome)| outcome.is_shadow() && !outcome.is_allowed());
+        denied.map(|(policy, _)| policy)
     }
 
     /// Whether every policy lets the request pass.
@@ -575,11 +611,9 @@ impl Outcomes {
 
     fn binding_place(&self) -> Option<&(Place, Outcome)> {
         if self.is_allowed() {
-            // A soft policy denies nothing, and so binds only if all policies are soft.
-            return self
-                .each
-                .iter()
-                .min_by_key(|(_, outcome)| (outcome.soft, outcome.remaining));
+            // A soft policy denies nothing, and so binds only if all policies are soft. One in shadow never binds.
+            let in_force = self.each.iter().filter(|(_, outcome)| !outcome.is_shadow());
+            return in_force.min_by_key(|(_, outcome)| (outcome.is_soft(), outcome.remaining));
         }
         let denied = self.each.iter().filter(|(_, outcome)| outcome.denies());
         // Not `max_by_key`, which returns the last of several equals.
@@ -830,7 +864,14 @@ impl Decision {
     /// service may do less for this request.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
-            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.is_blocked())
+            .filter(|(_, outcome)| outcome.is_soft() && !outcome.allowed && !outcome.is_blocked())
+    }
+
+    /// The policies in [shadow](crate::policy::Mode::Shadow) that would have denied the request, in the order of
+    /// declaration.
+    pub fn would_refuse(&self) -> impl Iterator<Item = (&str, &Outcome)> {
+        self.policies()
+            .filter(|(_, outcome)| outcome.is_shadow() && !outcome.is_allowed())
     }
 
     /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:
@@ -866,7 +907,7 @@ impl Decision {
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
     ///
     /// For an allowed request this is the policy with the least remaining, and a soft policy only if all are
-    /// soft. For a denied request it is the policy with the longest wait, where "never" is the longest. Ties
+    /// soft. A policy in [shadow](crate::policy::Mode::Shadow) never binds. For a denied request it is the policy with the longest wait, where "never" is the longest. Ties
     /// go to the policy declared first.
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;

@@ -32,6 +32,10 @@ pub mod resolver {}
 #[doc = include_str!("../docs/config.md")]
 pub mod config {}
 
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/gateway.md")]
+pub mod gateway {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}

@@ -116,6 +116,11 @@ pub(super) static ROOT: Fields = Fields(&[
         Shape::Whole,
     ),
     field(
+        "mode",
+        "The mode of all policies together, which weakens theirs.",
+        Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
         "wait_places",
         "How many requests may wait for their turn, under all policies together.",
         Shape::Whole,
@@ -171,6 +176,16 @@ pub(super) static POLICY: Fields = Fields(&[
         "when",
         "The condition under which the policy applies. Of a list, one has to hold.",
         Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "mode",
+        "Whether it is enforced, decides in shadow, or is off.",
+        Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
+        "was",
+        "The name under which the policy began, if it has been renamed.",
+        Shape::Text,
     ),
     field(
         "soft",

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Config;
+use super::departed::Departed;
 use super::mistake::{FileError, Mistake};
 use super::reading::ConfigBuilder;
 use super::settings::Settings;
@@ -21,6 +22,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::middleware::{RateLimitLayer, Swap};
 use crate::observe::{ConfigStats, configuration_changed};
+use crate::policy::Modes;
 
 const REFUSED: Diagnostic = Diagnostic::new(
     "TRL023",
@@ -66,6 +68,7 @@ struct State {
     status: Status,
     /// The file that was refused last.
     refused: Option<Sha>,
+    departed: Departed,
 }
 
 /// What a [`Watched`] layer has in force.
@@ -158,6 +161,7 @@ impl Config {
                 config: self.clone(),
                 status,
                 refused: None,
+                departed: Departed::default(),
             }),
             reloading: Mutex::default(),
             _watcher: watcher,
@@ -174,6 +178,11 @@ impl Watched {
     /// Returns the layer. All layers of the handle follow the file together.
     pub fn layer(&self) -> RateLimitLayer {
         self.shared.layer.clone()
+    }
+
+    /// Returns the switches of the policies' modes. What is set there holds through reloads.
+    pub fn modes(&self) -> Modes {
+        self.shared.layer.modes()
     }
 
     /// Returns what is in force, and the error if the newest file is not.
@@ -210,8 +219,11 @@ impl Shared {
     /// Whether the file has other bytes than those that were seen last.
     fn is_new(&self, sha256: &Sha) -> bool {
         let state = self.state();
-        state.status.sha256 != *sha256 && state.refused != Some(*sha256)
-            || state.status.sha256 == *sha256 && state.refused.is_some()
+        match state.status.sha256 == *sha256 {
+            // A bad file, or none, was there meanwhile.
+            true => state.status.error.is_some(),
+            false => state.refused != Some(*sha256),
+        }
     }
 
     fn reload(&self) -> Result<Status, FileError> {
@@ -238,7 +250,11 @@ impl Shared {
                 if let Some(sha256) = sha256
                     && sha256 != state.status.sha256
                 {
-                    self.swap.put(&layer);
+                    // What a policy has used is there if it comes back.
+                    let before = self.swap.put(&layer);
+                    let (was, is) = (&now.settings.states, &next.settings.states);
+                    let at = std::time::Instant::now();
+                    state.departed.leave(was, is, &before, at);
                     state.status.version += 1;
                     state.status.sha256 = sha256;
                     state.status.since = SystemTime::now();
@@ -319,6 +335,7 @@ async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
         let Some(shared) = shared.upgrade() else {
             return;
         };
+        shared.state().departed.forget(std::time::Instant::now());
         look(shared).await;
     }
 }

@@ -59,7 +59,7 @@ use crate::line::Lines;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Asker, Finding, Look, Plans};
-use crate::policy::{Policy, Unsettled, check_names};
+use crate::policy::{DeclaredModes, Mode, Modes, Policy, Unsettled, check_names};
 use crate::store::{
     Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Slot, Store,
     Wanted, answered, check,
@@ -116,6 +116,7 @@ struct Policies {
     /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
     unless_settled: Option<Box<[Unsettled]>>,
     lost: Lost,
+    modes: DeclaredModes,
 }
 
 impl Policies {
@@ -151,9 +152,49 @@ impl Policies {
         if let Ok(outcomes) = &mut answer {
             self.look_at_costs(charges, outcomes);
             self.prices.tell(charges, outcomes);
+            self.note_shadow(outcomes);
         }
         self.count(charges, &answer);
         answer
+    }
+
+    #[inline]
+    fn only(&self) -> Option<usize> {
+        self.only.filter(|_| self.modes.are_plain())
+    }
+
+    #[inline]
+    fn one(&self) -> Option<usize> {
+        self.one.filter(|_| self.modes.are_plain())
+    }
+
+    /// Leaves out what is off, and marks what is in shadow.
+    #[inline]
+    fn heed_modes(&self, charges: &mut Charges) {
+        if !self.modes.are_plain() {
+            self.heed_each_mode(charges);
+        }
+    }
+
+    #[cold]
+    fn heed_each_mode(&self, charges: &mut Charges) {
+        charges.retain(|charge| {
+            let mode = self.modes.of(charge.policy);
+            if mode == Mode::Shadow {
+                *charge = charge.shadow();
+            }
+            mode != Mode::Off
+        });
+    }
+
+    /// Counts what policies in shadow would have refused.
+    #[inline]
+    fn note_shadow(&self, outcomes: &Outcomes) {
+        if !self.modes.are_plain() {
+            for policy in outcomes.would_refuse() {
+                self.modes.would_have_refused(policy);
+            }
+        }
     }
 }
 
@@ -174,6 +215,8 @@ impl Limiter {
             sources: Sources::default(),
             store: MemoryStore::new(),
             nodes: 1,
+            mode: Mode::Enforce,
+            modes: None,
         }
     }
 
@@ -193,7 +236,7 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only {
+        match self.policies.only() {
             Some(policy) => {
                 let decision =
                     Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
@@ -201,7 +244,7 @@ impl Limiter {
                     .count_one(policy, &key, cost, decision.outcomes());
                 decision
             }
-            None => match self.policies.one {
+            None => match self.policies.one() {
                 Some(policy) => {
                     let charge = self.charge_of_one(policy, key, cost);
                     self.decide_all(names, charge.as_slice())
@@ -215,6 +258,7 @@ impl Limiter {
     fn decide_all(&self, names: Arc<Names>, charges: &[Charge]) -> Decision {
         let decision = Decision::new(names, self.charge_all(charges));
         self.policies.count_decided(charges, decision.outcomes());
+        self.policies.note_shadow(decision.outcomes());
         decision
     }
 
@@ -226,6 +270,7 @@ impl Limiter {
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());
+        self.policies.note_shadow(decision.outcomes());
         decision
     }
 
@@ -244,7 +289,7 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        if self.policies.prices.are_any() {
+        if self.policies.prices.are_any() || !self.policies.modes.are_plain() {
             // A limit that was reached is one that may grow, and the numbers tell that.
             return self.check_now(key, cost).is_allowed();
         }
@@ -282,7 +327,7 @@ impl Limiter {
             limits,
             ..
         } = &*self.policies;
-        if let Some(policy) = self.policies.one {
+        if let Some(policy) = self.policies.one() {
             return self.admit_charges(self.charge_of_one(policy, *key, cost).as_slice());
         }
         if limits.is_some() || self.policies.demands.are_any() {
@@ -335,7 +380,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
-        match self.policies.only {
+        match self.policies.only() {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
             Some(policy) => {
@@ -343,7 +388,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match (self.policies.one, self.look(&key)) {
+            None => match (self.policies.one(), self.look(&key)) {
                 (Some(policy), _) => {
                     let mut charge = self.charge_of_one(policy, key, cost);
                     self.price_all(charge.as_mut_slice());
@@ -395,7 +440,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         finding: Option<&Finding>,
     ) -> Charges {
         self.policies.mistakes.are_asked_alike();
-        self.charges_for(asker, key, cost, finding)
+        let mut charges = self.charges_for(asker, key, cost, finding);
+        self.policies.heed_modes(&mut charges);
+        charges
     }
 
     /// The same of some policies, each about a key and at a cost of its own.
@@ -449,6 +496,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let mut charges = self.limited_each(charges, findings);
         self.demand_of_all(&mut charges);
         self.price_all(&mut charges);
+        self.policies.heed_modes(&mut charges);
         let policies = Arc::clone(&self.policies);
         let reply = self.ask(&charges);
         reply.map(move |answer| policies.answered(&charges, answer))
@@ -724,6 +772,23 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         queue.is_some_and(|(queue, _)| *queue == policy)
     }
 
+    /// Returns the switches of the policies' modes, which the limiter shares with its clones and its layer.
+    pub fn modes(&self) -> Modes {
+        self.policies.modes.modes().clone()
+    }
+
+    /// Counts what policies in shadow would have refused.
+    pub(crate) fn note_shadow(&self, outcomes: &Outcomes) {
+        self.policies.note_shadow(outcomes);
+    }
+
+    /// The modes that hold for the next request.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn declared_modes(&self) -> &DeclaredModes {
+        &self.policies.modes
+    }
+
     /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
@@ -733,8 +798,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     #[cfg(feature = "http")]
-    pub(crate) fn of(policies: &[Policy], ledger: Guarded<L>, limits: PreparedLimits) -> Self {
-        Self::with(policies, ledger, Mistakes::of_costs(policies), limits)
+    pub(crate) fn of(
+        policies: &[Policy],
+        ledger: Guarded<L>,
+        limits: PreparedLimits,
+        modes: DeclaredModes,
+    ) -> Self {
+        let mistakes = Mistakes::of_costs(policies);
+        Self::with(policies, ledger, mistakes, limits, modes)
     }
 
     fn with(
@@ -742,6 +813,7 @@ impl<L: Ledger> Limiter<L> {
         ledger: Guarded<L>,
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
+        modes: DeclaredModes,
     ) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
@@ -786,6 +858,7 @@ impl<L: Ledger> Limiter<L> {
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),
+                modes,
             }),
             asker: None,
             ledger,
@@ -837,6 +910,8 @@ pub struct LimiterBuilder<S = MemoryStore> {
     sources: Sources,
     store: S,
     nodes: u32,
+    mode: Mode,
+    modes: Option<Modes>,
 }
 
 impl<S> LimiterBuilder<S> {
@@ -918,6 +993,8 @@ impl<S> LimiterBuilder<S> {
             sources: self.sources,
             store,
             nodes: self.nodes,
+            mode: self.mode,
+            modes: self.modes,
         }
     }
 
@@ -947,6 +1024,17 @@ impl<S> LimiterBuilder<S> {
     pub fn nodes(self, nodes: u32) -> Self {
         Self { nodes, ..self }
     }
+
+    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Lets these switches change the modes of the policies; by default, the limiter has switches of its own.
+    pub fn modes(self, modes: &Modes) -> Self {
+        let modes = Some(modes.clone());
+        Self { modes, ..self }
+    }
 }
 
 impl<S: Store> LimiterBuilder<S> {
@@ -975,7 +1063,9 @@ impl<S: Store> LimiterBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let mistakes = never_bind.of_parts(&policies);
-        Ok(Limiter::with(&policies, ledger, mistakes, limits))
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
+        Ok(Limiter::with(&policies, ledger, mistakes, limits, modes))
     }
 }
 
@@ -1005,7 +1095,7 @@ pub(crate) fn split(
 
 /// Returns the policies as a store is opened for them.
 pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
-    policies.into_iter().map(Policy::in_parts).collect()
+    policies.into_iter().map(Policy::as_stored).collect()
 }
 
 /// Refuses policies that let requests wait, because a limiter holds no requests.
@@ -1029,11 +1119,38 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         return Err(ConfigError::new("policies", "empty", remedy));
     }
     check_names(&policies.iter().map(Policy::name))?;
+    check_first_names(policies)?;
     policies.iter().try_for_each(Policy::check_mark)?;
     policies.iter().try_for_each(Policy::check_terms)?;
     policies.iter().try_for_each(Policy::check_held)?;
     policies.iter().try_for_each(Policy::check_penalty)?;
     check_queues(policies)
+}
+
+/// Refuses policies that would share a state, and names of states that no policy can have had.
+fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
+    for policy in policies {
+        let was = policy.first_name();
+        if was == policy.name() {
+            continue;
+        }
+        check_names(&std::iter::once(was))?;
+        if !was.is_ascii() {
+            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+        let mut others = policies
+            .iter()
+            .filter(|other| other.name() != policy.name());
+        let is_taken = |other: &Policy| {
+            other.name().eq_ignore_ascii_case(was) || other.first_name().eq_ignore_ascii_case(was)
+        };
+        if others.any(is_taken) {
+            let remedy = "name a policy that is there no more, and in one place";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses queues that could not keep their promise.

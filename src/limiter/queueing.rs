@@ -41,7 +41,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// The place of a request that was charged this and allowed, if there is a queue for it.
     pub(crate) fn queued(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Queued> {
         let (queue, _) = self.policies.queue.as_ref()?;
-        let of_queue = |charge: &&Charge| charge.policy == *queue && charge.cost > 0;
+        let of_queue =
+            |charge: &&Charge| charge.policy == *queue && charge.cost > 0 && !charge.is_shadow;
         let charge = *charges.iter().find(of_queue)?;
         let (_, outcome) = outcomes.iter().find(|(policy, _)| policy == queue)?;
         let delay = outcome.delay_micros();

@@ -24,7 +24,7 @@ use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
-use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
+use crate::policy::{Http, Keyed, Mode, Modes, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
 use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
@@ -45,6 +45,8 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     wait_places: u32,
     nodes: u32,
     is_adjustable: bool,
+    mode: Mode,
+    modes: Option<Modes>,
 }
 
 impl RateLimitLayerBuilder {
@@ -61,6 +63,8 @@ impl RateLimitLayerBuilder {
             wait_places: 10_000,
             nodes: 1,
             is_adjustable: false,
+            mode: Mode::Enforce,
+            modes: None,
         }
     }
 }
@@ -169,6 +173,8 @@ impl<S> RateLimitLayerBuilder<S> {
             wait_places: self.wait_places,
             nodes: self.nodes,
             is_adjustable: self.is_adjustable,
+            mode: self.mode,
+            modes: self.modes,
         }
     }
 
@@ -335,6 +341,19 @@ impl<S> RateLimitLayerBuilder<S> {
     /// requests: a request and a timer each.
     pub fn wait_places(mut self, places: u32) -> Self {
         self.wait_places = places;
+        self
+    }
+
+    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Lets these switches change the modes of the policies; by default, the layer has
+    /// [switches of its own](RateLimitLayer::modes).
+    pub fn modes(mut self, modes: &Modes) -> Self {
+        self.modes = Some(modes.clone());
         self
     }
 
@@ -516,8 +535,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
         let settles = Settles::new(&policies, &readers, &holds);
-        let mut gate = Gate::new(&policies, readers, ledger, answers, limits);
+        let mut gate = Gate::new(&policies, readers, ledger, answers, limits, modes);
         gate.read_plans(self.sources);
         gate.settle(settles);
         gate.look_up_in(self.lists);

@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 
-use super::OverLimit;
 use super::deadline::deadline;
 use super::ending::Kept;
 use super::hooks::Hooks;
@@ -16,6 +15,7 @@ use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
 use super::settles::Settles;
 use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
+use super::{OverLimit, WouldRefuse};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
@@ -25,7 +25,7 @@ use crate::limiter::{Answer, Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
 use crate::observe::{Count, Request as Counted, StoreHealth};
 use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
-use crate::policy::{Http, NoKey, Policy};
+use crate::policy::{DeclaredModes, Http, Mode, NoKey, Policy};
 use crate::response::{Answers, Fields};
 use crate::store::{Charge, Charged, Guarded, Ledger, Wanted, answered, check};
 
@@ -153,11 +153,12 @@ impl Gate {
         ledger: Guarded<impl Ledger>,
         answers: Answers,
         limits: PreparedLimits,
+        modes: DeclaredModes,
     ) -> Self {
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
-        let limiter = Limiter::of(policies, ledger, limits);
+        let limiter = Limiter::of(policies, ledger, limits, modes);
         let timers = limiter.timers().clone();
         let tells_all = answers.tell_numbers() || is_soft || has_queue;
         Self {
@@ -235,6 +236,9 @@ impl Gate {
                 return Ruling::Refuse(self.answers.forbidden(request));
             }
         }
+        if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
+            return Ruling::Pass(None, None);
+        }
         let look = self.sources.resolver.as_ref();
         match look.and_then(|resolver| resolver.look(&head)) {
             None => self.ask_as(None, request),
@@ -251,12 +255,18 @@ impl Gate {
 
     /// Asks about a request for which a resolver has this.
     fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
-        if let Some(kind) = finding.and_then(Finding::refusal) {
+        let is_plain = self.modes().are_plain();
+        if let Some(kind) = finding.and_then(Finding::refusal)
+            && (is_plain || !self.has_no_mode_over(Mode::Shadow))
+        {
             self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.answers.store_failed(kind, request));
         }
         let head = Head::of(request);
         let plan = self.plan(&head, finding);
+        if !is_plain {
+            return self.ask_in_modes((plan, finding), request);
+        }
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
@@ -279,6 +289,55 @@ impl Gate {
             return self.exempt();
         }
         self.put(&charges, request)
+    }
+
+    #[inline]
+    fn modes(&self) -> &DeclaredModes {
+        self.limiter.declared_modes()
+    }
+
+    /// Whether no policy does more than this.
+    #[cold]
+    fn has_no_mode_over(&self, mode: Mode) -> bool {
+        let mut policies = self.readers.iter().map(|(policy, _)| *policy);
+        policies.all(|policy| self.modes().of(policy) >= mode)
+    }
+
+    /// Asks about a request while some policies are in shadow or off.
+    #[cold]
+    #[inline(never)]
+    fn ask_in_modes<B>(
+        &self,
+        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
+        request: &mut Request<B>,
+    ) -> Ruling {
+        let head = Head::of(request);
+        let mut charges = Charges::new();
+        for (policy, reader) in &self.readers {
+            let mode = self.modes().of(*policy);
+            if mode == Mode::Off {
+                continue;
+            }
+            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            match self.read(reader, &mut charge, (plan, finding), &head) {
+                Ok(true) if mode == Mode::Shadow => charges.push(charge.shadow()),
+                Ok(true) => charges.push(charge),
+                Err(no_charge) if mode == Mode::Enforce => {
+                    return self.refuse_for(no_charge, request);
+                }
+                Ok(false) | Err(_) => {}
+            }
+        }
+        if charges.is_empty() {
+            return Ruling::Pass(None, None);
+        }
+        let is_tried = charges.iter().any(Charge::is_shadow);
+        let wanted = if is_tried {
+            Wanted::Everything
+        } else {
+            self.wanted
+        };
+        self.put_wanting(wanted, &charges, request)
     }
 
     #[cfg(feature = "config")]
@@ -381,7 +440,17 @@ impl Gate {
 
     /// Puts the question to the store. An answer that is there is read where it stands: with room
     /// for several policies it is large, and moving it would cost as much as deciding.
+    #[inline]
     fn put<B>(&self, charges: &[Charge], request: &mut Request<B>) -> Ruling {
+        self.put_wanting(self.wanted, charges, request)
+    }
+
+    fn put_wanting<B>(
+        &self,
+        wanted: Wanted,
+        charges: &[Charge],
+        request: &mut Request<B>,
+    ) -> Ruling {
         let caller = self.caller(request);
         let asked = Asked { charges, caller };
         if let Some(waits) = &self.waits
@@ -391,15 +460,15 @@ impl Gate {
             return asked.waiting_for(Coming::Turn(waiter));
         }
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        match self.limiter.charge(charges, self.wanted, &mut outcomes) {
-            Charged::Now(Ok(true)) if !self.wanted.includes(true) => self.let_pass(charges),
+        match self.limiter.charge(charges, wanted, &mut outcomes) {
+            Charged::Now(Ok(true)) if !wanted.includes(true) => self.let_pass(charges),
             Charged::Now(Ok(_)) => match check(charges, &mut outcomes) {
-                Ok(()) if self.wanted.includes(true) => self.heed(asked, &outcomes, request),
+                Ok(()) if wanted.includes(true) => self.heed(asked, &outcomes, request),
                 // A denial is one, whatever its numbers.
                 Ok(()) => self.deny(asked, &outcomes, request),
-                Err(error) => self.fail(charges, &error, request),
+                Err(error) => self.fail(asked, &error, request),
             },
-            Charged::Now(Err(error)) => self.fail(charges, &error, request),
+            Charged::Now(Err(error)) => self.fail(asked, &error, request),
             Charged::Later(answer) if self.settles.is_some() => {
                 let answer = Box::pin(Answer::new(&self.limiter, charges, answer));
                 asked.waiting_for(Coming::Outcomes(answer))
@@ -436,7 +505,7 @@ impl Gate {
             Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
                 Ok(Ended::Charged(outcomes)) => self.heed(asked, &outcomes, request),
                 Ok(Ended::Denied(outcomes)) => self.refuse(asked, &outcomes, request),
-                Err(error) => self.fail(charges, &error, request),
+                Err(error) => self.fail(asked, &error, request),
             },
             Coming::Late(late) => {
                 let numbers = ready!(late.numbers.as_mut().poll(cx));
@@ -462,7 +531,7 @@ impl Gate {
     ) -> Ruling {
         match answered(asked.charges, answer) {
             Ok(outcomes) => self.heed(asked, &outcomes, request),
-            Err(error) => self.fail(asked.charges, &error, request),
+            Err(error) => self.fail(asked, &error, request),
         }
     }
 
@@ -472,7 +541,12 @@ impl Gate {
         }
         self.store.answered();
         let told = self.limiter.told(asked.charges, outcomes);
-        if self.is_soft && outcomes.iter().any(|(_, outcome)| !outcome.is_allowed()) {
+        self.note_shadow(&told, request);
+        if self.is_soft
+            && outcomes
+                .iter()
+                .any(|(_, outcome)| outcome.is_soft() && !outcome.is_allowed())
+        {
             request.extensions_mut().insert(OverLimit::new(
                 self.limiter.decision(told.clone().into_owned()),
             ));
@@ -485,7 +559,7 @@ impl Gate {
         let all = asked.charges;
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
-        let fields = self.answers.allowed(charges, &told);
+        let fields = self.fields(charges, &told);
         let fields = self.with_decision(fields, &told);
         let turn = self.turn(asked, outcomes);
         if turn.is_ok() {
@@ -505,6 +579,29 @@ impl Gate {
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
         }
+    }
+
+    /// Counts what policies in shadow would have refused, and marks the request.
+    #[inline]
+    fn note_shadow<B>(&self, told: &Outcomes, request: &mut Request<B>) {
+        if !self.modes().are_plain() && told.would_refuse().next().is_some() {
+            self.limiter.note_shadow(told);
+            let decision = self.limiter.decision(told.clone());
+            request.extensions_mut().insert(WouldRefuse::new(decision));
+        }
+    }
+
+    /// The headers of a response to an allowed request, which tell of the policies in force.
+    #[inline]
+    fn fields(&self, charges: &[Charge], told: &Outcomes) -> Option<Fields> {
+        if !charges.iter().any(Charge::is_shadow) {
+            return self.answers.allowed(charges, told);
+        }
+        let (charges, told) = in_force(charges, told);
+        if charges.is_empty() {
+            return None;
+        }
+        self.answers.allowed(&charges, &told)
     }
 
     /// The turn of a request that was allowed, if it has to wait for one.
@@ -602,20 +699,37 @@ impl Gate {
         let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
         let exposed = self.hooks.in_response.then(|| decision.clone());
-        let mut response = self.answers.denied(&charges, &told, decision, request);
+        let mut response = if charges.iter().any(Charge::is_shadow) {
+            self.limiter.note_shadow(&told);
+            let (charges, told) = in_force(&charges, &told);
+            self.answers.denied(&charges, &told, decision, request)
+        } else {
+            self.answers.denied(&charges, &told, decision, request)
+        };
         if let Some(decision) = exposed {
             response.extensions_mut().insert(decision);
         }
         Ruling::Refuse(response)
     }
 
-    fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {
-        self.limiter.count_failed(charges);
+    fn fail<B>(&self, asked: Asked<'_>, error: &StoreError, request: &mut Request<B>) -> Ruling {
+        self.limiter.count_failed(asked.charges);
         if !error.is_told() {
             self.store.failed(error);
         }
+        // What refuses no request does not do it without its store either.
+        if asked.charges.iter().all(Charge::is_shadow) {
+            return Ruling::Pass(None, None);
+        }
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }
+}
+
+/// The charges and the outcomes of the policies that are not in shadow.
+#[cold]
+fn in_force(charges: &[Charge], told: &Outcomes) -> (Charges, Outcomes) {
+    let charges = charges.iter().filter(|charge| !charge.is_shadow());
+    (charges.copied().collect(), told.in_force())
 }
 
 /// How a request is refused that has no key.

@@ -35,11 +35,12 @@ impl Newest {
         }
     }
 
-    /// Requests that come from now on are asked by this gate, which counts on.
-    pub(super) fn put(&self, gate: &Arc<Gate>) {
+    /// Requests that come from now on are asked by this gate, which counts on. Returns the gate before.
+    pub(super) fn put(&self, gate: &Arc<Gate>) -> Arc<Gate> {
         let before = self.gate.load_full();
         gate.limiter().go_on_from(before.limiter());
         self.gate.store(Arc::clone(gate));
+        before
     }
 
     /// What snapshots tell of the configuration.

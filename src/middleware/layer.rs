@@ -22,7 +22,7 @@ use crate::limiter::PreparedLimits;
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
 use crate::observe::Monitor;
-use crate::policy::Policy;
+use crate::policy::{Mode, Modes, Policy};
 use crate::response::{AnswerOptions, Answers};
 use crate::store::{Guarded, Ledger, MemoryStore};
 
@@ -50,12 +50,15 @@ impl RateLimitLayer {
         let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));
         let policies = [policy];
         let answers = Answers::new(AnswerOptions::default(), &policies);
+        let declared = policies.iter().map(Policy::declared_mode);
+        let modes = Modes::new().declared(Mode::Enforce, declared);
         Self::of(Gate::new(
             &policies,
             vec![reader],
             Guarded::in_process(ledger),
             answers,
             PreparedLimits::of_one_each(),
+            modes,
         ))
     }
 
@@ -128,6 +131,11 @@ impl RateLimitLayer {
             .with(|gate| (gate.limiter().clone(), gate.charges_like(head, cost)))
     }
 
+    /// Returns the switches of the policies' modes: what they enforce, try in shadow, or leave alone.
+    pub fn modes(&self) -> Modes {
+        self.gates.with(|gate| gate.limiter().modes())
+    }
+
     #[cfg(feature = "config")]
     pub(crate) fn explain(
         &self,
@@ -169,12 +177,16 @@ pub(crate) struct Swap {
 
 #[cfg(feature = "config")]
 impl Swap {
-    /// Requests that come from now on are asked as this layer asks. Others end as they began.
-    pub(crate) fn put(&self, layer: &RateLimitLayer) {
-        layer.gates.with(|gate| {
+    /// Requests that come from now on are asked as this layer asks. Others end as they began. Returns a layer that asks as
+    /// before.
+    pub(crate) fn put(&self, layer: &RateLimitLayer) -> RateLimitLayer {
+        let before = layer.gates.with(|gate| {
             gate.is_one_of_many();
-            self.newest.put(gate);
+            self.newest.put(gate)
         });
+        RateLimitLayer {
+            gates: Gates::One(before),
+        }
     }
 
     /// Snapshots tell this of the configuration.

@@ -276,6 +276,7 @@ mod settles;
 mod traffic;
 mod unbuilt;
 mod waiting;
+mod would_refuse;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
@@ -294,3 +295,4 @@ pub use self::service::RateLimit;
 pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
+pub use self::would_refuse::WouldRefuse;

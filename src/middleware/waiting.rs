@@ -148,7 +148,9 @@ impl Waits {
 
     /// The lines to which a request that is charged this belongs.
     fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineOf> {
-        let waits = |charge: &&Charge| charge.cost > 0 && self.terms(charge.policy).is_some();
+        let waits = |charge: &&Charge| {
+            charge.cost > 0 && !charge.is_shadow() && self.terms(charge.policy).is_some()
+        };
         let charges = charges.iter().filter(waits);
         charges.map(|charge| (charge.policy, charge.key))
     }

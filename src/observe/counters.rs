@@ -75,6 +75,7 @@ impl Rows<'_> {
     fn not_charged(self, policy: usize, outcome: &Outcome, is_allowed: bool) {
         let what = match (outcome.denies(), is_allowed) {
             (true, _) => Count::Refused,
+            (false, true) if outcome.is_shadow() => Count::ShadowRefused,
             (false, true) => Count::Soft,
             (false, false) => Count::Uncharged,
         };

@@ -73,7 +73,16 @@ fn rule<Q, T, E>(
     charges: &[Charge],
     answer: Result<Outcomes, StoreError>,
 ) -> Ruling<T, E> {
-    let refused = match answered(charges, answer) {
+    let answer = answered(charges, answer);
+    if let Ok(outcomes) = &answer {
+        rules.limiter.note_shadow(outcomes);
+    }
+    let refused = match answer {
+        // What refuses no request does not do it without its store either.
+        Err(_) if charges.iter().all(Charge::is_shadow) => {
+            rules.limiter.count_failed(charges);
+            return Ruling::Pass(None);
+        }
         Err(error) => {
             rules.limiter.count_failed(charges);
             Refused::Store(error)

@@ -4,6 +4,7 @@ mod endings;
 mod fuzzed;
 mod meaning;
 mod mistakes;
+mod modes;
 mod reload;
 mod scene;
 mod schema;

@@ -14,7 +14,7 @@ use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 
 /// A decision in which several policies have a part.
 pub(super) struct Decision<'a> {
@@ -72,8 +72,8 @@ pub(super) struct Part<'a> {
     allowed: bool,
     /// How long its key is blocked yet.
     blocked: Option<Micros>,
-    /// Whether it denies nothing, and is left out where it does not fit.
-    is_soft: bool,
+    /// Whether it denies anything. What does not is left out where it does not fit.
+    weight: Weight,
     lock: Option<Lock<'a>>,
     /// Whether a place was made for the key in this decision.
     is_new: bool,
@@ -142,7 +142,11 @@ impl<'a> Decision<'a> {
         for part in &mut self.parts {
             part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
             part.look_up_block(now, self.clock, only_asks);
-            allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
+            allowed &= match part.weight {
+                Weight::Full => part.allowed && part.blocked.is_none(),
+                Weight::Soft => part.blocked.is_none(),
+                Weight::Shadow => true,
+            };
         }
         self.look_for_room(allowed, now)?;
         if allowed && self.purpose == Purpose::Peek {
@@ -181,9 +185,9 @@ impl<'a> Decision<'a> {
         self.units = most.unwrap_or(0);
         for part in &mut self.parts {
             part.look_up_block(now, self.clock, true);
-            if part.blocked.is_some() {
+            if part.blocked.is_some() && part.weight != Weight::Shadow {
                 self.units = 0;
-            } else if part.most > 0 && !part.is_soft {
+            } else if part.most > 0 && part.weight == Weight::Full {
                 self.units = self.units.min(part.remaining(now)?);
             }
         }
@@ -230,6 +234,9 @@ impl<'a> Decision<'a> {
             } else {
                 part.tier
                     .tell(snapshot, ask, now, part.allowed, &mut told)?;
+                if let Some(left) = part.blocked {
+                    outcomes.block(part.policy, left);
+                }
             }
         }
         Ok(true)
@@ -327,7 +334,7 @@ impl<'a> Part<'a> {
         opened: &'a Opened,
         ask: Ask,
         limit: Option<Algorithm>,
-        is_soft: bool,
+        weight: Weight,
     ) -> Self {
         Self {
             policy,
@@ -342,7 +349,7 @@ impl<'a> Part<'a> {
             snapshot: PageSnapshot::default(),
             allowed: false,
             blocked: None,
-            is_soft,
+            weight,
             lock: None,
             is_new: false,
             attempts: 0,
@@ -364,7 +371,7 @@ impl<'a> Part<'a> {
 
     /// Whether it is charged if the request is allowed.
     fn charges(&self) -> bool {
-        self.ask.cost > 0 && self.allowed
+        self.ask.cost > 0 && self.allowed && self.blocked.is_none()
     }
 
     /// Finds out how long its key is blocked yet.

@@ -11,7 +11,7 @@ use super::opened::Opened;
 use super::page_snapshot::Ask;
 use super::seed::Seed;
 use crate::clock::{AnyClock, Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats, penalized};
@@ -268,7 +268,13 @@ impl MemoryLedger {
             None => (Wanted::Verdict, &mut unwanted),
         };
         let mut decision = Decision::new(&self.clock, wanted, Purpose::Charge);
-        decision.add(Part::new(policy, &self.policies[policy], ask, None, false));
+        decision.add(Part::new(
+            policy,
+            &self.policies[policy],
+            ask,
+            None,
+            Weight::Full,
+        ));
         decision.decide(outcomes)
     }
 
@@ -382,7 +388,7 @@ impl MemoryLedger {
                 let ask = self.ask(&charge.key, charge.cost);
                 let opened = &self.policies[policy];
                 let limit = opened.limit_of(charge);
-                decision.add(Part::new(policy, opened, ask, limit, charge.is_soft));
+                decision.add(Part::new(policy, opened, ask, limit, charge.weight()));
             }
         }
         true

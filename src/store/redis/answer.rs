@@ -43,7 +43,8 @@ struct Own {
 
 impl Told {
     pub(super) fn denies(&self) -> bool {
-        self.blocked > Micros::ZERO || !(self.fits || self.charge.is_soft)
+        let is_blocked = self.blocked > Micros::ZERO;
+        !self.charge.is_shadow && (is_blocked || !(self.fits || self.charge.is_soft))
     }
 
     /// The numbers so much later, if nothing has happened since.
@@ -186,7 +187,7 @@ impl Answer {
         let taken = self
             .each
             .iter()
-            .filter(|told| told.fits)
+            .filter(|told| told.fits && told.blocked == Micros::ZERO)
             .filter_map(|told| {
                 let counted = policies.get(told.charge.policy)?;
                 let mut outcomes = Outcomes::new(told.at);

@@ -65,7 +65,7 @@ struct QueryCharge {
     key: String,
     rule: Rule,
     cost: u32,
-    is_soft: bool,
+    softness: u8,
 }
 
 /// A policy, and the numbers of its rule if they are those of another limit. Each goes into a call once.
@@ -140,13 +140,13 @@ impl Query {
                 numbers,
             },
             cost: charge.cost,
-            is_soft: charge.is_soft,
+            softness: charge.softness(),
         });
     }
 
     /// Whether it asks the same as another, of other keys perhaps.
     fn is_like(&self, other: &Self) -> bool {
-        let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.is_soft);
+        let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.softness);
         self.charges
             .iter()
             .map(what)
@@ -289,7 +289,7 @@ impl Shared {
                 let place = rules.iter().position(|rule| *rule == asked.rule);
                 call.argument(place.map_or(0, |place| place + 1));
                 call.argument(asked.cost);
-                call.argument(u8::from(asked.is_soft));
+                call.argument(asked.softness);
             }
             for query in once(first).chain(left.by_ref().take(behind)) {
                 for asked in &query.charges {

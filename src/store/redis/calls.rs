@@ -252,7 +252,7 @@ impl Calls {
         let mut call = self.call("take");
         let mut names = Names::default();
         for charge in charges {
-            let is_soft = charge.is_soft.into();
+            let is_soft = charge.softness().into();
             self.put(&mut call, &mut names, charge, charge.cost, is_soft);
         }
         let answer = self.run(&self.take, &call, charges, until).await;

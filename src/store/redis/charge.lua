@@ -3,7 +3,7 @@
 -- denied elsewhere; how many policies, and each one's rule and four numbers, the limit first; behind the rule of a policy
 -- that has a penalty stand `|` and the numbers of that; then, for requests that
 -- stand together and ask alike, how many they are, how many charges each has, and each charge's policy, its cost, and
--- whether it is soft.
+-- whether it is soft: 1, or 2 if no block of its key denies it either.
 -- Returns a line for each request: the time and, for each charge, whether it fits (1, or 0, or 2 if its key is blocked
 -- for it from now on), how long its key is blocked yet,
 -- and the state, before which stand, if the key has a limit of its own, `=`, how long that lasts yet, its four
@@ -39,7 +39,7 @@ local function decide(index, last, place, allowed)
     kept, moved = possible, true
   end
   local fits = limit > 0 and cost <= limit and (cost == 0 or rule.admits(kept, now, cost, limit, a, b, c))
-  if blocked ~= '0' or not fits and ARGV[place + 2] == '0' then
+  if blocked ~= '0' and ARGV[place + 2] ~= '2' or not fits and ARGV[place + 2] == '0' then
     allowed = false
   end
   local behind = ''
@@ -56,7 +56,7 @@ local function decide(index, last, place, allowed)
       verdict, blocked = ';2;', string.format('%d', length)
     end
   end
-  local charged = allowed and fits and cost > 0
+  local charged = allowed and fits and cost > 0 and blocked == '0'
   if charged then
     rule.charge(kept, now, cost, limit, a, b, c)
   end

@@ -143,7 +143,7 @@ impl Change {
                 ..part.clone()
             };
             let seen = Seen::of(&asks, &items[part.item], now);
-            if seen.is_blocked() {
+            if seen.is_blocked() && !part.is_shadow {
                 units = 0;
             } else if part.cost > 0 && !part.is_soft {
                 units = units.min(seen.remaining());

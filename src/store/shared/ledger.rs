@@ -78,6 +78,7 @@ impl<I: Items> SharedLedger<I> {
                 penalty: opened.penalty.as_ref().map(|named| named.penalty),
                 cost: charge.cost,
                 is_soft: charge.is_soft,
+                is_shadow: charge.is_shadow,
             });
         }
         Ok(Change::new(names, parts, verb))

@@ -21,6 +21,7 @@ pub(super) struct Part {
     pub(super) penalty: Option<Penalty>,
     pub(super) cost: u32,
     pub(super) is_soft: bool,
+    pub(super) is_shadow: bool,
 }
 
 /// What an item calls the records of a policy.
@@ -69,7 +70,7 @@ impl Seen {
     }
 
     pub(super) fn passes(&self, part: &Part) -> bool {
-        (part.is_soft || self.told.is_allowed()) && !self.is_blocked()
+        part.is_shadow || (part.is_soft || self.told.is_allowed()) && !self.is_blocked()
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -99,7 +100,7 @@ impl Part {
             mut block,
             is_moved,
         } = seen;
-        let is_charged = allowed && told.is_allowed() && self.cost > 0;
+        let is_charged = allowed && told.is_allowed() && block.is_none() && self.cost > 0;
         if is_charged {
             (told, state) = self.limit(own.as_ref()).step(state, now, self.cost);
         }
