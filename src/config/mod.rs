@@ -38,6 +38,7 @@ mod costs;
 mod explain;
 mod fields;
 mod functions;
+mod hours;
 mod json;
 mod keys;
 mod limits;

@@ -146,7 +146,9 @@ impl Driver for Redis {
     /// Cases go on until 2250 at most, and the server's numbers end in 2255.
     fn takes(algorithm: &Algorithm) -> bool {
         let longest = algorithm.longest_wait();
+        let policy = Policy::new("0", *algorithm);
         longest.is_none_or(|wait| wait < Duration::from_secs(4 * 365 * 86_400))
+            && SCENE.with(|scene| scene.store.open(std::slice::from_ref(&policy)).is_ok())
     }
 
     fn new(algorithm: Algorithm) -> Self {

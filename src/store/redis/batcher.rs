@@ -17,7 +17,7 @@ use super::failure::failure_of;
 use super::link::Link;
 use super::promise::timed_out;
 use super::script::{Call, Script};
-use crate::algorithm::Lua;
+use crate::algorithm::{Algorithm, Limit, Lua};
 use crate::clock::Micros;
 use crate::key::Key;
 use crate::store::Charge;
@@ -33,8 +33,8 @@ pub(super) struct Batcher(Arc<Shared>);
 
 struct Shared {
     script: Script,
-    /// The rule of each policy.
-    rules: Box<[Option<Lua>]>,
+    /// The algorithm of each policy, and its rule.
+    rules: Box<[(Algorithm, Option<Lua>)]>,
     link: Arc<Link>,
     watch: Arc<Watch>,
     gathered: Mutex<Gathered>,
@@ -67,11 +67,11 @@ struct QueryCharge {
     is_soft: bool,
 }
 
-/// A policy, and the numbers of its rule if they are those of another limit. Each goes into a call once.
+/// A policy, and another limit than its own if there is one. Each goes into a call once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rule {
     policy: usize,
-    numbers: Option<[u64; 4]>,
+    limit: Option<Limit>,
 }
 
 /// Those that no call has taken along yet.
@@ -127,8 +127,8 @@ impl Query {
         }
     }
 
-    /// Adds a charge, whose state is under this key, with the numbers of its limit if it has one of its own.
-    pub(super) fn charge(&mut self, key: String, charge: &Charge, numbers: Option<[u64; 4]>) {
+    /// Adds a charge, whose state is under this key, with its limit if that is not the policy's.
+    pub(super) fn charge(&mut self, key: String, charge: &Charge, limit: Option<Limit>) {
         if self.charges.is_empty() {
             self.key = charge.key;
         }
@@ -136,7 +136,7 @@ impl Query {
             key,
             rule: Rule {
                 policy: charge.policy,
-                numbers,
+                limit,
             },
             cost: charge.cost,
             is_soft: charge.is_soft,
@@ -154,8 +154,12 @@ impl Query {
 }
 
 impl Batcher {
-    pub(super) fn new(rules: Box<[Option<Lua>]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
-        let those: Vec<Lua> = rules.iter().copied().flatten().collect();
+    pub(super) fn new(
+        rules: Box<[(Algorithm, Option<Lua>)]>,
+        link: Arc<Link>,
+        watch: Arc<Watch>,
+    ) -> Self {
+        let those: Vec<Lua> = rules.iter().filter_map(|(_, rule)| *rule).collect();
         Self(Arc::new(Shared {
             script: Script::of(&those, include_str!("charge.lua")),
             rules,
@@ -242,6 +246,14 @@ impl Shared {
         answer
     }
 
+    fn rule(&self, Rule { policy, limit }: &Rule) -> Option<Lua> {
+        let (algorithm, own) = self.rules.get(*policy)?;
+        match limit {
+            None => *own,
+            Some(limit) => algorithm.under(*limit)?.lua(),
+        }
+    }
+
     fn call<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let mut call = Call::default();
         let kind = queries.clone().next().map(|query| query.kind);
@@ -258,13 +270,17 @@ impl Shared {
             }
         }
         call.argument(rules.len());
-        for Rule { policy, numbers } in &rules {
-            let rule = self.rules.get(*policy).copied().flatten();
+        for rule in &rules {
+            let rule = self.rule(rule);
             call.argument(rule.map_or("", |rule| rule.name));
             let at = || moment.unwrap_or_else(Micros::by_this_node);
-            let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers_at(at));
-            for number in numbers.unwrap_or_else(of_the_policy) {
+            for number in rule.map_or([0; 4], |rule| rule.numbers_at(at)) {
                 call.argument(number);
+            }
+            let hours = rule.map_or_else(String::new, |rule| rule.hours_at(at));
+            if !hours.is_empty() {
+                call.argument("hours");
+                call.argument(hours);
             }
         }
         let mut left = queries;

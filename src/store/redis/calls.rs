@@ -126,8 +126,7 @@ impl Calls {
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
-                query.charge(key, charge, own.map(|lua| lua.numbers_at(|| self.now())));
+                query.charge(key, charge, policy.own_limit(charge));
             }
         }
         let value = self.charge.run(query, until).await;
@@ -195,7 +194,7 @@ impl Calls {
     /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
     pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
         let policy = self.policies.get(charge.policy)?;
-        let lua = policy.algorithm.under(limit)?.lua()?;
+        let lua = policy.algorithm.without_hours().under(limit)?.lua()?;
         Some(lua.numbers_at(|| self.now()))
     }
 
@@ -310,6 +309,7 @@ impl Calls {
         for number in [amount, more].into_iter().chain(numbers) {
             call.argument(number);
         }
+        call.argument(lua.hours_at(|| self.now()));
     }
 }
 

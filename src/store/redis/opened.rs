@@ -1,6 +1,6 @@
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Lua};
+use crate::algorithm::{Algorithm, Limit, Lua};
 use crate::store::Charge;
 
 pub(super) type Charges = SmallVec<[Charge; 4]>;
@@ -19,6 +19,11 @@ impl OpenedPolicy {
             .limit
             .filter(|limit| self.algorithm.limits() != Some(*limit))?;
         self.algorithm.under(limit)
+    }
+
+    /// The limit of a charge, if it is another than the policy's and the policy can have it.
+    pub(super) fn own_limit(&self, charge: &Charge) -> Option<Limit> {
+        self.under(charge)?.limits()
     }
 
     /// The rule under the limit of a charge.

@@ -140,7 +140,7 @@ impl Part {
             Amendment::Unblock => return item.put(self.tags.block, &[], Micros::ZERO),
             // Until this moment a debt drains under the limit before.
             Amendment::Override(another, length) => {
-                let Some(another) = self.algorithm.under(another) else {
+                let Some(another) = self.algorithm.without_hours().under(another) else {
                     return;
                 };
                 let span = Span::new(now, length);
