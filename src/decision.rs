@@ -559,6 +559,37 @@ impl Outcomes {
         outcome.retry_micros().filter(|_| outcome.denies())
     }
 
+    /// Makes the wait of a denied request one after which all policies let it pass together, where their limits depend
+    /// on the hour: what one of them gives can be gone when another gives it. `later` tells what these policies say
+    /// after a wait, if nothing arrives meanwhile. Which of them are soft is known here and there.
+    #[cfg(feature = "calendar")]
+    #[cold]
+    pub(crate) fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
+        /// As many times may one take back what another waits for.
+        const MOST: usize = 100;
+        let Some(shortest) = self.retry_after() else {
+            return;
+        };
+        let mut wait = Some(shortest);
+        for _ in 0..MOST {
+            let Some(waited) = wait else { break };
+            let then = later(waited);
+            if then.is_allowed() {
+                break;
+            }
+            wait = then.retry_after().map(|more| waited.saturating_add(more));
+        }
+        if wait != Some(shortest)
+            && let Some((binding, _)) = self.binding()
+        {
+            self.change_each(|policy, outcome| {
+                if policy == binding {
+                    *outcome = outcome.denied(wait);
+                }
+            });
+        }
+    }
+
     /// How long the request is held, if it is allowed.
     pub(crate) fn delay(&self) -> Micros {
         if !self.is_allowed() {

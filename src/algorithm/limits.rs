@@ -167,6 +167,12 @@ impl Algorithm {
         }
     }
 
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn has_hours(&self) -> bool {
+        matches!(self, Self::ByHours(_))
+    }
+
     /// Whether what is kept is a debt, which drains at the rate of a limit.
     #[cfg(feature = "calendar")]
     pub(super) fn drains(&self) -> bool {

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -15,14 +16,18 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tower_ratelimit::algorithm::HourlyLimit;
 use tower_ratelimit::factor::Factor;
-use tower_ratelimit::{Algorithm, Hours};
+use tower_ratelimit::store::{Ledger, MemoryLedger, SharedLedger};
+use tower_ratelimit::{
+    Algorithm, Decision, Hours, Limiter, ManualClock, MemoryStore, Micros, Policy, SharedStore,
+};
 
 use crate::case::Numbers;
 use crate::laws::{Holds, remaining_is_tight};
 use crate::property;
 use crate::subject::Subject;
 use crate::support::debt::{Debt, Pace};
-use crate::support::driver::{Driver, Memory, Seen, Shared, Step};
+use crate::support::driver::{Driver, Memory, Seen, Shared, Step, micros, now};
+use crate::support::items::Map;
 use crate::support::model::Model;
 
 const MINUTE: i128 = 60_000_000;
@@ -538,4 +543,153 @@ fn a_shared_store_tells_what_the_model_does() {
 #[test]
 fn redis_tells_what_the_model_does() {
     check::<crate::redis::Redis>(50);
+}
+
+/// Several policies about a key that no other case asks about.
+pub(crate) trait Several {
+    const PRICE: u32;
+
+    fn new(policies: Vec<Policy>) -> Self;
+
+    fn decide(&self, at: u64, cost: u32) -> Decision;
+
+    fn peek(&self, at: u64, cost: u32) -> Decision;
+}
+
+/// A limiter whose store answers at once.
+struct AtOnce<L> {
+    limiter: Limiter<L>,
+    clock: ManualClock,
+}
+
+impl<L: Ledger> AtOnce<L> {
+    fn decide(&self, at: u64, cost: u32) -> Decision {
+        self.clock.set_micros(Micros::new(at));
+        now(self.limiter.check("key", cost)).expect("it decides")
+    }
+
+    fn peek(&self, at: u64, cost: u32) -> Decision {
+        self.clock.set_micros(Micros::new(at));
+        now(self.limiter.peek("key", cost)).expect("it tells")
+    }
+}
+
+macro_rules! at_once {
+    ($ledger:ty, $clock:ident => $store:expr) => {
+        impl Several for AtOnce<$ledger> {
+            const PRICE: u32 = 10;
+
+            fn new(policies: Vec<Policy>) -> Self {
+                let $clock = ManualClock::new();
+                let limiter = Limiter::builder().policies(policies).store($store).build();
+                Self {
+                    limiter: limiter.expect("the policies are good"),
+                    clock: $clock,
+                }
+            }
+
+            fn decide(&self, at: u64, cost: u32) -> Decision {
+                self.decide(at, cost)
+            }
+
+            fn peek(&self, at: u64, cost: u32) -> Decision {
+                self.peek(at, cost)
+            }
+        }
+    };
+}
+at_once!(MemoryLedger, clock => MemoryStore::new().clock(clock.clone()));
+at_once!(SharedLedger<Map>, clock => SharedStore::new(Map::new(&clock)));
+
+/// Law 10, through switches: the wait of several policies ends at the first moment at which all of them have room. A peek
+/// writes nothing, so that each moment can be tried.
+fn a_wait_for_several_policies_is_true_and_the_shortest<S: Several>() {
+    let cases = (cases(), cases(), cases(), btree_set(0..1_000_u64, 24));
+    property::check_at(property::seeds!(hours), S::PRICE, cases, &|(
+        first,
+        second,
+        third,
+        tried,
+    )| {
+        let policies: Vec<_> = [first, second, third]
+            .iter()
+            .zip(["first", "second", "third"])
+            // Of two queues, one would be missed.
+            .filter(|(case, _)| case.which != QUEUE)
+            .map(|(case, name)| Policy::new(name, case.algorithm()))
+            .collect();
+        if policies.is_empty() || !policies.iter().all(|policy| is_small(policy.algorithm())) {
+            return Ok(());
+        }
+        let several = S::new(policies);
+        let mut at = first.start;
+        for Ask { gap, cost } in &first.asks {
+            at += match gap {
+                Gap::Periods(parts) => first.own.period / 4_096 * parts,
+                Gap::Micros(micros) => *micros,
+                _ => 0,
+            };
+            let cost = match cost {
+                Cost::This(cost) => *cost % 6,
+                _ => 1,
+            };
+            let decision = several.decide(at, cost);
+            let Some(wait) = decision.retry_after().map(micros) else {
+                continue;
+            };
+            // In order: a store may forget what is as good as new by then.
+            for part in tried {
+                let earlier = wait / 1_000 * part;
+                prop_assert!(
+                    !several.peek(at + earlier, cost).is_allowed(),
+                    "{}",
+                    earlier
+                );
+            }
+            prop_assert!(!several.peek(at + wait - 1, cost).is_allowed());
+            prop_assert!(
+                several.peek(at + wait, cost).is_allowed(),
+                "after {} µs",
+                wait
+            );
+        }
+        Ok(())
+    });
+}
+
+/// The place of the leaky queue in the list of all algorithms.
+const QUEUE: usize = 9;
+
+/// Whether its debt drains within a few days.
+fn is_small(algorithm: &Algorithm) -> bool {
+    let longest = algorithm.longest_wait();
+    longest.is_none_or(|longest| longest < Duration::from_secs(3 * 86_400))
+}
+
+#[test]
+fn the_queue_is_where_it_is_left_out() {
+    let numbers = Numbers {
+        limit: 1,
+        period: SECOND,
+        size: 1,
+        slots: 1,
+    };
+    let queue = crate::MOUNTED[QUEUE](&numbers).algorithm;
+    assert!(matches!(queue, Algorithm::LeakyQueue(_)), "{queue}");
+}
+
+#[test]
+fn a_wait_for_several_policies_in_memory() {
+    a_wait_for_several_policies_is_true_and_the_shortest::<AtOnce<MemoryLedger>>();
+}
+
+#[test]
+fn a_wait_for_several_policies_in_a_shared_store() {
+    a_wait_for_several_policies_is_true_and_the_shortest::<AtOnce<SharedLedger<Map>>>();
+}
+
+#[cfg(all(feature = "redis", feature = "testing"))]
+#[test]
+fn a_wait_for_several_policies_in_redis() {
+    a_wait_for_several_policies_is_true_and_the_shortest::<crate::redis::SeveralInRedis>();
 }

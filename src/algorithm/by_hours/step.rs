@@ -199,7 +199,10 @@ impl<R: Any> Timed<R> {
     /// What the limit in force tells, where something of it lies beyond the next switch.
     #[cold]
     fn told_beyond(&self, told: Outcome, kept: &R::Kept, now: Micros, cost: u32) -> Outcome {
-        let mut told = told.resetting(self.reset_after(kept, now));
+        let mut told = match self.drains {
+            true => told.resetting(self.reset_after(kept, now)),
+            false => told,
+        };
         if told.remaining() == 0
             && let Some(next) = self.admitted_after(kept, now, 1)
         {
@@ -208,9 +211,9 @@ impl<R: Any> Timed<R> {
         if !told.is_allowed() {
             return told.denied(self.admitted_after(kept, now, cost));
         }
-        match self.delay(kept, now, cost) {
+        match told.delay_micros() {
             Micros::ZERO => told,
-            delay => told.held(delay),
+            _ => told.held(self.delay(kept, now, cost)),
         }
     }
 }
@@ -338,7 +341,10 @@ impl<R: Any> Step for Timed<R> {
             let is_seen = told.is_allowed() || told.retry_micros().is_some_and(|wait| wait < left);
             let ends_before = waits.iter().max() < Some(&left)
                 && told.effective_micros().is_none_or(|window| window < left);
-            if is_seen && ends_before && told.limit() > 0 {
+            let is_told = is_seen && ends_before && told.limit() > 0;
+            // What stays resets at the same moment under all limits.
+            let stays = !self.drains && told.is_allowed() && told.remaining() > 0;
+            if is_told || stays {
                 return told;
             }
             self.told_beyond(told, kept, now, cost)

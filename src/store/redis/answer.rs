@@ -51,7 +51,9 @@ impl Told {
             None => counted.under(&self.charge),
         };
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
-        let mut outcome = algorithm.outcome(state, at, self.charge.cost, self.fits);
+        // What fits now need not fit at a later hour.
+        let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
+        let mut outcome = algorithm.outcome(state, at, self.charge.cost, fits);
         match own {
             Some(own) if self.own.is_some() => outcome = outcome.overridden(own.period()),
             Some(own) => outcome = outcome.within(own.period()),
@@ -199,7 +201,30 @@ impl Answer {
             }
         }
         outcomes.put_in_order();
+        #[cfg(feature = "calendar")]
+        if self.each.len() > 1 && policies.iter().any(|policy| policy.algorithm.has_hours()) {
+            self.wait_for_all(policies, &mut outcomes);
+        }
         outcomes
+    }
+
+    #[cfg(feature = "calendar")]
+    fn wait_for_all(&self, policies: &[OpenedPolicy], outcomes: &mut Outcomes) {
+        let soft = |policy| self.of(policy).is_some_and(|told| told.charge.is_soft);
+        outcomes.soften(soft);
+        if outcomes.is_allowed() {
+            return;
+        }
+        outcomes.wait_for_all(|wait| {
+            let mut later = Outcomes::new(self.at().saturating_add(wait));
+            for told in &self.each {
+                if let Some(counted) = policies.get(told.charge.policy) {
+                    later.push(told.charge.policy, told.outcome(counted, wait));
+                }
+            }
+            later.soften(soft);
+            later
+        });
     }
 }
 

@@ -184,6 +184,28 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
         let item = charges.then_some(&mut items[part.item]);
         outcomes.push(part.policy, part.charge(seen, item, now, allowed));
     }
+    #[cfg(feature = "calendar")]
+    if !allowed && parts.len() > 1 && parts.iter().any(Part::has_hours) {
+        let soften = |outcomes: &mut Outcomes| {
+            let soft = |policy| {
+                parts
+                    .iter()
+                    .any(|part| part.policy == policy && part.is_soft)
+            };
+            outcomes.soften(soft);
+        };
+        soften(outcomes);
+        outcomes.wait_for_all(|wait| {
+            let then = now.saturating_add(wait);
+            let mut later = Outcomes::new(then);
+            for part in parts {
+                let seen = Seen::of(part, &items[part.item], then);
+                later.push(part.policy, part.charge(seen, None, then, false));
+            }
+            soften(&mut later);
+            later
+        });
+    }
 }
 
 impl Changed {

@@ -80,6 +80,12 @@ impl Seen {
 }
 
 impl Part {
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    pub(super) fn has_hours(&self) -> bool {
+        self.limit.has_hours()
+    }
+
     /// Tells of a request and, if all policies allow it, charges it in the item, if there is one to be
     /// changed.
     pub(super) fn charge(
