@@ -4,6 +4,8 @@
 //! of allowed and of denied requests share a field. [`Outcomes`] belongs to the stores; a `Decision` adds the
 //! names of the policies for the caller.
 
+#[cfg(feature = "calendar")]
+mod hours_now;
 mod limit_rule;
 #[cfg(feature = "resolver")]
 mod resolution;
@@ -15,10 +17,14 @@ use std::time::{Duration, SystemTime};
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "calendar")]
+pub use self::hours_now::HoursNow;
 pub use self::limit_rule::LimitRule;
 #[cfg(feature = "resolver")]
 pub use self::resolution::{Resolution, Unresolved};
 
+#[cfg(feature = "calendar")]
+pub(crate) use self::hours_now::TellHours;
 #[cfg(feature = "resolver")]
 pub(crate) use self::resolution::ResolvedNames;
 
@@ -116,6 +122,15 @@ impl Outcome {
     pub(crate) fn held(self, delay: Micros) -> Self {
         Self {
             wait: Wait::new(delay.get()),
+            ..self
+        }
+    }
+
+    /// The same with another time until the whole limit is available again.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn resetting(self, reset_after: Micros) -> Self {
+        Self {
+            reset_after,
             ..self
         }
     }
@@ -593,6 +608,37 @@ impl Outcomes {
         !self.are_too_large() && denying.any(|(_, outcome)| at_once(outcome))
     }
 
+    /// Makes the wait of a denied request one after which all policies let it pass together, where their limits depend
+    /// on the hour: what one of them gives can be gone when another gives it. `later` tells what these policies say
+    /// after a wait, if nothing arrives meanwhile. Which of them are soft is known here and there.
+    #[cfg(feature = "calendar")]
+    #[cold]
+    pub(crate) fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
+        /// As many times may one take back what another waits for.
+        const MOST: usize = 100;
+        let Some(shortest) = self.retry_after() else {
+            return;
+        };
+        let mut wait = Some(shortest);
+        for _ in 0..MOST {
+            let Some(waited) = wait else { break };
+            let then = later(waited);
+            if then.is_allowed() {
+                break;
+            }
+            wait = then.retry_after().map(|more| waited.saturating_add(more));
+        }
+        if wait != Some(shortest)
+            && let Some((binding, _)) = self.binding()
+        {
+            self.change_each(|policy, outcome| {
+                if policy == binding {
+                    *outcome = outcome.denied(wait);
+                }
+            });
+        }
+    }
+
     /// How long the request is held, if it is allowed.
     pub(crate) fn delay(&self) -> Micros {
         if !self.is_allowed() {
@@ -707,10 +753,12 @@ impl RuleNames {
 }
 
 /// What decisions and responses tell of a policy, whatever they say of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Rule {
     name: String,
     factor: Option<FactorCell>,
+    #[cfg(feature = "calendar")]
+    hours: Option<TellHours>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
     #[cfg(feature = "http")]
@@ -731,6 +779,8 @@ impl Rule {
         Self {
             name: name.to_owned(),
             factor: None,
+            #[cfg(feature = "calendar")]
+            hours: None,
             #[cfg(feature = "http")]
             limit,
             #[cfg(feature = "http")]
@@ -745,8 +795,20 @@ impl Rule {
         Self { factor, ..self }
     }
 
+    /// The same of a policy with these hours.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn by_hours(self, hours: Option<TellHours>) -> Self {
+        Self { hours, ..self }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rule").field(&self.name).finish()
     }
 }
 
@@ -904,6 +966,34 @@ impl Decision {
         })
     }
 
+    /// The policies with [hours](crate::Hours), in the order of declaration, each with the interval in which it decided.
+    /// Not those under which the key has an override, which holds at all hours.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::Factor;
+    /// use tower_ratelimit::{FixedWindow, Hours, Limiter, Policy};
+    ///
+    /// let nights = Hours::in_zone("UTC")?.at("00:00-24:00", Factor::thousandths(2_000))?;
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).hours(&nights)?)
+    ///     .build()?;
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (policy, hours) = decision.hours().next().unwrap();
+    /// assert_eq!((policy, hours.interval()), ("api", Some("00:00-24:00")));
+    /// assert_eq!(decision.binding().unwrap().1.limit(), 200);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    #[cfg(feature = "calendar")]
+    pub fn hours(&self) -> impl Iterator<Item = (&str, HoursNow)> {
+        let at = self.outcomes.at();
+        let all = self.outcomes.iter();
+        let by_policy = all.filter(|(_, outcome)| !outcome.is_overridden());
+        by_policy.filter_map(move |(policy, _)| {
+            let rule = self.names.policies.get(policy)?;
+            Some((rule.name(), rule.hours.as_ref()?(at)))
+        })
+    }
+
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
     ///
     /// For an allowed request this is the policy with the least remaining, and a soft policy only if all are
@@ -930,7 +1020,21 @@ impl Decision {
         if outcome.is_overridden() {
             return LimitRule::Override;
         }
-        self.names.rules.get(place.rule)
+        let rule = self.names.rules.get(place.rule);
+        #[cfg(feature = "calendar")]
+        if rule == LimitRule::Policy
+            && let Some(tell) = self
+                .names
+                .policies
+                .get(place.policy())
+                .and_then(|rule| rule.hours.as_ref())
+            && let hours = tell(self.outcomes.at())
+            && hours.gives_limit
+            && let Some(interval) = hours.interval
+        {
+            return LimitRule::Hours(interval.into());
+        }
+        rule
     }
 
     /// How the plan or the limits of the request were found, if a [`Resolver`](crate::plan::Resolver) was asked.

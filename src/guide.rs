@@ -9,6 +9,10 @@ pub mod choosing {}
 #[doc = include_str!("../docs/calendars.md")]
 pub mod calendars {}
 
+#[cfg(feature = "calendar")]
+#[doc = include_str!("../docs/hours.md")]
+pub mod hours {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}

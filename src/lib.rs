@@ -83,7 +83,7 @@
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
-//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
+//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow`; limits by the hour: `Hours` |
 //! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
@@ -131,6 +131,8 @@ pub mod response;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(feature = "calendar")]
+pub use self::algorithm::Hours;
 pub use self::algorithm::{
     Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
     SlidingSlots, SlidingWindow, TokenBucket,

@@ -40,6 +40,7 @@ mod endings;
 mod explain;
 mod fields;
 mod functions;
+mod hours;
 mod json;
 mod keys;
 mod limits;

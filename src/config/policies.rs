@@ -9,6 +9,7 @@ use super::conditions;
 use super::costs;
 use super::endings;
 use super::fields::{KEY_LIMITS, POLICY};
+use super::hours::by_hours;
 use super::keys::{Common, ReadKey};
 use super::limits::{algorithm, limit};
 use super::terms;
@@ -104,11 +105,15 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     if let Some(own) = &own {
         policy = with_tables(policy, &table, own, key.as_ref());
     }
+    let by_hours = own.and_then(|own| by_hours(&table, name.text, own));
+    if let Some(by_hours) = by_hours {
+        policy = policy.limited_by(by_hours);
+    }
     policy = with_options(policy, &table);
     policy = endings::with_unsettled(policy, &table);
     policy = terms::with_terms(policy, &table, own.as_ref());
     let keyed = with_reads(common, policy.clone(), &table, key);
-    own?;
+    by_hours?;
     Some(ReadPolicy {
         keyed: keyed?,
         unkeyed: policy,

@@ -217,6 +217,11 @@ impl Policy {
         let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
             return Ok(self);
         };
+        #[cfg(feature = "calendar")]
+        if matches!(self.algorithm, Algorithm::ByHours(_)) {
+            let remedy = "leave out the factor or the hours: a policy has one of them";
+            return Err(ConfigError::quoting("factor", &self.name, remedy));
+        }
         if self.has_several_limits {
             let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
@@ -353,6 +358,18 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Lets the limit depend on the hour: see [`Hours`](crate::Hours). This comes last: a limit of a plan, of an
+    /// operation or of a key is changed in its hours too.
+    ///
+    /// # Errors
+    ///
+    /// If the policy cannot have the limit of an interval, has no limit, or has hours already.
+    #[cfg(feature = "calendar")]
+    pub fn hours(mut self, hours: &crate::algorithm::Hours) -> Result<Self, ConfigError> {
+        self.algorithm = hours.over(self.algorithm)?;
+        Ok(self)
+    }
+
     /// Says that the policy has one limit under all [plans](crate::plan::Plans), such as a policy on the address. The
     /// log warns of a policy of which no plan speaks ([`TRL018`](crate::diagnostics)), unless this is said.
     pub fn for_all_plans(mut self) -> Self {
@@ -445,7 +462,7 @@ impl<R> Policy<R> {
 
     /// Whether the policy holds requests until their turn.
     pub(crate) fn shapes(&self) -> bool {
-        matches!(self.algorithm, Algorithm::LeakyQueue(_))
+        matches!(self.algorithm.without_hours(), Algorithm::LeakyQueue(_))
     }
 
     /// Whether its requests may have to wait for their turn.
@@ -471,6 +488,8 @@ impl<R> Policy<R> {
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
         #[cfg(feature = "http")]
         let rule = rule.at_once(algorithm.is_held());
+        #[cfg(feature = "calendar")]
+        let rule = rule.by_hours(algorithm.tells_hours());
         rule.scaled_by(self.factor.clone())
     }
 

@@ -2,6 +2,8 @@
 
 mod endings;
 mod fuzzed;
+#[cfg(feature = "calendar")]
+mod hours;
 mod meaning;
 mod mistakes;
 mod modes;

@@ -74,6 +74,9 @@ pub(super) struct Part<'a> {
     blocked: Option<Micros>,
     /// Whether it denies anything. What does not is left out where it does not fit.
     weight: Weight,
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    has_hours: bool,
     lock: Option<Lock<'a>>,
     /// Whether a place was made for the key in this decision.
     is_new: bool,
@@ -172,10 +175,37 @@ impl<'a> Decision<'a> {
                 }
             }
         }
+        #[cfg(feature = "calendar")]
+        if !allowed && self.parts.len() > 1 && self.parts.iter().any(|part| part.has_hours) {
+            self.wait_for_all(now, outcomes)?;
+        }
         if allowed && self.parts.iter().any(Part::charges) {
             self.charge(now, outcomes)?;
         }
         Ok(allowed)
+    }
+
+    /// Tells a wait after which all policies let the request pass together.
+    #[cfg(feature = "calendar")]
+    #[cold]
+    fn wait_for_all(&self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
+        let weight = |policy| {
+            let part = self.parts.iter().find(|part| part.policy == policy);
+            part.map_or(Weight::Full, |part| part.weight)
+        };
+        let mut is_same = Ok(());
+        outcomes.weigh(weight);
+        outcomes.wait_for_all(|wait| {
+            let mut later = Outcomes::new(now.saturating_add(wait));
+            for part in &self.parts {
+                if is_same.is_ok() {
+                    is_same = part.tell_later(now, wait, &mut later);
+                }
+            }
+            later.weigh(weight);
+            later
+        });
+        is_same
     }
 
     /// Asks for as many units as every policy grants that is not soft. If that is none, asks for one, which is
@@ -350,6 +380,8 @@ impl<'a> Part<'a> {
             allowed: false,
             blocked: None,
             weight,
+            #[cfg(feature = "calendar")]
+            has_hours: limit.as_ref().unwrap_or(&opened.algorithm).has_hours(),
             lock: None,
             is_new: false,
             attempts: 0,
@@ -382,6 +414,30 @@ impl<'a> Part<'a> {
             let fingerprint = self.ask.fingerprint;
             self.blocked = self.blocks.left(fingerprint, now, clock, only_asks);
         }
+    }
+
+    /// Tells what its policy says after this wait, if nothing arrives meanwhile.
+    #[cfg(feature = "calendar")]
+    fn tell_later(
+        &self,
+        now: Micros,
+        wait: Micros,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), Changed> {
+        let then = now.saturating_add(wait);
+        let allowed = self.tier.allows(&self.snapshot, self.ask, then)?;
+        let mut told = OutcomeSink {
+            wanted: Wanted::Everything,
+            policy: self.policy,
+            outcomes,
+        };
+        self.tier
+            .tell(&self.snapshot, self.ask, then, allowed, &mut told)?;
+        let left = self.blocked.map(|left| left.saturating_sub(wait));
+        if let Some(left) = left.filter(|left| *left > Micros::ZERO) {
+            outcomes.block(self.policy, left);
+        }
+        Ok(())
     }
 
     /// How many units its policy grants.

@@ -1,7 +1,8 @@
 -- Decides on requests, one after the other and each in one step, at one moment. KEYS: the state of each
 -- charge. ARGV: the time, or nothing; `charge`, `peek` to write nothing, or `deny` to tell of requests that are
 -- denied elsewhere; how many policies, and each one's rule and four numbers, the limit first; behind the rule of a policy
--- that has a penalty stand `|` and the numbers of that; then, for requests that
+-- that has a penalty stand `|` and the numbers of that, and where the limit depends on the hour follow `hours` and
+-- these; then, for requests that
 -- stand together and ask alike, how many they are, how many charges each has, and each charge's policy, its cost, and
 -- whether it is soft: 1, or 2 if no block of its key denies it either.
 -- Returns a line for each request: the time and, for each charge, whether it fits (1, or 0, or 2 if its key is blocked
@@ -20,6 +21,10 @@ for index = 1, ARGV[3] + 0 do
   end
   policies[index] = {rule, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, penalty}
   at = at + 5
+  if ARGV[at] == 'hours' then
+    policies[index][7] = ARGV[at + 1]
+    at = at + 2
+  end
 end
 
 -- Decides on the charge of this key and on those behind it, to the last of the request; `place` is where it stands in
@@ -33,6 +38,11 @@ local function decide(index, last, place, allowed)
   local blocked, own, moved = '0', '', false
   if marks then
     blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
+  end
+  -- Those under which the state lasts the longest.
+  local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c
+  if policy[7] and own == '' then
+    limit, a, b, c = in_force(rule, kept, now, policy[7])
   end
   local possible = text and rule.moved_back(kept, now, limit, a, b, c)
   if possible then
@@ -65,8 +75,8 @@ local function decide(index, last, place, allowed)
   end
   -- A denial writes only what no request could have left (a state from the future), and repairs a time to live.
   if cost > 0 and purpose == 'charge'
-    and (charged or moved or text and dies_wrongly(rule, key, kept, now, limit, a, b, c)) then
-    save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
+    and (charged or moved or text and dies_wrongly(rule, key, kept, now, lasts, lasts_a, lasts_b, lasts_c)) then
+    save(rule, key, kept, text, marks, now, shortest, lasts, lasts_a, lasts_b, lasts_c)
   end
   return allowed, verdict .. blocked .. ';' .. own .. (text or '') .. behind
 end

@@ -4,6 +4,8 @@ use super::rule;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
+#[cfg(feature = "calendar")]
+use crate::decision::Weight;
 use crate::policy::{Offences, Penalty};
 use crate::store::Amendment;
 
@@ -84,6 +86,22 @@ impl Seen {
 }
 
 impl Part {
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    pub(super) fn has_hours(&self) -> bool {
+        self.limit.has_hours()
+    }
+
+    /// What a denial of it does to the request.
+    #[cfg(feature = "calendar")]
+    pub(super) fn weight(&self) -> Weight {
+        match (self.is_shadow, self.is_soft) {
+            (true, _) => Weight::Shadow,
+            (false, true) => Weight::Soft,
+            (false, false) => Weight::Full,
+        }
+    }
+
     /// Tells of a request and, if all policies allow it, charges it in the item, if there is one to be
     /// changed.
     pub(super) fn charge(
@@ -152,7 +170,7 @@ impl Part {
             }
             // Until this moment a debt drains under the limit before.
             Amendment::Override(another, length) => {
-                let Some(another) = self.algorithm.under(another) else {
+                let Some(another) = self.algorithm.without_hours().under(another) else {
                     return;
                 };
                 let span = Span::new(now, length);
