@@ -20,7 +20,7 @@ use tower_ratelimit::{
     RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Behind, Hello, answer, ask, everybody, get, limit, now, poll};
+use crate::exchange::{Behind, Hello, ask, everybody, get, limit, now, poll};
 
 /// A body of so many frames that the test lets go on.
 struct Frames {
