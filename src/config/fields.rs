@@ -223,6 +223,34 @@ pub(super) static POLICY: Fields = Fields(&[
         "Which requests are of low priority. Of a list, one has to hold.",
         Shape::OneOrList(&Shape::Named("condition")),
     ),
+    field(
+        "estimate",
+        "How many units a request is charged when it comes; its real cost is settled at its end.",
+        Shape::Any(&[Shape::Whole, Shape::Table(&FUNCTION)]),
+    ),
+    field(
+        "settle",
+        "Where the real cost of a request is found. Of a list, the first place counts that tells it.",
+        Shape::OneOrList(&Shape::Any(&[
+            Shape::Word(&["cost", "spend", "bytes"]),
+            Shape::Table(&SETTLE),
+        ])),
+    ),
+    field(
+        "charge_when",
+        "Charges only requests that end so. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Table(&ENDING)),
+    ),
+    field(
+        "refund_when",
+        "Gives back what a request was charged that ends so. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Table(&ENDING)),
+    ),
+    field(
+        "unless_settled",
+        "What a request costs that ends without an answer; estimate unless said.",
+        Shape::Any(&[Shape::Word(&["estimate", "nothing"]), Shape::Whole]),
+    ),
     field("key_limits", "Limits by key.", Shape::Table(&KEY_LIMITS)),
     field(
         "operation",
@@ -233,6 +261,40 @@ pub(super) static POLICY: Fields = Fields(&[
         "operations",
         "Limits by operation, and `other` for all other operations.",
         Shape::Map(&Shape::Named("limit")),
+    ),
+]);
+
+pub(super) static SETTLE: Fields = Fields(&[
+    field(
+        "header",
+        "The header of the response, or the trailer, that tells the cost.",
+        Shape::Text,
+    ),
+    field(
+        "bytes",
+        "Counts the bytes of the body in units of so many, rounded up.",
+        Shape::Whole,
+    ),
+]);
+
+pub(super) static ENDING: Fields = Fields(&[
+    field(
+        "status",
+        "The status of the response, or its class: \"5xx\". Of a list, one.",
+        Shape::OneOrList(&Shape::Any(&[
+            Shape::Whole,
+            Shape::Word(&["1xx", "2xx", "3xx", "4xx", "5xx"]),
+        ])),
+    ),
+    field(
+        "grpc_status",
+        "The status of a gRPC call, as a number. Of a list, one.",
+        Shape::OneOrList(&Shape::Whole),
+    ),
+    field(
+        "complete",
+        "Whether the whole response went out.",
+        Shape::Flag,
     ),
 ]);
 

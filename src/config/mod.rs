@@ -35,6 +35,7 @@
 
 mod conditions;
 mod costs;
+mod endings;
 mod explain;
 mod fields;
 mod functions;

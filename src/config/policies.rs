@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use super::conditions;
 use super::costs;
+use super::endings;
 use super::fields::{KEY_LIMITS, POLICY};
 use super::keys::{Common, ReadKey};
 use super::limits::{algorithm, limit};
@@ -83,6 +84,7 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
         policy = with_tables(policy, &table, own, key.as_ref());
     }
     policy = with_options(policy, &table);
+    policy = endings::with_unsettled(policy, &table);
     policy = terms::with_terms(policy, &table, own.as_ref());
     let keyed = with_reads(common, policy.clone(), &table, key);
     own?;
@@ -175,6 +177,7 @@ fn with_reads(
         policy = policy.when(move |head: &Head<'_>| when(head));
     }
     policy = terms::with_priority(common, policy, table)?;
+    policy = endings::with_endings(policy, table)?;
     if let Some(no_key) = no_key {
         policy = policy.no_key(no_key?);
     }
