@@ -111,7 +111,6 @@ fn what_requests_at_once_cannot_have_is_a_mistake() {
     };
     for (says, field) in [
         ("quota = \"5/day\"", "quota"),
-        ("wait_up_to = \"1s\"", "wait_up_to"),
         ("penalty = { refusals = 9, within = \"1s\" }", "penalty"),
     ] {
         let mistakes = of(says);

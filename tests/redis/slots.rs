@@ -210,7 +210,7 @@ fn all_slots_of_a_node_are_renewed_in_one_call() {
     assert_eq!(took, 2);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_hold_for_keys_with_slots_and_what_changes_usage_frees_none() {
     let server = Server::start(&[]);
     let store = store(&server);
