@@ -87,7 +87,7 @@ fn what_does_not_go_together_is_a_mistake_with_its_line() {
 #[test]
 fn requests_at_once_are_a_number_and_plans_have_others() {
     let text = "default_plan = \"pro\"\nplan_of = { header = \"x-plan\", from = \"10.0.0.0/8\" }\n[policies.at_once]\n\
-                key = \"global\"\nconcurrency = 3\n[plans]\npro = { at_once = 5 }\nfree = {}";
+                key = \"global\"\nconcurrency = 3\n[plans]\npro = { at_once = 5 }\nfree = { at_once = 3 }";
     let pro = config(text);
     assert_eq!(
         told(&pro, get("/")),
