@@ -1,4 +1,4 @@
-//! A model behind a limit of tokens: 10,000 a minute for each API key, whatever the number of requests.
+//! A model behind a limit of tokens: 10,000 a minute for each API key, and three requests at once.
 //!
 //! `cargo run --example llm_tokens`, with `ADDR` (default 127.0.0.1:3000), `TOKENS` (default 10000), the tokens of a
 //! window, and `PERIOD_S` (default 60), the window in seconds. `POST /v1/chat/completions` has the shape that clients of
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -33,14 +33,14 @@ use serde_json::{Value, json};
 use tower_ratelimit::key::{Key, Secret};
 use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::store::Ledger;
-use tower_ratelimit::{Limiter, Outcome, Policy, Quota, SlidingWindow};
+use tower_ratelimit::{Concurrency, Decision, Limiter, Policy, Quota, SlidingWindow};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
     let service = Service {
-        tokens: tokens()?,
+        limiter: limiter()?,
         secret: Secret::new(setting("SECRET", String::from("public, in an example"))?)?,
     };
     let app = Router::new()
@@ -63,14 +63,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 #[derive(Clone)]
 struct Service {
-    tokens: Limiter<dyn Ledger>,
+    limiter: Limiter<dyn Ledger>,
     secret: Secret,
 }
 
-fn tokens() -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
+/// The requests of a key that may be under way at the same time. There is no limit on their rate.
+const AT_ONCE: u32 = 3;
+
+fn limiter() -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
     let period = Duration::from_secs(setting("PERIOD_S", 60)?);
     let quota = Quota::new(setting("TOKENS", 10_000)?, period)?;
-    let builder = Limiter::builder().policy(Policy::new("tokens", SlidingWindow::of(quota)));
+    let builder = Limiter::builder()
+        .policy(Policy::new("requests", Concurrency::of(AT_ONCE)))
+        .policy(Policy::new("tokens", SlidingWindow::of(quota)));
 
     let url = setting("REDIS_URL", String::new())?;
     if url.is_empty() {
@@ -180,7 +185,9 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(reservation) = self.reservation.take() {
-            reservation.settle(self.prompt.saturating_add(self.answer.said));
+            let tokens = self.prompt.saturating_add(self.answer.said);
+            let settled = reservation.settle_with([("tokens", tokens)]);
+            settled.expect("the limiter has a policy of this name");
         }
     }
 }
@@ -199,17 +206,15 @@ async fn complete(
     };
     let most = prompt.max_tokens.unwrap_or(MAX_TOKENS);
     let estimate = prompt.estimate().saturating_add(most);
-    let reservation = match service.tokens.reserve(key, estimate).await {
-        Ok(reservation) => reservation,
-        Err(_) => {
-            return failure(
-                StatusCode::SERVICE_UNAVAILABLE,
-                ("server_error", "unavailable"),
-                "The limits cannot be checked at the moment.",
-            );
-        }
+    let asked = [("requests", key, 1), ("tokens", key, estimate)];
+    let Ok(reservation) = reserve(&service.limiter, asked).await else {
+        return failure(
+            StatusCode::SERVICE_UNAVAILABLE,
+            ("server_error", "unavailable"),
+            "The limits cannot be checked at the moment.",
+        );
     };
-    let told = reservation.decision().binding().map(|(_, told)| *told);
+    let decision = reservation.decision().clone();
     let mut response = if reservation.is_allowed() {
         let under_way = UnderWay {
             reservation: Some(reservation),
@@ -221,12 +226,18 @@ async fn complete(
             false => whole(&prompt, under_way).await,
         }
     } else {
-        refused(told.as_ref(), estimate)
+        refused(&decision, estimate)
     };
-    if let Some(told) = &told {
-        tell(response.headers_mut(), told);
-    }
+    tell(response.headers_mut(), &decision);
     response
+}
+
+/// Slots and tokens in one decision: all or nothing.
+async fn reserve(
+    limiter: &Limiter<dyn Ledger>,
+    asked: [(&str, Key, u32); 2],
+) -> Result<Reservation<dyn Ledger>, Box<dyn Error>> {
+    Ok(limiter.reserve_with(asked)?.await?)
 }
 
 fn api_key(headers: &HeaderMap, secret: &Secret) -> Option<Key> {
@@ -297,11 +308,20 @@ fn streamed(prompt: &Prompt, under_way: UnderWay) -> Response {
     (content_type, Body::from_stream(events)).into_response()
 }
 
-fn refused(told: Option<&Outcome>, estimate: u32) -> Response {
-    let error = ("tokens", "rate_limit_exceeded");
-    let Some(wait) = told.and_then(Outcome::retry_after) else {
+fn refused(decision: &Decision, estimate: u32) -> Response {
+    const CODE: &str = "rate_limit_exceeded";
+    let denies = |name: &str| {
+        let mut policies = decision.policies();
+        policies.any(|(policy, told)| policy == name && !told.is_allowed())
+    };
+    if !denies("tokens") {
+        let message = format!("Rate limit reached for requests: {AT_ONCE} at once.");
+        return failure(StatusCode::TOO_MANY_REQUESTS, ("requests", CODE), &message);
+    }
+    let tokens = decision.policies().find(|(name, _)| *name == "tokens");
+    let Some(wait) = tokens.and_then(|(_, told)| told.retry_after()) else {
         let message = format!("The request is too large: it may take {estimate} tokens.");
-        let mut response = failure(StatusCode::TOO_MANY_REQUESTS, error, &message);
+        let mut response = failure(StatusCode::TOO_MANY_REQUESTS, ("tokens", CODE), &message);
         // No wait helps.
         let headers = response.headers_mut();
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
@@ -311,7 +331,7 @@ fn refused(told: Option<&Outcome>, estimate: u32) -> Response {
         "Rate limit reached for tokens. Try again in {}.",
         short(wait)
     );
-    let mut response = failure(StatusCode::TOO_MANY_REQUESTS, error, &message);
+    let mut response = failure(StatusCode::TOO_MANY_REQUESTS, ("tokens", CODE), &message);
     let millis = wait.as_micros().div_ceil(1_000);
     let seconds = wait.as_micros().div_ceil(1_000_000);
     put(response.headers_mut(), "retry-after", seconds);
@@ -319,15 +339,23 @@ fn refused(told: Option<&Outcome>, estimate: u32) -> Response {
     response
 }
 
-/// The headers of models: what remains after the estimate.
-fn tell(headers: &mut HeaderMap, told: &Outcome) {
-    put(headers, "x-ratelimit-limit-tokens", told.limit());
-    put(headers, "x-ratelimit-remaining-tokens", told.remaining());
-    put(
-        headers,
-        "x-ratelimit-reset-tokens",
-        short(told.reset_after()),
-    );
+/// The headers of models: what remains after the estimate, and the slots that are free.
+fn tell(headers: &mut HeaderMap, decision: &Decision) {
+    for (name, told) in decision.policies() {
+        put(headers, &format!("x-ratelimit-limit-{name}"), told.limit());
+        put(
+            headers,
+            &format!("x-ratelimit-remaining-{name}"),
+            told.remaining(),
+        );
+        if name == "tokens" {
+            put(
+                headers,
+                "x-ratelimit-reset-tokens",
+                short(told.reset_after()),
+            );
+        }
+    }
 }
 
 fn failure(status: StatusCode, (kind, code): (&str, &str), message: &str) -> Response {
@@ -335,8 +363,9 @@ fn failure(status: StatusCode, (kind, code): (&str, &str), message: &str) -> Res
     (status, Json(json!({ "error": error }))).into_response()
 }
 
-fn put(headers: &mut HeaderMap, name: &'static str, value: impl Display) {
-    if let Ok(value) = HeaderValue::from_str(&value.to_string()) {
+fn put(headers: &mut HeaderMap, name: &str, value: impl Display) {
+    let value = HeaderValue::from_str(&value.to_string());
+    if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value) {
         headers.insert(name, value);
     }
 }

@@ -54,11 +54,11 @@ pub(super) struct Gate {
 /// What becomes of a request.
 pub(super) enum Ruling {
     /// It goes on, its response gets these, and it holds this to its end.
-    Pass(Option<Fields>, Option<Box<Kept>>),
+    Pass(Option<Fields>, Kept),
     /// It is answered with this.
     Refuse(Response<Bytes>),
     /// It goes on when it is its turn.
-    Hold(Turn, Option<Fields>, Option<Box<Kept>>),
+    Hold(Turn, Option<Fields>, Kept),
     /// The store has not answered yet, or not as it will.
     Wait(Box<Question>),
 }
@@ -218,7 +218,7 @@ impl Gate {
         let head = Head::of(request);
         match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
             None | Some(Listed::Nowhere) => {}
-            Some(Listed::Allowed) => return Ruling::Pass(None, None),
+            Some(Listed::Allowed) => return Ruling::Pass(None, Kept::default()),
             Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
         }
         let look = self.sources.resolver.as_ref();
@@ -247,7 +247,7 @@ impl Gate {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
             return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
-                Ok(false) => Ruling::Pass(None, None),
+                Ok(false) => Ruling::Pass(None, Kept::default()),
                 Err(no_charge) => self.refuse_for(no_charge, request),
             };
         }
@@ -261,7 +261,7 @@ impl Gate {
             }
         }
         if charges.is_empty() {
-            return Ruling::Pass(None, None);
+            return Ruling::Pass(None, Kept::default());
         }
         self.put(&charges, request)
     }
@@ -462,8 +462,9 @@ impl Gate {
             self.limiter.free_slots(asked.charges, outcomes);
         }
         let settles = self.settles.as_ref().filter(|_| turn.is_ok());
-        let kept = settles
-            .and_then(|settles| settles.keep(&self.limiter, asked.charges, outcomes, request));
+        let kept = settles.map_or_else(Kept::default, |settles| {
+            Kept::of(settles, &self.limiter, asked.charges, outcomes, request)
+        });
         match turn {
             Ok(None) => Ruling::Pass(fields, kept),
             Ok(Some(turn)) => Ruling::Hold(turn, fields, kept),
@@ -516,7 +517,7 @@ impl Gate {
 
     fn let_pass(&self) -> Ruling {
         self.store.answered();
-        Ruling::Pass(None, None)
+        Ruling::Pass(None, Kept::default())
     }
 
     fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {

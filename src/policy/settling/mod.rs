@@ -83,7 +83,7 @@ impl Policy<Http> {
     /// let response = app.oneshot(Request::new(Body::empty())).await?;
     /// assert_eq!(response.headers()["ratelimit"].to_str()?.split(';').nth(1), Some("r=900"));
     /// drop(response);
-    /// let told = limiter.peek(key::global().key_of(), 0).await?;
+    /// let told = limiter.peek(key::global().key_of(())?, 0).await?;
     /// assert_eq!(told.binding().unwrap().1.used(), 7);
     /// # Ok(())
     /// # }

@@ -393,7 +393,7 @@ impl Drop for UnderWay {
 }
 
 /// What the answer to a call tells each of so many requests.
-fn apart(answer: RedisResult<Value>, requests: usize) -> Vec<RedisResult<Value>> {
+pub(super) fn apart(answer: RedisResult<Value>, requests: usize) -> Vec<RedisResult<Value>> {
     let text = match answer {
         Ok(Value::BulkString(text)) if requests > 1 => text,
         answer => return vec![answer; requests],

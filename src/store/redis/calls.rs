@@ -1,4 +1,6 @@
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::iter::once;
 use std::sync::Arc;
 
 use redis::Value;
@@ -15,6 +17,7 @@ use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
 use super::promise::timed_out;
 use super::script::{Call, Script};
+use super::settler::Settler;
 use crate::algorithm::Limit;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -36,6 +39,7 @@ pub(super) struct Calls {
     pub(super) charge: Batcher,
     pub(super) amend: Script,
     pub(super) take: Script,
+    pub(super) settler: Settler,
     pub(super) renew: Script,
     pub(super) held: HeldSlots,
     #[cfg(feature = "testing")]
@@ -181,7 +185,7 @@ impl Calls {
         let mut call = self.call(verb(amendment));
         let mut names = Names::default();
         for charge in charges {
-            let (amount, moment) = match amendment {
+            let (amount, moment): (u64, u64) = match amendment {
                 Amendment::Block(length) | Amendment::Override(_, length) => {
                     (length.min(Micros::LONGEST).get(), 0)
                 }
@@ -248,8 +252,8 @@ impl Calls {
         let mut call = self.call("take");
         let mut names = Names::default();
         for charge in charges {
-            let (cost, is_soft) = (charge.cost.into(), charge.is_soft.into());
-            self.put(&mut call, &mut names, charge, cost, is_soft);
+            let is_soft = charge.is_soft.into();
+            self.put(&mut call, &mut names, charge, charge.cost, is_soft);
         }
         let answer = self.run(&self.take, &call, charges, until).await;
         self.watched(answer.and_then(|value| Answer::of_taking(value, charges)))
@@ -358,7 +362,7 @@ impl Calls {
         Micros::by_this_node()
     }
 
-    fn call(&self, verb: &str) -> Call {
+    pub(super) fn call(&self, verb: &str) -> Call {
         let mut call = Call::default();
         #[cfg(feature = "testing")]
         match &self.clock {
@@ -372,7 +376,14 @@ impl Calls {
     }
 
     /// Adds a charge to a call.
-    fn put(&self, call: &mut Call, names: &mut Names, charge: &Charge, amount: u64, more: u64) {
+    pub(super) fn put(
+        &self,
+        call: &mut Call,
+        names: &mut Names,
+        charge: &Charge,
+        amount: impl Display,
+        more: u64,
+    ) {
         let Some(policy) = self.policies.get(charge.policy) else {
             return;
         };
@@ -382,7 +393,8 @@ impl Calls {
         call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
         call.argument(lua.name);
         let numbers = lua.numbers_at(|| self.now());
-        for number in [amount, more].into_iter().chain(numbers) {
+        call.argument(amount);
+        for number in once(more).chain(numbers) {
             call.argument(number);
         }
     }
@@ -405,7 +417,7 @@ fn verb(amendment: Amendment) -> &'static str {
 }
 
 /// Forgets the denials of these keys in the end.
-pub(super) struct Forgetting<'a>(&'a Calls, &'a [Charge]);
+pub(super) struct Forgetting<'a>(pub(super) &'a Calls, pub(super) &'a [Charge]);
 
 impl Drop for Forgetting<'_> {
     fn drop(&mut self) {
@@ -415,7 +427,7 @@ impl Drop for Forgetting<'_> {
 
 /// The name of the key that was named last: most charges are of one.
 #[derive(Default)]
-struct Names(Option<(Key, KeyName)>);
+pub(super) struct Names(Option<(Key, KeyName)>);
 
 impl Names {
     fn name(&mut self, prefix: &str, key: &Key, suffix: &str) -> String {

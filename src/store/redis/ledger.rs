@@ -7,6 +7,7 @@ use super::calls::{Calls, Purpose};
 use super::denial_cache::Sent;
 use super::held::{HeldSlots, Holding};
 use super::opened::Charges;
+use super::settling;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
@@ -159,7 +160,12 @@ impl RedisLedger {
             return Reply::Now(changed.map(|()| false));
         }
         Reply::later(async move {
-            let changed = calls.change_each(&charges, amendment).await;
+            let changed = match amendment {
+                Amendment::TakeBack(_) | Amendment::Add(_) => {
+                    settling::settle(&calls, &charges, amendment).await
+                }
+                _ => calls.change_each(&charges, amendment).await,
+            };
             let is_kept = matches!((amendment, &changed), (Amendment::GiveBack(_), Ok(false)));
             let changed = changed.map(drop).map_err(StoreError::told);
             let changed = calls.standby.change(&charges, amendment, changed);

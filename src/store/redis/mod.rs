@@ -31,6 +31,8 @@ mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
 mod server;
+mod settler;
+mod settling;
 mod slots;
 #[cfg(feature = "redis-cluster")]
 mod view;
@@ -48,6 +50,7 @@ use self::key_epochs::KeyEpochs;
 use self::link::Link;
 use self::opened::OpenedPolicy;
 use self::script::Script;
+use self::settler::Settler;
 use super::outage::{Standby, Watch};
 use super::{Availability, Store};
 use crate::algorithm::Lua;
@@ -173,6 +176,7 @@ impl Store for RedisStore {
             watch: Arc::clone(&self.watch),
             charge: Batcher::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
             amend: Script::of(&rules, include_str!("amend.lua")),
+            settler: Settler::new(Script::of(&rules, include_str!("settle.lua"))),
             take: Script::of(&rules, include_str!("take.lua")),
             renew: Script::of(&held, include_str!("renew.lua")),
             held: HeldSlots::new(self.slot_life),

@@ -6,7 +6,6 @@ Takes the address of examples/figures/llm_tokens.rs, with TOKENS=1000 and PERIOD
 import sys
 import time
 
-import httpx
 import openai
 
 TOKENS = 1000
@@ -27,7 +26,7 @@ def client(url, key, answers, **options):
     def note(response):
         answers.append((response.status_code, response.headers, time.monotonic()))
 
-    http = httpx.Client(event_hooks={"response": [note]})
+    http = openai.DefaultHttpxClient(event_hooks={"response": [note]})
     return openai.OpenAI(
         api_key=key, base_url=f"{url}/v1", http_client=http, **options
     )
