@@ -418,7 +418,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     fn charge_of_one(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
         self.policies.mistakes.are_asked_alike();
         let asker = self.with_plan_of(self.asker(), &key, None);
-        self.limited(Charge::new(policy, key, cost), asker, None)
+        let mut charge = self.limited(Charge::new(policy, key, cost), asker, None)?;
+        self.demand(&mut charge, asker.is_low_priority);
+        Some(charge)
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {

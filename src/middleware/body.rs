@@ -28,7 +28,7 @@ pin_project! {
             #[pin]
             body: B,
             // Until the end.
-            kept: Option<Box<Kept>>,
+            kept: Kept,
         },
         Refusal {
             // Boxed, because every response has this size and is moved several times. `None` at its
@@ -46,8 +46,7 @@ impl<B> ResponseBody<B> {
     }
 
     /// A body at whose end a request is settled.
-    pub(super) fn kept(body: B, kept: Box<Kept>) -> Self {
-        let kept = Some(kept);
+    pub(super) fn kept(body: B, kept: Kept) -> Self {
         Self {
             source: Source::Kept { body, kept },
         }
@@ -84,19 +83,7 @@ where
             SourceProj::Inner { body } => body.poll_frame(cx),
             SourceProj::Kept { mut body, kept } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
-                if let Some(keeps) = kept {
-                    let is_over = match &frame {
-                        Some(Ok(frame)) => keeps.frame(frame, body.is_end_stream()),
-                        Some(Err(_)) => true,
-                        None => {
-                            keeps.end();
-                            true
-                        }
-                    };
-                    if is_over {
-                        *kept = None;
-                    }
-                }
+                kept.frame(frame.as_ref(), body.is_end_stream());
                 Poll::Ready(frame)
             }
             SourceProj::Refusal { text } => {

@@ -1,8 +1,10 @@
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
-use http::{Extensions, HeaderMap, Response, StatusCode, header};
+use http::response::Parts;
+use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -10,13 +12,17 @@ use tokio::time::Instant;
 use super::ResponseBody;
 use super::settles::Settles;
 use crate::clock::Timers;
-use crate::limiter::{Held, RealCost};
+use crate::decision::Outcomes;
+use crate::limiter::{Held, Limiter, RealCost};
 use crate::policy::{Ended, Spend, Told};
-use crate::store::Ledger;
+use crate::store::{Charge, Ledger};
 
 /// What a request holds to its end, wherever that is: in the future of the response, and then in the body. It is dropped
-/// exactly once, and that settles it.
-pub(super) struct Kept {
+/// exactly once, and that settles it. Of most requests it is nothing.
+#[derive(Default)]
+pub(super) struct Kept(Option<Box<Option<Keeping>>>);
+
+struct Keeping {
     settles: Arc<Settles>,
     held: Held<dyn Ledger>,
     spend: Option<Spend>,
@@ -50,56 +56,136 @@ enum End {
     Open,
 }
 
+thread_local! {
+    /// Boxes without content, so that requests allocate none.
+    static FREE: RefCell<Vec<Box<Option<Keeping>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How many boxes a thread has at most for the next requests.
+const MOST_FREE: usize = 256;
+
 impl Kept {
-    pub(super) fn new(
-        settles: Arc<Settles>,
-        held: Held<dyn Ledger>,
-        spend: Option<Spend>,
-        is_head: bool,
-        timers: Option<Timers>,
+    /// Keeps what this request was charged to its end, if a policy settles it.
+    pub(super) fn of<B>(
+        settles: &Arc<Settles>,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        request: &mut Request<B>,
     ) -> Self {
-        Self {
-            settles,
+        let charges = charges.iter();
+        let charges = charges.filter(|charge| settles.of(charge.policy).is_some());
+        let held = Held::of(limiter, charges, outcomes);
+        if held.is_empty() {
+            return Self::default();
+        }
+        let spend = settles.takes_a_spend().then(|| {
+            let extensions = request.extensions_mut();
+            // A layer around this one reads the same sum.
+            extensions.get_or_insert_default::<Spend>().clone()
+        });
+        let began = settles.asks_about_the_end().then(|| {
+            let timers = limiter.timers().clone();
+            let now = timers.now();
+            (timers, now)
+        });
+        let keeping = Keeping {
+            settles: Arc::clone(settles),
             held,
             spend,
-            is_head,
-            began: timers.map(|timers| {
-                let now = timers.now();
-                (timers, now)
-            }),
+            is_head: request.method() == Method::HEAD,
+            began,
             answer: None,
-        }
+        };
+        let free = FREE.try_with(|free| free.borrow_mut().pop());
+        let mut kept = free.ok().flatten().unwrap_or_default();
+        *kept = Some(keeping);
+        Self(Some(kept))
+    }
+
+    /// Takes it away, so that it ends when what is returned is dropped.
+    pub(super) fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
+    /// Whether there is nothing to settle.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn keeping(&mut self) -> Option<&mut Keeping> {
+        self.0.as_deref_mut()?.as_mut()
     }
 
     /// Goes on with the body of this response.
-    pub(super) fn answered<R: Body>(
-        mut self: Box<Self>,
-        response: Response<R>,
-    ) -> Response<ResponseBody<R>> {
+    pub(super) fn answered<R: Body>(mut self, response: Response<R>) -> Response<ResponseBody<R>> {
         let (head, body) = response.into_parts();
+        if let Some(keeping) = self.keeping() {
+            keeping.answered(&head, &body);
+        }
+        Response::from_parts(head, ResponseBody::kept(body, self))
+    }
+
+    /// Takes note of a frame of the body, or of its end, and ends with the last one.
+    pub(super) fn frame<D: bytes::Buf, E>(
+        &mut self,
+        frame: Option<&Result<Frame<D>, E>>,
+        is_at_its_end: bool,
+    ) {
+        let Some(keeping) = self.keeping() else {
+            return;
+        };
+        let is_over = match frame {
+            Some(Ok(frame)) => keeping.frame(frame, is_at_its_end),
+            Some(Err(_)) => true,
+            None => {
+                keeping.end();
+                true
+            }
+        };
+        if is_over {
+            drop(self.take());
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(mut kept) = self.0.take() {
+            // What it keeps settles when it is dropped.
+            *kept = None;
+            let _ = FREE.try_with(|free| {
+                let mut free = free.borrow_mut();
+                if free.len() < MOST_FREE {
+                    free.push(kept);
+                }
+            });
+        }
+    }
+}
+
+impl Keeping {
+    fn answered(&mut self, head: &Parts, body: &impl Body) {
         let headers = &head.headers;
         let told = self.held.policies().filter_map(|policy| {
             let settling = self.settles.of(policy)?.settling.as_ref()?;
             Some((policy, settling.told(headers, &head.extensions)?))
         });
-        let told = told.collect();
         self.answer = Some(Answer {
             status: head.status,
+            told: told.collect(),
             headers: match self.settles.asks_about_the_end() {
                 true => headers.clone(),
                 false => HeaderMap::new(),
             },
             grpc_status: grpc_status(headers),
-            told,
             bytes: 0,
-            end: End::of(self.is_head, head.status, headers, &body),
+            end: End::of(self.is_head, head.status, headers, body),
         });
-        let body = ResponseBody::kept(body, self);
-        Response::from_parts(head, body)
     }
 
     /// Takes note of a frame of the body. Returns whether it is the last.
-    pub(super) fn frame<D: bytes::Buf>(&mut self, frame: &Frame<D>, is_at_its_end: bool) -> bool {
+    fn frame<D: bytes::Buf>(&mut self, frame: &Frame<D>, is_at_its_end: bool) -> bool {
         let Some(answer) = &mut self.answer else {
             return true;
         };
@@ -126,7 +212,7 @@ impl Kept {
     }
 
     /// Takes note of the end of the body.
-    pub(super) fn end(&mut self) {
+    fn end(&mut self) {
         if let Some(answer) = &mut self.answer {
             answer.has_ended();
         }
@@ -197,7 +283,7 @@ impl fmt::Debug for Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for Keeping {
     fn drop(&mut self) {
         match self.answer.take() {
             Some(answer) => self.settle_answered(answer),

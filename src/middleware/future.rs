@@ -51,7 +51,7 @@ pin_project! {
             // Of a request that has waited: its place before those who still do.
             place: Option<Box<Question>>,
             fields: Option<Fields>,
-            kept: Option<Box<Kept>>,
+            kept: Kept,
             gate: Arc<Gate>,
             held: Option<Box<(S, Req)>>,
         },
@@ -60,7 +60,7 @@ pin_project! {
             future: S::Future,
             fields: Option<Fields>,
             // Behind the future: what the call still does comes before its end.
-            kept: Option<Box<Kept>>,
+            kept: Kept,
             // The layer's number, for those that stand on a route twice.
             gate: usize,
         },
@@ -77,7 +77,7 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
         inner: &mut S,
         request: Req,
         fields: Option<Fields>,
-        kept: Option<Box<Kept>>,
+        kept: Kept,
         gate: usize,
     ) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl<S: Service<Req>, Req> State<S, Req> {
         inner: &mut S,
         request: Req,
         fields: Option<Fields>,
-        kept: Option<Box<Kept>>,
+        kept: Kept,
         gate: usize,
     ) -> Self {
         let _within = Within::enter(gate);
@@ -189,9 +189,9 @@ where
                     let response = ready!(future.poll(cx));
                     let kept = kept.take();
                     let response = response?;
-                    let mut response = match kept {
-                        None => response.map(ResponseBody::inner),
-                        Some(kept) => kept.answered(response),
+                    let mut response = match kept.is_nothing() {
+                        true => response.map(ResponseBody::inner),
+                        false => kept.answered(response),
                     };
                     // Taking none would copy as much as taking some.
                     if fields.is_some()
@@ -213,7 +213,7 @@ where
 }
 
 /// What its response gets, and what the request holds to its end.
-type AtItsEnd = (Option<Fields>, Option<Box<Kept>>);
+type AtItsEnd = (Option<Fields>, Kept);
 
 /// A state, or how the inner service failed.
 type Next<S, Req> = Result<State<S, Req>, <S as Service<Req>>::Error>;

@@ -56,11 +56,11 @@ pub(super) struct Gate {
 /// What becomes of a request.
 pub(super) enum Ruling {
     /// It goes on, its response gets these, and it holds this to its end.
-    Pass(Option<Fields>, Option<Box<Kept>>),
+    Pass(Option<Fields>, Kept),
     /// It is answered with this.
     Refuse(Response<Bytes>),
     /// It goes on when it is its turn.
-    Hold(Turn, Option<Fields>, Option<Box<Kept>>),
+    Hold(Turn, Option<Fields>, Kept),
     /// The store has not answered yet, or not as it will.
     Wait(Box<Question>),
 }
@@ -237,7 +237,7 @@ impl Gate {
             }
         }
         if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
-            return Ruling::Pass(None, None);
+            return Ruling::Pass(None, Kept::default());
         }
         let look = self.sources.resolver.as_ref();
         match look.and_then(|resolver| resolver.look(&head)) {
@@ -329,7 +329,7 @@ impl Gate {
             }
         }
         if charges.is_empty() {
-            return Ruling::Pass(None, None);
+            return Ruling::Pass(None, Kept::default());
         }
         let is_tried = charges.iter().any(Charge::is_shadow);
         let wanted = if is_tried {
@@ -565,10 +565,13 @@ impl Gate {
         if turn.is_ok() {
             self.limiter.count_decided(all, &told);
             self.tell_hook(all, &told, request);
+        } else {
+            self.limiter.free_slots(asked.charges, outcomes);
         }
         let settles = self.settles.as_ref().filter(|_| turn.is_ok());
-        let kept = settles
-            .and_then(|settles| settles.keep(&self.limiter, asked.charges, outcomes, request));
+        let kept = settles.map_or_else(Kept::default, |settles| {
+            Kept::of(settles, &self.limiter, asked.charges, outcomes, request)
+        });
         match turn {
             Ok(None) => Ruling::Pass(fields, kept),
             Ok(Some(turn)) => Ruling::Hold(turn, fields, kept),
@@ -673,13 +676,13 @@ impl Gate {
     /// No policy is asked about the request.
     fn exempt(&self) -> Ruling {
         self.limiter.counters().request(Counted::Exempt);
-        Ruling::Pass(None, None)
+        Ruling::Pass(None, Kept::default())
     }
 
     fn let_pass(&self, charges: &[Charge]) -> Ruling {
         self.limiter.count_allowed(charges);
         self.store.answered();
-        Ruling::Pass(None, None)
+        Ruling::Pass(None, Kept::default())
     }
 
     fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
@@ -719,7 +722,7 @@ impl Gate {
         }
         // What refuses no request does not do it without its store either.
         if asked.charges.iter().all(Charge::is_shadow) {
-            return Ruling::Pass(None, None);
+            return Ruling::Pass(None, Kept::default());
         }
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }

@@ -69,8 +69,8 @@ where
         let Self { inner, gates } = self;
         gates.with(|gate| match gate.ask(&mut request) {
             // A separate arm avoids copying an empty `Fields`.
-            Ruling::Pass(None, None) => {
-                ResponseFuture::calling(inner, request, None, None, gate.id())
+            Ruling::Pass(None, kept) => {
+                ResponseFuture::calling(inner, request, None, kept, gate.id())
             }
             Ruling::Pass(fields, kept) => {
                 ResponseFuture::calling(inner, request, fields, kept, gate.id())

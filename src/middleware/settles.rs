@@ -1,14 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::{Method, Request};
-
-use super::ending::Kept;
-use crate::decision::Outcomes;
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::limiter::{Held, Limiter};
-use crate::policy::{Http, Policy, Settling, Spend};
-use crate::store::{Charge, Ledger};
+use crate::policy::{Http, Policy, Settling};
 
 const UNTOLD: Diagnostic = Diagnostic::new(
     "TRL025",
@@ -67,34 +61,9 @@ impl Settles {
         self.asks_about_the_end
     }
 
-    /// Keeps what this request was charged to its end, if a policy settles it.
-    pub(super) fn keep<B>(
-        self: &Arc<Self>,
-        limiter: &Limiter<dyn Ledger>,
-        charges: &[Charge],
-        outcomes: &Outcomes,
-        request: &mut Request<B>,
-    ) -> Option<Box<Kept>> {
-        let charges = charges.iter();
-        let charges = charges.filter(|charge| self.of(charge.policy).is_some());
-        let held = Held::of(limiter, charges, outcomes);
-        if held.is_empty() {
-            return None;
-        }
-        let spend = self.takes_a_spend.then(|| {
-            let extensions = request.extensions_mut();
-            // A layer around this one reads the same sum.
-            extensions.get_or_insert_default::<Spend>().clone()
-        });
-        let is_head = request.method() == Method::HEAD;
-        let timers = self.asks_about_the_end.then(|| limiter.timers().clone());
-        Some(Box::new(Kept::new(
-            Arc::clone(self),
-            held,
-            spend,
-            is_head,
-            timers,
-        )))
+    /// Whether a handler is given a [`Spend`](crate::policy::Spend).
+    pub(super) fn takes_a_spend(&self) -> bool {
+        self.takes_a_spend
     }
 }
 

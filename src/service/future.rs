@@ -104,6 +104,7 @@ fn rule<Q, T, E>(
                 };
             }
             Err(NoTimer) => {
+                rules.limiter.free_slots(charges, &outcomes);
                 rules.limiter.count_failed(charges);
                 Refused::NoTimer
             }

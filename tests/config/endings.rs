@@ -124,7 +124,7 @@ fn what_cannot_be_is_a_mistake_with_its_line() {
         ),
         (
             "settle = \"header\"",
-            "<text>:4:10: policies.units.settle: unknown",
+            "<text>:4:10: policies.units.settle: \"header\" is unknown; known are cost, spend, bytes",
         ),
         (
             "settle = { header = \"x cost\" }",
