@@ -46,6 +46,10 @@ pub mod outcomes {}
 pub mod grpc {}
 
 #[cfg(feature = "axum")]
+#[doc = include_str!("../docs/concurrency.md")]
+pub mod concurrency {}
+
+#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/penalties.md")]
 pub mod penalties {}
 

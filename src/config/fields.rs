@@ -139,6 +139,11 @@ pub(super) static POLICY: Fields = Fields(&[
         Shape::Any(&[Shape::Text, Shape::Table(&QUOTA)]),
     ),
     field(
+        "concurrency",
+        "How many requests may be in flight at once, in place of a quota.",
+        Shape::Whole,
+    ),
+    field(
         "limit",
         "The limit of the quota, in place of `quota`.",
         Shape::Whole,
@@ -580,7 +585,7 @@ pub(super) static RESPONSES: Fields = Fields(&[
         Shape::Duration,
     ),
     field(
-        "without_fields_if_public",
+        "without_headers_if_public",
         "Leaves the headers out of responses that shared caches may keep.",
         Shape::Flag,
     ),
@@ -627,6 +632,11 @@ pub(super) static STORE: Fields = Fields(&[
     field(
         "remember_denials_for",
         "How long a denial is remembered in this process.",
+        Shape::Duration,
+    ),
+    field(
+        "slot_life",
+        "How long a slot of a concurrency lasts in Redis that is not renewed; 15 seconds unless said.",
         Shape::Duration,
     ),
     field("nodes", "How many nodes share the store.", Shape::Whole),

@@ -47,13 +47,18 @@ pub(super) fn with_terms(mut policy: Policy, table: &Table<'_>, own: Option<&Alg
         && let Some(penalty) = penalty(at)
     {
         policy = policy.penalty(penalty);
-        if let Some(own) = own {
+        if let Some(own) = own.filter(|own| !own.is_held()) {
             // The rest of the policy is told of where it is wrong.
             let alone = Policy::new(policy.name(), *own).penalty(penalty);
             if let Err(error) = alone.check_penalty() {
                 at.refuse::<()>(error.to_string());
             }
         }
+    }
+    if own.is_some_and(Algorithm::is_held)
+        && let Err(error) = policy.check_held()
+    {
+        table.at.refuse::<()>(error.to_string());
     }
     for other in ["soft", "wait_up_to"] {
         if table.get("penalty").is_some() && is_said(table, other) {

@@ -119,6 +119,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.lost.count()
     }
 
+    /// Frees the slots of a request that was allowed, and is not served for another reason.
+    pub(crate) fn free_slots(&self, charges: &[Charge], outcomes: &Outcomes) {
+        if self.has_slots() {
+            let slots = charges.iter().filter(|charge| charge.slot.is_some());
+            drop(Held::of(self, slots, outcomes));
+        }
+    }
+
     fn reserve_charges(
         &self,
         mut charges: Charges,

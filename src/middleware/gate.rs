@@ -458,6 +458,9 @@ impl Gate {
         let asked = Asked { charges, ..asked };
         let fields = self.answers.allowed(charges, &told);
         let turn = self.turn(asked, outcomes);
+        if turn.is_err() {
+            self.limiter.free_slots(asked.charges, outcomes);
+        }
         let settles = self.settles.as_ref().filter(|_| turn.is_ok());
         let kept = settles.map_or_else(Kept::default, |settles| {
             Kept::of(settles, &self.limiter, asked.charges, outcomes, request)

@@ -114,6 +114,10 @@ const LATE: Duration = Duration::from_millis(50);
 /// Before this it is not asked again: a store whose clock stands still would be asked without end.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// When a slot of a [`Concurrency`](crate::Concurrency) is free again is not known: the request at the front asks so
+/// often.
+const ASKS_EVERY: Duration = Duration::from_millis(10);
+
 /// A time that the platform cannot hold is as good as this.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
@@ -214,7 +218,7 @@ impl Waits {
         told: Option<Instant>,
     ) -> Option<(LineOf, Step)> {
         let (policy, _) = outcomes.binding()?;
-        let wait = outcomes.retry_after()?.to_duration();
+        let wait = wait(outcomes)?;
         let mut longest = FOR_EVER;
         for (policy, _) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
             let (patience, _) = self.terms(policy)?;
@@ -265,6 +269,16 @@ impl Waits {
         let answer = async move { answered(&asked, reply.wait().await) };
         (Box::pin(answer), extras)
     }
+}
+
+/// After which wait it is worth to ask again, if it ever is.
+fn wait(outcomes: &Outcomes) -> Option<Duration> {
+    if !outcomes.are_too_many_at_once() {
+        return Some(outcomes.retry_after()?.to_duration());
+    }
+    let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
+    let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());
+    Some(waits.max().unwrap_or_default().max(ASKS_EVERY))
 }
 
 impl Waiter {

@@ -21,13 +21,6 @@ impl Policy {
                 "give it to a policy on a rate: no refusal at once tells how long to wait",
             );
         }
-        #[cfg(feature = "http")]
-        if self.patience.is_any() {
-            return refuse(
-                "wait_up_to",
-                "leave it out: when a slot is free again is not known",
-            );
-        }
         Ok(())
     }
 }

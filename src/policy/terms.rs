@@ -61,8 +61,7 @@ impl<R> Policy<R> {
     ///
     /// - A request of low priority passes only if this many units remain after it. All other requests use the whole
     ///   limit.
-    /// - All requests of a key are counted together. So the reserve is exact, in every store, and whoever may use the
-    ///   whole limit finds it whole.
+    /// - All requests of a key are counted together. So the reserve is exact, in every store.
     /// - A request of low priority is told the limit without the reserve, what remains of that, and the wait until it
     ///   passes. A client that waits as it was told passes, if the requests of higher priority do not use more
     ///   meanwhile.

@@ -80,7 +80,10 @@ fn rule<Q, T, E>(
         Ok(outcomes) => match turn(rules, charges, &outcomes) {
             Ok(None) => return Ruling::Pass(Kept::of(rules, charges, &outcomes)),
             Ok(Some(turn)) => return Ruling::Hold(turn, Kept::of(rules, charges, &outcomes)),
-            Err(NoTimer) => Refused::NoTimer,
+            Err(NoTimer) => {
+                rules.limiter.free_slots(charges, &outcomes);
+                Refused::NoTimer
+            }
         },
     };
     Ruling::Refuse(rules.refuse(refused))

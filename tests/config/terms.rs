@@ -83,3 +83,38 @@ fn what_does_not_go_together_is_a_mistake_with_its_line() {
         "{soft:?}"
     );
 }
+
+#[test]
+fn requests_at_once_are_a_number_and_plans_have_others() {
+    let text = "default_plan = \"pro\"\nplan_of = { header = \"x-plan\", from = \"10.0.0.0/8\" }\n[policies.at_once]\n\
+                key = \"global\"\nconcurrency = 3\n[plans]\npro = { at_once = 5 }\nfree = { at_once = 3 }";
+    let pro = config(text);
+    assert_eq!(
+        told(&pro, get("/")),
+        "\"at_once\";q=5;qu=\"concurrent-requests\""
+    );
+    let explained = pro.explain(&get("/").body(()).unwrap(), None, Some("free"));
+    assert_eq!(explained.rows()[0].says(), "concurrency 3");
+    let whole = config("[policies.a]\nkey = \"global\"\nalgorithm = \"concurrency 20\"");
+    assert_eq!(
+        told(&whole, get("/")),
+        "\"a\";q=20;qu=\"concurrent-requests\""
+    );
+}
+
+#[test]
+fn what_requests_at_once_cannot_have_is_a_mistake() {
+    let of = |says: &str| {
+        mistakes(&format!(
+            "[policies.a]\nkey = \"global\"\nconcurrency = 3\n{says}"
+        ))
+    };
+    for (says, field) in [
+        ("quota = \"5/day\"", "quota"),
+        ("penalty = { refusals = 9, within = \"1s\" }", "penalty"),
+    ] {
+        let mistakes = of(says);
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        assert!(mistakes[0].contains(field), "{mistakes:?}");
+    }
+}

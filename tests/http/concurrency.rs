@@ -4,14 +4,17 @@ use std::convert::Infallible;
 use std::future::{Pending, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::key;
 use tower_ratelimit::plan::{Plan, Plans};
@@ -20,7 +23,7 @@ use tower_ratelimit::{
     RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Behind, Hello, answer, ask, everybody, get, limit, now, poll};
+use crate::exchange::{Behind, Hello, ask, everybody, get, limit, now, poll};
 
 /// A body of so many frames that the test lets go on.
 struct Frames {
@@ -338,4 +341,54 @@ fn a_text_says_it() {
             .parse::<tower_ratelimit::Algorithm>()
             .is_err()
     );
+}
+
+/// A layer that lets requests wait for a slot, and what it lets go on.
+fn patient(longest: Duration) -> RateLimitLayer {
+    let policy = everybody("at once", Concurrency::of(1)).wait_up_to(longest);
+    RateLimitLayer::builder().policy(policy).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_a_slot_in_the_order_in_which_they_came() {
+    let layer = patient(Duration::from_secs(60));
+    let service = streaming(&layer);
+    let first = service.clone().oneshot(get()).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = JoinSet::new();
+    for number in 0..5 {
+        let (service, order) = (service.clone(), Arc::clone(&order));
+        waiting.spawn(async move {
+            let response = service.oneshot(get()).await.unwrap();
+            order.lock().unwrap().push(number);
+            sleep(Duration::from_millis(100)).await;
+            response.status()
+        });
+        sleep(Duration::from_millis(1)).await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert!(order.lock().unwrap().is_empty());
+    drop(first);
+    for status in waiting.join_all().await {
+        assert_eq!(status, 200);
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(free(&layer), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_too_long_for_a_slot_is_refused_and_holds_none() {
+    let layer = patient(Duration::from_secs(2));
+    let service = streaming(&layer);
+    let first = service.clone().oneshot(get()).await.unwrap();
+    let asked = Instant::now();
+    let refused = service.clone().oneshot(get()).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let waited = asked.elapsed();
+    assert!(
+        waited >= Duration::from_millis(1_980) && waited <= Duration::from_millis(2_100),
+        "{waited:?}"
+    );
+    drop(first);
+    assert_eq!(free(&layer), 1);
 }

@@ -63,7 +63,7 @@ fn many_threads_are_never_more_than_the_limit_and_leave_no_slot_behind() {
             .sum();
         let seen = service.most.load(Ordering::SeqCst);
         assert!((1..=most.min(2)).contains(&seen), "{seen} of {most}");
-        // Only those that passed are charged, and nobody holds a slot.
+        // Only requests that passed are charged, and none holds a slot.
         let used: Vec<_> = limiter
             .peek_now("key", 0)
             .policies()
@@ -74,7 +74,7 @@ fn many_threads_are_never_more_than_the_limit_and_leave_no_slot_behind() {
 }
 
 #[test]
-fn policies_in_opposite_orders_wait_for_nobody() {
+fn policies_in_opposite_orders_do_not_wait_for_each_other() {
     let store = tower_ratelimit::MemoryStore::new();
     let build = |names: [&str; 2]| {
         let limiter =

@@ -194,8 +194,8 @@ impl<R> Policy<R> {
     /// - Nodes that share a store count together, in the same step as the decision. On a Redis Cluster, a request
     ///   whose policies count different keys counts under the policies of the first key that is denied.
     ///
-    /// Use a key that a client cannot choose freely, such as an account and an address. With an account alone, anyone
-    /// can lock its owner out.
+    /// Use a key that a client cannot choose freely, such as an account and an address. With an account alone, any
+    /// client can lock its owner out.
     ///
     /// # Memory
     ///

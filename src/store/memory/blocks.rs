@@ -66,18 +66,20 @@ impl Blocks {
         clock: &dyn Clock,
     ) -> Option<Micros> {
         let now = clock.now();
-        // Another refusal may have blocked it since this one was decided.
-        let is_blocked = self.left(fingerprint, now, clock, false).is_some();
-        let length = self.offenders.note(fingerprint, now, penalty, is_blocked)?;
-        let new = Span::new((), now, length);
-        let is_longer = |old: Span<()>| new.until <= old.until.max(now);
-        let put = self
-            .blocked
-            .put(fingerprint, new, MOST_PENALTIES, is_longer);
-        if put.is_err() {
-            warn_once_of(&TOO_MANY, format!("policy {:?}", penalty.policy));
-        }
-        put.ok().map(|()| length)
+        let is_blocked = || self.left(fingerprint, now, clock, false).is_some();
+        let block = |length| {
+            let new = Span::new((), now, length);
+            let is_longer = |old: Span<()>| new.until <= old.until.max(now);
+            let put = self
+                .blocked
+                .put(fingerprint, new, MOST_PENALTIES, is_longer);
+            if put.is_err() {
+                warn_once_of(&TOO_MANY, format!("policy {:?}", penalty.policy));
+            }
+            put.is_ok()
+        };
+        self.offenders
+            .note(fingerprint, now, penalty, is_blocked, block)
     }
 
     /// All blocks that are not forgotten.

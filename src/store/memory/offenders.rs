@@ -32,18 +32,24 @@ pub(super) const TOO_MANY: Diagnostic = Diagnostic::new(
 
 impl Offenders {
     /// Notes a refusal of this key, and returns for how long it is blocked from now on, if it is.
+    ///
+    /// No other refusal is noted between the question whether the key is blocked, and its block: or those that come
+    /// meanwhile would count for another one.
     pub(super) fn note(
         &self,
         fingerprint: u64,
         now: Micros,
         NamedPenalty { policy, penalty }: &NamedPenalty,
-        is_blocked: bool,
+        is_blocked: impl FnOnce() -> bool,
+        block: impl FnOnce(Micros) -> bool,
     ) -> Option<Micros> {
         let mut held = self.held();
+        let is_blocked = is_blocked();
         held.forget_ended(now);
         let known = held.take(fingerprint);
         let mut offences = known.unwrap_or_default();
         let length = offences.note(now, penalty, is_blocked);
+        let length = length.filter(|length| block(*length));
         let until = offences.last_until(penalty);
         if until > now {
             let is_full = held.by_fingerprint.len() >= MOST;
@@ -119,7 +125,7 @@ mod tests {
         let most = u64::try_from(MOST).unwrap();
         for key in 0..2 * most {
             let now = Micros::new(1_000_000_000 + key);
-            assert_eq!(offenders.note(key, now, &penalty, false), None);
+            assert_eq!(offenders.note(key, now, &penalty, || false, |_| true), None);
         }
         let (kept, ends) = {
             let held = offenders.held();
@@ -127,18 +133,22 @@ mod tests {
         };
         assert_eq!((kept, ends), (MOST, MOST));
         let now = Micros::new(1_000_000_000 + 2 * most);
-        assert!(offenders.note(2 * most - 1, now, &penalty, false).is_some());
-        assert_eq!(offenders.note(0, now, &penalty, false), None);
+        assert!(
+            offenders
+                .note(2 * most - 1, now, &penalty, || false, |_| true)
+                .is_some()
+        );
+        assert_eq!(offenders.note(0, now, &penalty, || false, |_| true), None);
     }
 
     #[test]
     fn what_counts_no_more_is_forgotten_by_requests_of_others() {
         let (offenders, penalty) = (Offenders::default(), penalty());
         for key in 0..20 {
-            offenders.note(key, Micros::from_secs(1_000), &penalty, false);
+            offenders.note(key, Micros::from_secs(1_000), &penalty, || false, |_| true);
         }
         for _ in 0..2 {
-            offenders.note(99, Micros::from_secs(1_061), &penalty, false);
+            offenders.note(99, Micros::from_secs(1_061), &penalty, || false, |_| true);
         }
         offenders.pardon(99);
         assert!(offenders.held().by_fingerprint.is_empty());
