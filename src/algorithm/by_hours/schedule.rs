@@ -2,6 +2,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU32;
 use std::ptr;
+use std::time::Duration;
 
 use super::hours::Change;
 use crate::algorithm::{Algorithm, Limit};
@@ -18,6 +19,9 @@ struct Kept {
     changes: Box<[Change]>,
     /// Outside all intervals, and in each.
     algorithms: Box<[Algorithm]>,
+    /// The times to which these limits apply, where they are not the policy's own.
+    windows: Box<[Option<Option<Duration>>]>,
+    drains: bool,
 }
 
 static SCHEDULES: Interned<Kept> = Interned::new();
@@ -39,14 +43,34 @@ impl Schedule {
                 && known.algorithms == algorithms
                 && *known.changes == *changes
         };
-        Some(Self(SCHEDULES.get(is_it, || Kept {
-            timetable,
-            limit,
-            changes: changes.into(),
-            algorithms: algorithms.clone(),
+        Some(Self(SCHEDULES.get(is_it, || {
+            Kept {
+                timetable,
+                limit,
+                changes: changes.into(),
+                algorithms: algorithms.clone(),
+                windows: algorithms
+                    .iter()
+                    .map(|its| (*its != algorithm).then(|| its.period()))
+                    .collect(),
+                drains: algorithm.drains(),
+            }
         })))
     }
 
+    /// The time to which the limit of an interval applies, if it is another limit than the policy's own.
+    #[inline]
+    pub(super) fn window(self, place: u8) -> Option<Option<Duration>> {
+        *self.0.windows.get(usize::from(place))?
+    }
+
+    /// Whether what is kept is a debt, which drains at the rate of a limit.
+    #[inline]
+    pub(super) fn drains(self) -> bool {
+        self.0.drains
+    }
+
+    #[inline]
     pub(super) fn timetable(self) -> Timetable {
         self.0.timetable
     }
