@@ -58,14 +58,14 @@ impl ByHours {
         self.schedule.algorithm_under(self.limit, place)
     }
 
-    /// The time to which the limit of an interval applies, if it is another limit.
+    /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
     #[inline]
-    pub(super) fn window_of(&self, place: u8) -> Option<Option<Duration>> {
+    pub(super) fn window_of(&self, place: u8) -> (bool, Option<Duration>) {
         if self.is_own {
             return self.schedule.window(place);
         }
         let limit = self.in_force(place);
-        (place > 0 && limit != self.plain()).then(|| limit.period())
+        (limit != self.plain(), limit.period())
     }
 
     /// Which interval a moment is in.

@@ -19,8 +19,8 @@ struct Kept {
     changes: Box<[Change]>,
     /// Outside all intervals, and in each.
     algorithms: Box<[Algorithm]>,
-    /// The times to which these limits apply, where they are not the policy's own.
-    windows: Box<[Option<Option<Duration>>]>,
+    /// Whether these are not the policy's own, and the times to which they apply.
+    windows: Box<[(bool, Option<Duration>)]>,
     drains: bool,
 }
 
@@ -34,9 +34,9 @@ impl Schedule {
         changes: &[Change],
     ) -> Option<Self> {
         let limit = algorithm.limits()?;
-        let changed = changes.iter().map(|change| change.of(limit, limit));
-        let all = std::iter::once(Some(limit)).chain(changed);
-        let algorithms: Option<Box<[_]>> = all.map(|limit| algorithm.under(limit?)).collect();
+        let hourly = changes.iter().map(|change| change.of(limit, limit));
+        let limits = std::iter::once(Some(limit)).chain(hourly);
+        let algorithms: Option<Box<[_]>> = limits.map(|limit| algorithm.under(limit?)).collect();
         let algorithms = algorithms?;
         let is_it = |known: &Kept| {
             known.timetable == timetable
@@ -51,17 +51,18 @@ impl Schedule {
                 algorithms: algorithms.clone(),
                 windows: algorithms
                     .iter()
-                    .map(|its| (*its != algorithm).then(|| its.period()))
+                    .map(|its| (*its != algorithm, its.period()))
                     .collect(),
                 drains: algorithm.drains(),
             }
         })))
     }
 
-    /// The time to which the limit of an interval applies, if it is another limit than the policy's own.
+    /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
     #[inline]
-    pub(super) fn window(self, place: u8) -> Option<Option<Duration>> {
-        *self.0.windows.get(usize::from(place))?
+    pub(super) fn window(self, place: u8) -> (bool, Option<Duration>) {
+        let window = self.0.windows.get(usize::from(place));
+        window.copied().unwrap_or_default()
     }
 
     /// Whether what is kept is a debt, which drains at the rate of a limit.

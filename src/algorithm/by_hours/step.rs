@@ -345,8 +345,8 @@ impl<R: Any> Step for Timed<R> {
         self.ask(kept, now, |rule, kept, present| {
             let told = rule.outcome(kept, now, cost, allowed);
             let told = match self.hours.window_of(present.place) {
-                None => told,
-                Some(window) => told.within(window),
+                (true, window) => told.within(window),
+                (false, _) => told,
             };
             let left = present.span.until.saturating_sub(now);
             let waits = [told.reset_micros(), told.delay_micros()];
