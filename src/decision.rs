@@ -614,20 +614,27 @@ impl Outcomes {
     #[cfg(feature = "calendar")]
     #[cold]
     pub(crate) fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
-        /// As many times may one take back what another waits for.
+        /// So often may one take back what another waits for, before no wait is told: as if none of their hours had room
+        /// for the request at the same time.
         const MOST: usize = 100;
         let Some(shortest) = self.retry_after() else {
             return;
         };
-        let mut wait = Some(shortest);
-        for _ in 0..MOST {
-            let Some(waited) = wait else { break };
+        let mut waited = shortest;
+        let mut next = || {
             let then = later(waited);
             if then.is_allowed() {
-                break;
+                return Some(Some(waited));
             }
-            wait = then.retry_after().map(|more| waited.saturating_add(more));
-        }
+            match then.retry_after() {
+                None => Some(None),
+                Some(more) => {
+                    waited = waited.saturating_add(more);
+                    None
+                }
+            }
+        };
+        let wait = (0..MOST).find_map(|_| next()).flatten();
         if wait != Some(shortest)
             && let Some((binding, _)) = self.binding()
         {

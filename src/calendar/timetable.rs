@@ -52,12 +52,12 @@ impl Timetable {
     pub(crate) const MOST: usize = 255;
 
     /// A timetable of these intervals, at most [`MOST`](Self::MOST).
-    pub(crate) fn new(zone: Zone, intervals: Vec<Interval>) -> Self {
+    pub(crate) fn new(zone: Zone, intervals: &[Interval]) -> Self {
         Self(TIMETABLES.get(
             |known| known.zone == zone && *known.intervals == *intervals,
             || Kept {
                 zone,
-                intervals: intervals.clone().into(),
+                intervals: intervals.into(),
                 present: AtomicU64::new(NONE),
                 blocks: RwLock::default(),
             },

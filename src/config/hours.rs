@@ -71,14 +71,10 @@ mod reading {
             }
             at.gives(policy, LimitRule::Hours(interval.text().into()));
             places.push(at.place());
-            match hourly_limit(&at, policy, own) {
-                Some(limit) => read.push((interval, limit)),
-                None => {
-                    // It stands for its interval, so that what overlaps it is found too.
-                    read.push((interval, Factor::ONE.into()));
-                    are_good = false;
-                }
-            }
+            let limit = hourly_limit(&at, policy, own);
+            are_good &= limit.is_some();
+            // One with a mistake stands for its interval, so that what overlaps it is found too.
+            read.push((interval, limit.unwrap_or(Factor::ONE.into())));
         }
         if read.is_empty() && are_good {
             return limits.refuse("there is no interval; add one, or leave `hours` out");

@@ -112,7 +112,7 @@ fn calendar(table: &Table<'_>, name: &str) -> Option<Algorithm> {
             if value.is_empty() || value.contains(char::is_whitespace) {
                 return at.expected("one word");
             }
-            text.push_str(&format!(" {word} {value}"));
+            text.extend([" ", word, " ", value]);
         }
     }
     let made = table.at.made(text.parse())?;

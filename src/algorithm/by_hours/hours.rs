@@ -147,7 +147,7 @@ impl Hours {
         for (interval, limit) in self.intervals.iter().zip(&self.limits) {
             changes.push(change(&algorithm, interval, limit)?);
         }
-        let timetable = Timetable::new(self.zone, self.intervals.clone());
+        let timetable = Timetable::new(self.zone, &self.intervals);
         let schedule = Schedule::new(timetable, algorithm, &changes).ok_or_else(|| {
             let remedy =
                 "let each share of the limit be less than 2^32 and such as the algorithm can have";

@@ -31,6 +31,8 @@ pub struct ByHours {
     schedule: Schedule,
     /// The limit that was chosen for the request.
     limit: Limit,
+    /// Whether that is the policy's own.
+    is_own: bool,
 }
 
 impl ByHours {
@@ -38,6 +40,7 @@ impl ByHours {
         Self {
             schedule,
             limit: schedule.limit(),
+            is_own: true,
         }
     }
 
@@ -49,17 +52,20 @@ impl ByHours {
     /// The algorithm in the interval at this place, counted from 1; 0 for none.
     #[inline]
     pub(super) fn in_force(&self, place: u8) -> Algorithm {
-        if self.limit == self.schedule.limit() {
+        if self.is_own {
             return self.schedule.algorithm(place);
         }
         self.schedule.algorithm_under(self.limit, place)
     }
 
-    /// The time to which the limit of an interval applies, if it is another limit.
+    /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
     #[inline]
-    pub(super) fn window_of(&self, place: u8) -> Option<Option<Duration>> {
+    pub(super) fn window_of(&self, place: u8) -> (bool, Option<Duration>) {
+        if self.is_own {
+            return self.schedule.window(place);
+        }
         let limit = self.in_force(place);
-        (place > 0 && limit != self.plain()).then(|| limit.period())
+        (limit != self.plain(), limit.period())
     }
 
     /// Which interval a moment is in.
@@ -88,8 +94,15 @@ impl ByHours {
         self.timetable().zone().moment(shown)
     }
 
+    #[inline]
     pub(crate) fn timetable(&self) -> Timetable {
         self.schedule.timetable()
+    }
+
+    /// Whether what is kept is a debt.
+    #[inline]
+    fn drains(&self) -> bool {
+        self.schedule.drains()
     }
 
     /// All places.
@@ -119,13 +132,21 @@ impl ByHours {
     pub(super) fn under(self, limit: Limit) -> Option<Self> {
         // A calendar that is not said is that of the policy.
         let limit = self.schedule.algorithm(0).under(limit)?.limits()?;
-        Some(Self { limit, ..self })
+        let is_own = limit == self.schedule.limit();
+        Some(Self {
+            limit,
+            is_own,
+            ..self
+        })
     }
 
     pub(super) fn shared_by(self, nodes: NonZeroU32) -> Self {
+        let schedule = self.schedule.shared_by(nodes);
+        let limit = self.limit.shared_by(nodes);
         Self {
-            schedule: self.schedule.shared_by(nodes),
-            limit: self.limit.shared_by(nodes),
+            schedule,
+            limit,
+            is_own: limit == schedule.limit(),
         }
     }
 }

@@ -2,6 +2,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU32;
 use std::ptr;
+use std::time::Duration;
 
 use super::hours::Change;
 use crate::algorithm::{Algorithm, Limit};
@@ -18,6 +19,9 @@ struct Kept {
     changes: Box<[Change]>,
     /// Outside all intervals, and in each.
     algorithms: Box<[Algorithm]>,
+    /// Whether these are not the policy's own, and the times to which they apply.
+    windows: Box<[(bool, Option<Duration>)]>,
+    drains: bool,
 }
 
 static SCHEDULES: Interned<Kept> = Interned::new();
@@ -30,23 +34,44 @@ impl Schedule {
         changes: &[Change],
     ) -> Option<Self> {
         let limit = algorithm.limits()?;
-        let changed = changes.iter().map(|change| change.of(limit, limit));
-        let all = std::iter::once(Some(limit)).chain(changed);
-        let algorithms: Option<Box<[_]>> = all.map(|limit| algorithm.under(limit?)).collect();
+        let hourly = changes.iter().map(|change| change.of(limit, limit));
+        let limits = std::iter::once(Some(limit)).chain(hourly);
+        let algorithms: Option<Box<[_]>> = limits.map(|limit| algorithm.under(limit?)).collect();
         let algorithms = algorithms?;
         let is_it = |known: &Kept| {
             known.timetable == timetable
                 && known.algorithms == algorithms
                 && *known.changes == *changes
         };
-        Some(Self(SCHEDULES.get(is_it, || Kept {
-            timetable,
-            limit,
-            changes: changes.into(),
-            algorithms: algorithms.clone(),
+        Some(Self(SCHEDULES.get(is_it, || {
+            Kept {
+                timetable,
+                limit,
+                changes: changes.into(),
+                algorithms: algorithms.clone(),
+                windows: algorithms
+                    .iter()
+                    .map(|its| (*its != algorithm, its.period()))
+                    .collect(),
+                drains: algorithm.drains(),
+            }
         })))
     }
 
+    /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
+    #[inline]
+    pub(super) fn window(self, place: u8) -> (bool, Option<Duration>) {
+        let window = self.0.windows.get(usize::from(place));
+        window.copied().unwrap_or_default()
+    }
+
+    /// Whether what is kept is a debt, which drains at the rate of a limit.
+    #[inline]
+    pub(super) fn drains(self) -> bool {
+        self.0.drains
+    }
+
+    #[inline]
     pub(super) fn timetable(self) -> Timetable {
         self.0.timetable
     }

@@ -7,6 +7,8 @@
 //! - A wait may end after the next switch, and the limit is another then. [`Timed::first`] finds the first moment at
 //!   which the limit then in force gives what is asked for.
 
+use std::marker::PhantomData;
+
 use smallvec::SmallVec;
 
 use super::ByHours;
@@ -48,25 +50,33 @@ impl Any for AnyLong {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed<R> {
     hours: ByHours,
-    /// Under the limit that holds outside all intervals.
-    plain: R,
-    /// Whether what is kept is a debt.
-    drains: bool,
+    rule: PhantomData<R>,
 }
 
 /// So many switches of a timetable are looked through for the end of a debt: those of eleven years and more.
 const MOST_SWITCHES: usize = 1 << 14;
 
 impl<R: Any> Timed<R> {
+    #[inline]
     pub(crate) fn new(hours: ByHours) -> Self {
-        let plain = hours.plain();
         Self {
             hours,
-            plain: R::of(plain),
-            drains: plain.drains(),
+            rule: PhantomData,
         }
     }
 
+    /// Under the limit that holds outside all intervals.
+    fn plain(&self) -> R {
+        R::of(self.hours.plain())
+    }
+
+    /// Whether what is kept is a debt.
+    #[inline]
+    fn drains(&self) -> bool {
+        self.hours.drains()
+    }
+
+    #[inline]
     fn rule(&self, stretch: Stretch) -> R {
         R::of(self.hours.in_force(stretch.place))
     }
@@ -103,7 +113,7 @@ impl<R: Any> Timed<R> {
     /// A debt that was stated before this stretch, as of its beginning.
     #[inline]
     fn caught_up(&self, kept: &R::Kept, present: Stretch) -> Option<R::Kept> {
-        let since = R::owes_since(kept).filter(|_| self.drains)?;
+        let since = R::owes_since(kept).filter(|_| self.drains())?;
         (since < present.span.from).then(|| self.drained_until(kept, since, present))
     }
 
@@ -132,7 +142,7 @@ impl<R: Any> Timed<R> {
             .caught_up(kept, stretch)
             .unwrap_or_else(|| kept.clone());
         let mut at = now;
-        if self.drains {
+        if self.drains() {
             for _ in 0..MOST_SWITCHES {
                 let rule = self.rule(stretch);
                 let until = stretch.span.until;
@@ -199,9 +209,11 @@ impl<R: Any> Timed<R> {
     /// What the limit in force tells, where something of it lies beyond the next switch.
     #[cold]
     fn told_beyond(&self, told: Outcome, kept: &R::Kept, now: Micros, cost: u32) -> Outcome {
-        let mut told = match self.drains {
-            true => told.resetting(self.reset_after(kept, now)),
-            false => told,
+        // A limit of 0 tells no reset.
+        let mut told = if self.drains() || told.limit() == 0 {
+            told.resetting(self.reset_after(kept, now))
+        } else {
+            told
         };
         if told.remaining() == 0
             && let Some(next) = self.admitted_after(kept, now, 1)
@@ -222,15 +234,15 @@ impl<R: Any> Step for Timed<R> {
     type Kept = R::Kept;
 
     fn read(&self, state: State) -> R::Kept {
-        self.plain.read(state)
+        self.plain().read(state)
     }
 
     fn write(&self, kept: R::Kept) -> State {
-        self.plain.write(kept)
+        self.plain().write(kept)
     }
 
     fn limit(&self) -> u32 {
-        self.plain.limit()
+        self.plain().limit()
     }
 
     fn limit_at(&self, now: Micros) -> u32 {
@@ -238,7 +250,7 @@ impl<R: Any> Step for Timed<R> {
     }
 
     fn window(&self) -> Micros {
-        self.plain.window()
+        self.plain().window()
     }
 
     fn longest_wait(&self) -> Micros {
@@ -299,7 +311,7 @@ impl<R: Any> Step for Timed<R> {
     }
 
     fn reset_after(&self, kept: &R::Kept, now: Micros) -> Micros {
-        if !self.drains {
+        if !self.drains() {
             return self.ask(kept, now, |rule, kept, _| rule.reset_after(kept, now));
         }
         let reset = self.first(kept, now, |rule, kept, at| Some(rule.reset_after(kept, at)));
@@ -321,11 +333,11 @@ impl<R: Any> Step for Timed<R> {
     }
 
     fn size(&self, kept: &R::Kept) -> usize {
-        self.plain.size(kept)
+        self.plain().size(kept)
     }
 
     fn squeeze(&self, kept: &mut R::Kept) {
-        self.plain.squeeze(kept);
+        self.plain().squeeze(kept);
     }
 
     #[inline]
@@ -333,8 +345,8 @@ impl<R: Any> Step for Timed<R> {
         self.ask(kept, now, |rule, kept, present| {
             let told = rule.outcome(kept, now, cost, allowed);
             let told = match self.hours.window_of(present.place) {
-                None => told,
-                Some(window) => told.within(window),
+                (true, window) => told.within(window),
+                (false, _) => told,
             };
             let left = present.span.until.saturating_sub(now);
             let waits = [told.reset_micros(), told.delay_micros()];
@@ -343,7 +355,7 @@ impl<R: Any> Step for Timed<R> {
                 && told.effective_micros().is_none_or(|window| window < left);
             let is_told = is_seen && ends_before && told.limit() > 0;
             // What stays resets at the same moment under all limits.
-            let stays = !self.drains && told.is_allowed() && told.remaining() > 0;
+            let stays = !self.drains() && told.is_allowed() && told.remaining() > 0;
             if is_told || stays {
                 return told;
             }

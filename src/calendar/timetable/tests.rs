@@ -2,7 +2,8 @@ use super::*;
 
 fn timetable(zone: &str, intervals: &[&str]) -> Timetable {
     let intervals = intervals.iter().map(|text| Interval::parse(text).unwrap());
-    Timetable::new(Zone::named(zone).unwrap(), intervals.collect())
+    let intervals: Vec<_> = intervals.collect();
+    Timetable::new(Zone::named(zone).unwrap(), &intervals)
 }
 
 fn at(text: &str) -> Micros {
