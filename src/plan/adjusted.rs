@@ -1,7 +1,6 @@
 //! Limits that are changed while they are in force.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::choice::{Choice, Given, Rules};
 use super::plans::{ChosenPlan, LimitsByPlan};
@@ -129,14 +128,12 @@ impl OfPolicy {
             Given::Limit(limit) => limit,
             Given::Own | Given::Nothing => self.own.limits()?,
         };
+        let limit = slot.limit(declared)?;
         Some(Choice {
-            given: Given::Limit(slot.limit(declared)?),
-            window: self.period(),
+            given: Given::Limit(limit),
+            // A bucket's depends on both numbers.
+            window: self.own.under(limit)?.period(),
             ..choice
         })
-    }
-
-    fn period(&self) -> Option<Duration> {
-        self.own.period()
     }
 }
