@@ -264,9 +264,8 @@ fn any_limit(limiter: &Limiter<dyn Ledger>, policy: &str) -> Result<Algorithm, F
     let limits = limiter.adjustable_limits();
     let of_policy = limits.iter().filter(|limit| limit.policy() == policy);
     let mut declared = of_policy.map(AdjustableLimit::declared);
-    let limited = declared.find(|limit| *limit != Algorithm::Unlimited);
-    limited
-        .ok_or_else(|| Failed::Question(format!("`policy` cannot be {policy:?}: it has no limit")))
+    let found = declared.find(|limit| *limit != Algorithm::Unlimited);
+    found.ok_or_else(|| Failed::Question(format!("`policy` cannot be {policy:?}: it has no limit")))
 }
 
 /// The same algorithm with this quota; its burst or capacity in proportion.

@@ -38,9 +38,9 @@ impl Slot {
         match self.0.load(Ordering::Relaxed) {
             Self::DECLARED => None,
             numbers => {
-                let [a, b, c, d, e, f, g, h] = numbers.to_be_bytes();
-                let quota = u32::from_be_bytes([a, b, c, d]);
-                Some(declared.with(quota, u32::from_be_bytes([e, f, g, h])))
+                let half = |numbers: u64| u32::try_from(numbers).unwrap_or(u32::MAX);
+                let size = half(numbers & u64::from(u32::MAX));
+                Some(declared.with(half(numbers >> 32), size))
             }
         }
     }
