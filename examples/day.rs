@@ -45,6 +45,11 @@ fn memory() -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Rounds are short, so that some have a processor to themselves on a busy machine. The fastest counts.
+const ROUNDS: u32 = 2_000;
+
+const ROUND: u32 = 2_000;
+
 /// How long a decision takes with the heaviest keys and without, in turns so that both have the same machine.
 fn cost_of_heaviest_keys() -> Result<(), Box<dyn Error>> {
     let limiter = |policy: Policy| {
@@ -57,17 +62,17 @@ fn cost_of_heaviest_keys() -> Result<(), Box<dyn Error>> {
         limiter(policy().heaviest_keys(HeaviestKeys::new(20)))?,
     ];
     let mut fastest = [Duration::MAX; 2];
-    for _ in 0..20 {
+    for _ in 0..ROUNDS {
         for (limiter, fastest) in limiters.iter().zip(&mut fastest) {
             let mut numbers = Numbers(7);
             let began = Instant::now();
-            for _ in 0..200_000 {
+            for _ in 0..ROUND {
                 let _ = limiter.check_now(numbers.next() % 1_000, 1);
             }
             *fastest = began.elapsed().min(*fastest);
         }
     }
-    let [without, with] = fastest.map(|fastest| fastest.as_nanos() / 200_000);
+    let [without, with] = fastest.map(|fastest| fastest.as_nanos() / u128::from(ROUND));
     println!("{without} ns for each decision, {with} ns with the heaviest keys");
     Ok(())
 }
@@ -82,14 +87,13 @@ fn cost_of_a_snapshot() -> Result<(), Box<dyn Error>> {
             scope.spawn(|| limiter.check_now(1_u64, 1).is_allowed());
         }
     });
-    let began = Instant::now();
-    for _ in 0..1_000 {
+    let snapshots = (0..ROUNDS).map(|_| {
+        let began = Instant::now();
         drop(limiter.snapshot());
-    }
-    println!(
-        "{:?} for a snapshot of 100 policies",
-        began.elapsed() / 1_000
-    );
+        began.elapsed()
+    });
+    let fastest = snapshots.min().unwrap_or_default();
+    println!("{fastest:?} for a snapshot of 100 policies");
     Ok(())
 }
 

@@ -40,7 +40,7 @@ fn a_change_is_logged_with_operator_before_and_after_and_without_the_key() {
         .enable_all()
         .build()
         .unwrap();
-    let send = |request| {
+    let send = |request: Request<Body>| {
         let answer = runtime.block_on(app.clone().oneshot(request));
         answer.unwrap().status()
     };

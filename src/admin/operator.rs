@@ -208,8 +208,11 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
         let limit = asked
             .limit
             .ok_or_else(|| Failed::Question("`limit` cannot be null: give a number".to_owned()))?;
-        let declared = declared(&limiter, policy, asked.plan.as_deref())?;
-        let limit = with_quota(&declared, limit)?;
+        let (_, its) = limiter.limit_to_adjust(policy, asked.plan.as_deref())?;
+        let limit = match its.declared() {
+            Algorithm::Unlimited => with_quota(&any_limit(&limiter, policy)?, limit)?,
+            declared => with_quota(&declared, limit)?,
+        };
         let before = limiter.adjust_limit(policy, asked.plan.as_deref(), limit)?;
         let of_plan = asked.plan.as_ref().map(|plan| format!(", plan {plan}"));
         return Ok(Change {
@@ -234,9 +237,7 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
         None => limiter.end_override(policy, own)?.await?,
         Some(limit) => {
             let seconds = asked.seconds.unwrap_or(3_600);
-            let declared =
-                declared(&limiter, policy, None).or_else(|_| any_limit(&limiter, policy))?;
-            let limit = with_quota(&declared, limit)?;
+            let limit = with_quota(&any_limit(&limiter, policy)?, limit)?;
             let length = Duration::from_secs(seconds.into());
             limiter.override_limit(policy, own, limit, length)?.await?;
         }
@@ -258,33 +259,13 @@ fn shown_limit(inspection: &Inspection, policy: &str) -> String {
     )
 }
 
-/// The declared limit of a plan, from which another one differs in its numbers.
-fn declared(
-    limiter: &Limiter<dyn Ledger>,
-    policy: &str,
-    plan: Option<&str>,
-) -> Result<Algorithm, Failed> {
-    let limits = limiter.adjustable_limits();
-    let mut limits = limits.iter();
-    let its = limits.find(|limit| limit.policy() == policy && limit.plan() == plan);
-    match its.map(AdjustableLimit::declared) {
-        Some(limit) if limit != Algorithm::Unlimited => Ok(limit),
-        Some(_) => any_limit(limiter, policy),
-        // The error says which there are.
-        None => match limiter.adjust_limit(policy, plan, Algorithm::Unlimited) {
-            Err(error) => Err(error.into()),
-            Ok(limit) => Ok(limit),
-        },
-    }
-}
-
+/// A declared limit of a policy, from which others differ in their numbers.
 fn any_limit(limiter: &Limiter<dyn Ledger>, policy: &str) -> Result<Algorithm, Failed> {
     let limits = limiter.adjustable_limits();
     let of_policy = limits.iter().filter(|limit| limit.policy() == policy);
     let mut declared = of_policy.map(AdjustableLimit::declared);
-    let limited = declared.find(|limit| *limit != Algorithm::Unlimited);
-    limited
-        .ok_or_else(|| Failed::Question(format!("`policy` cannot be {policy:?}: it has no limit")))
+    let found = declared.find(|limit| *limit != Algorithm::Unlimited);
+    found.ok_or_else(|| Failed::Question(format!("`policy` cannot be {policy:?}: it has no limit")))
 }
 
 /// The same algorithm with this quota; its burst or capacity in proportion.

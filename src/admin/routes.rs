@@ -42,7 +42,7 @@ where
         .route("/block", post(block))
         .route("/pardon", post(pardon))
         .route("/limits", post(limit))
-        // What is not there is not told to all either.
+        // Access is asked for other paths too.
         .fallback(nothing)
         .layer(from_fn_with_state(Arc::clone(&page), admit))
         .with_state(page)

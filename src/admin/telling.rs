@@ -95,7 +95,7 @@ impl Page {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Neither a map with keys that are no text, nor an error of its own: nothing here fails.
+    // It can fail for maps whose keys are not text, and there are none.
     serde_json::to_vec(value).unwrap_or_default()
 }
 

@@ -109,7 +109,7 @@ impl<L: ?Sized> Limiter<L> {
         limit: impl Into<Algorithm>,
     ) -> Result<Algorithm, ConfigError> {
         let limit = limit.into();
-        let (place, now) = self.adjustable(policy, plan)?;
+        let (place, now) = self.limit_to_adjust(policy, plan)?;
         let fits = limit.differs_in_its_limit_alone(&self.policies.algorithms[place]);
         let remedy = || {
             let own = self.policies.algorithms[place];
@@ -124,7 +124,7 @@ impl<L: ?Sized> Limiter<L> {
         let is_done =
             limits.is_some_and(|limits| limits.limits().adjust(chosen, place, Some(numbers)));
         if is_done {
-            Ok(now)
+            Ok(now.in_force)
         } else {
             Err(ConfigError::new("limit", limit, remedy()))
         }
@@ -172,12 +172,12 @@ impl<L: ?Sized> Limiter<L> {
         of_plans.collect()
     }
 
-    /// The place of a policy whose limit can be changed for this plan, and the limit in force.
-    fn adjustable(
+    /// The limit of this policy and plan, if it can be changed, with the place of the policy.
+    pub(crate) fn limit_to_adjust(
         &self,
         policy: &str,
         plan: Option<&str>,
-    ) -> Result<(usize, Algorithm), ConfigError> {
+    ) -> Result<(usize, AdjustableLimit), ConfigError> {
         let names: &Names = &self.policies.names;
         let Some(place) = names.iter().position(|known| known == policy) else {
             let known: Vec<&str> = names.iter().collect();
@@ -196,7 +196,7 @@ impl<L: ?Sized> Limiter<L> {
         }
         let all = self.limits_of(place, policy, &self.policies.algorithms[place]);
         if let Some(found) = all.iter().find(|limit| limit.plan() == plan) {
-            return Ok((place, found.in_force));
+            return Ok((place, found.clone()));
         }
         let plans: Vec<&str> = all.iter().filter_map(AdjustableLimit::plan).collect();
         let remedy = if plans.is_empty() {

@@ -5,10 +5,7 @@ use crate::factor::{Factor, FactorCell};
 use crate::observe::{FactorStats, Monitor, Monitored, PolicyStats, SignalStats, Snapshot};
 use crate::store::Ledger;
 
-impl<L: Ledger + ?Sized> Limiter<L>
-where
-    Self: Send + Sync + 'static,
-{
+impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns what is counted. See [what is counted](crate::observe#what-is-counted).
     ///
     /// It reads counters without stopping anything: no request waits for it. Under 100 policies it takes some 20 µs.
@@ -37,10 +34,7 @@ where
     }
 }
 
-impl<L: Ledger + ?Sized> Monitored for Limiter<L>
-where
-    Self: Send + Sync + 'static,
-{
+impl<L: Ledger + ?Sized> Monitored for Limiter<L> {
     fn snapshot(&self) -> Snapshot {
         self.snapshot()
     }

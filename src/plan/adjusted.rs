@@ -1,7 +1,6 @@
 //! Limits that are changed while they are in force.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::choice::{Choice, Given, Rules};
 use super::plans::{ChosenPlan, LimitsByPlan};
@@ -39,9 +38,9 @@ impl Slot {
         match self.0.load(Ordering::Relaxed) {
             Self::DECLARED => None,
             numbers => {
-                let [a, b, c, d, e, f, g, h] = numbers.to_be_bytes();
-                let quota = u32::from_be_bytes([a, b, c, d]);
-                Some(declared.with(quota, u32::from_be_bytes([e, f, g, h])))
+                let half = |numbers: u64| u32::try_from(numbers).unwrap_or(u32::MAX);
+                let size = half(numbers & u64::from(u32::MAX));
+                Some(declared.with(half(numbers >> 32), size))
             }
         }
     }
@@ -129,14 +128,12 @@ impl OfPolicy {
             Given::Limit(limit) => limit,
             Given::Own | Given::Nothing => self.own.limits()?,
         };
+        let limit = slot.limit(declared)?;
         Some(Choice {
-            given: Given::Limit(slot.limit(declared)?),
-            window: self.period(),
+            given: Given::Limit(limit),
+            // A bucket's depends on both numbers.
+            window: self.own.under(limit)?.period(),
             ..choice
         })
-    }
-
-    fn period(&self) -> Option<Duration> {
-        self.own.period()
     }
 }

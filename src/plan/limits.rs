@@ -155,8 +155,8 @@ impl Limits {
             }
         }
         let by_plan = || {
-            let plan = asker.plan.or_else(|| self.plan(None));
-            self.in_force(plan, policy)
+            let chosen = asker.plan.or_else(|| self.plan(None));
+            self.in_force(chosen, policy)
         };
         (key, choice.unwrap_or_else(by_plan))
     }

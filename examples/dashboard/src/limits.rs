@@ -51,7 +51,7 @@ pub(crate) fn layer() -> Result<RateLimitLayer, Box<dyn Error>> {
         )
         // All together, and less when the machine has much to do.
         .policy(
-            Policy::new("everyone", TokenBucket::per_second(400).burst(400))
+            Policy::new("everyone", TokenBucket::per_second(2_000).burst(2_000))
                 .for_all_plans()
                 .factor(adapt.factor())
                 .key(key::global()),

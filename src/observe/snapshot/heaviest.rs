@@ -15,7 +15,8 @@ impl HeavyKeys {
     }
 
     /// Returns the error bound in units: no number is more too high than this, and a key that was lost asked for no more
-    /// than this. It is at most [`total`](Self::total) divided by 64, and by eight times the number of keys that are told.
+    /// than this. It is about [`total`](Self::total) without the heaviest keys, divided by 64 or by eight times the number
+    /// of keys that are told, and never more than an eighth.
     pub fn error(&self) -> u64 {
         self.error
     }
