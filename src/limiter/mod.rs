@@ -90,6 +90,8 @@ struct Policies {
     limited: Vec<(usize, bool)>,
     /// The limited policy, if it is the only one, has one limit and is not soft.
     only: Option<usize>,
+    /// The limited policy, if it is the only one and is not soft, whatever its limits, and no key is looked up.
+    one: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
     mistakes: Mistakes,
@@ -164,12 +166,19 @@ impl Limiter {
                     .count_one(policy, &key, cost, decision.outcomes());
                 decision
             }
-            None => {
-                let charges = self.alike(key, cost);
-                let decision = Decision::new(names, self.charge_all(&charges));
-                self.policies.count_decided(&charges, decision.outcomes());
-                decision
-            }
+            None => self.decide_alike(names, key, cost),
+        }
+    }
+
+    fn decide_alike(&self, names: Arc<Names>, key: Key, cost: u32) -> Decision {
+        let decide = |charges: &[Charge]| {
+            let decision = Decision::new(names, self.charge_all(charges));
+            self.policies.count_decided(charges, decision.outcomes());
+            decision
+        };
+        match self.policies.one {
+            Some(policy) => decide(self.charge_of_one(policy, key, cost).as_slice()),
+            None => decide(&self.alike(key, cost)),
         }
     }
 
@@ -222,7 +231,9 @@ impl Limiter {
 
     /// Charges these policies in this process, and marks what their outcomes tell beside the store.
     fn charge_all(&self, charges: &[Charge]) -> Outcomes {
-        let mut outcomes = self.ledger.inner().charge_now(charges);
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let wanted = Wanted::Everything;
+        let _ = self.ledger.inner().charge(charges, wanted, &mut outcomes);
         // The store in this process tells of each charge.
         let _ = check(charges, &mut outcomes);
         outcomes
@@ -235,6 +246,9 @@ impl Limiter {
             limits,
             ..
         } = &*self.policies;
+        if let Some(policy) = self.policies.one {
+            return self.admit_charges(self.charge_of_one(policy, *key, cost).as_slice());
+        }
         if limits.is_some() {
             return self.admit_charges(&self.alike(*key, cost));
         }
@@ -257,6 +271,8 @@ impl Limiter {
         if is_admitted {
             self.policies.count_allowed(charges);
         } else {
+            // The store in this process tells of each charge.
+            let _ = check(charges, &mut outcomes);
             self.policies.count_decided(charges, &outcomes);
         }
         is_admitted
@@ -293,9 +309,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match self.look(&key) {
-                None => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
-                Some(look) => self.deciding_for(look, key, cost),
+            None => match (self.policies.one, self.look(&key)) {
+                (Some(policy), _) => {
+                    let mut charge = self.charge_of_one(policy, key, cost);
+                    self.price_all(charge.as_mut_slice());
+                    self.deciding(charge.as_slice())
+                }
+                (None, None) => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
+                (None, Some(look)) => self.deciding_for(look, key, cost),
             },
         }
     }
@@ -310,6 +331,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Deciding::later(&self.policies, self.check_after(coming, key, cost))
             }
         }
+    }
+
+    /// The charge of the one policy; `None` if it counts nothing of the request. A list of charges has room for
+    /// several, all of which would be moved.
+    #[inline]
+    fn charge_of_one(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
+        self.policies.mistakes.are_asked_alike();
+        let asker = self.with_plan_of(self.asker(), &key, None);
+        self.limited(Charge::new(policy, key, cost), asker, None)
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {
@@ -595,6 +625,11 @@ impl<L: Ledger> Limiter<L> {
             [(policy, false)] if limits.is_none() => Some(policy),
             _ => None,
         };
+        let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
+        let one = match *limited {
+            [(policy, false)] if !are_looked_up => Some(policy),
+            _ => None,
+        };
         let timers = Timers::of(ledger.clock());
         Self {
             policies: Arc::new(Policies {
@@ -605,6 +640,7 @@ impl<L: Ledger> Limiter<L> {
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
+                one,
                 mistakes,
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
