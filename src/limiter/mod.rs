@@ -352,6 +352,8 @@ impl Limiter {
         if is_admitted {
             self.policies.count_allowed(charges);
         } else {
+            // The store in this process tells of each charge.
+            let _ = check(charges, &mut outcomes);
             self.policies.count_decided(charges, &outcomes);
         }
         is_admitted
