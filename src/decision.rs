@@ -36,10 +36,6 @@ use crate::factor::{Explanation, FactorCell};
 /// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are independent of each other"
-)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
@@ -395,6 +391,10 @@ impl Outcome {
     }
 }
 
+/// The time to which a limit applies that is not the policy's own; `None` if it denies every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
+
 /// The outcomes of all policies that were asked about one request, in the order in which the policies were
 /// declared.
 ///
@@ -544,11 +544,11 @@ impl Outcomes {
 
     /// Notes which rule gave this policy its limit, and to which time that limit applies if it is not the policy's
     /// own. An override is told as such.
-    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<Option<Duration>>) {
+    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<OwnWindow>) {
         for (place, outcome) in &mut self.each {
             if place.policy() == policy && !outcome.is_overridden() {
                 place.rule = rule;
-                if let Some(window) = own {
+                if let Some(OwnWindow(window)) = own {
                     *outcome = outcome.within(window);
                 }
             }

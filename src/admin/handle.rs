@@ -114,17 +114,12 @@ impl Handle {
     /// The limiter in force, and what a request of this client would be charged under it at this cost. `None` if there is no
     /// such client.
     pub(super) fn charges(&self, text: &str, cost: u32) -> Option<(Limiter<dyn Ledger>, Charges)> {
-        let (limiter, charges) = match (&self.of, &self.client) {
-            (Of::Layer(layer), Some(client)) => {
-                let request = client(text)?;
-                layer.charges_like(&Head::of(&request), cost)
-            }
-            _ => {
-                let limiter = self.limiter();
-                let charges = limiter.charges_about(key(text), cost);
-                (limiter, charges)
-            }
-        };
+        if let (Of::Layer(layer), Some(client)) = (&self.of, &self.client) {
+            let request = client(text)?;
+            return Some(layer.charges_like(&Head::of(&request), cost));
+        }
+        let limiter = self.limiter();
+        let charges = limiter.charges_about(key(text), cost);
         Some((limiter, charges))
     }
 }

@@ -94,12 +94,11 @@ fn settle(at: &At<'_>) -> Option<Settle> {
 
 fn place(at: &At<'_>) -> Option<Settle> {
     if at.is_text() {
-        let words: [(&str, fn() -> Settle); 3] = [
-            ("cost", Settle::from_cost),
-            ("spend", Settle::from_spend),
-            ("bytes", Settle::from_bytes),
-        ];
-        return at.one_of(&words).map(|make| make());
+        return at.one_of(&[
+            ("cost", Settle::from_cost()),
+            ("spend", Settle::from_spend()),
+            ("bytes", Settle::from_bytes()),
+        ]);
     }
     let table = at.table(&SETTLE)?;
     match table.only() {
@@ -135,7 +134,7 @@ fn all(at: &At<'_>) -> Option<Condition> {
     let statuses = table.get("status").map(list_of(statuses));
     let grpc = table
         .get("grpc_status")
-        .map(list_of(|at| at.whole::<u32>()));
+        .map(list_of(At::whole::<u32>));
     let complete = table.get("complete").map(At::flag);
     let (statuses, grpc) = (absent_or(statuses)?, absent_or(grpc)?);
     let complete = absent_or(complete)?;

@@ -219,10 +219,11 @@ impl Shared {
     /// Whether the file has other bytes than those that were seen last.
     fn is_new(&self, sha256: &Sha) -> bool {
         let state = self.state();
-        match state.status.sha256 == *sha256 {
+        if state.status.sha256 == *sha256 {
             // A bad file, or none, was there meanwhile.
-            true => state.status.error.is_some(),
-            false => state.refused != Some(*sha256),
+            state.status.error.is_some()
+        } else {
+            state.refused != Some(*sha256)
         }
     }
 

@@ -50,6 +50,8 @@ use self::mistakes::Mistakes;
 use self::prices::Prices;
 use self::reservation::Lost;
 use crate::algorithm::Algorithm;
+#[cfg(feature = "http")]
+use crate::algorithm::Limit;
 use crate::clock::{Micros, Timers};
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
@@ -347,8 +349,8 @@ impl Limiter {
     fn admit_charges(&self, charges: &[Charge]) -> bool {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let ledger = self.ledger.inner();
-        let charged = ledger.charge(charges, Wanted::Refusals, &mut outcomes);
-        let is_admitted = matches!(charged, Charged::Now(Ok(true)));
+        let answer = ledger.charge(charges, Wanted::Refusals, &mut outcomes);
+        let is_admitted = matches!(answer, Charged::Now(Ok(true)));
         if is_admitted {
             self.policies.count_allowed(charges);
         } else {
@@ -613,7 +615,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Cuts the cost of a charge that is not priced yet to what can pass.
     #[cfg(feature = "http")]
     pub(crate) fn cut(&self, charge: &mut Charge) {
-        let own = charge.limit.map(|limit| limit.size());
+        let own = charge.limit.map(Limit::size);
         let whole = || self.policies.prices.whole(charge.policy)?.limit();
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
@@ -1099,7 +1101,7 @@ pub(crate) fn split(
 
 /// Returns the policies as a store is opened for them.
 pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
-    policies.into_iter().map(Policy::as_stored).collect()
+    policies.into_iter().map(Policy::into_stored).collect()
 }
 
 /// Refuses policies that let requests wait, because a limiter holds no requests.

@@ -93,8 +93,8 @@ fn rule<Q, T, E>(
             rules.limiter.count_decided(charges, &told);
             Refused::OverLimit(rules.limiter.decision(told))
         }
-        Ok(outcomes) => match turn(rules, charges, &outcomes) {
-            Ok(turn) => {
+        Ok(outcomes) => {
+            if let Ok(turn) = turn(rules, charges, &outcomes) {
                 let told = rules.limiter.told(charges, &outcomes);
                 rules.limiter.count_decided(charges, &told);
                 let kept = Kept::of(rules, charges, &outcomes);
@@ -103,12 +103,10 @@ fn rule<Q, T, E>(
                     Some(turn) => Ruling::Hold(turn, kept),
                 };
             }
-            Err(NoTimer) => {
-                rules.limiter.free_slots(charges, &outcomes);
-                rules.limiter.count_failed(charges);
-                Refused::NoTimer
-            }
-        },
+            rules.limiter.free_slots(charges, &outcomes);
+            rules.limiter.count_failed(charges);
+            Refused::NoTimer
+        }
     };
     Ruling::Refuse(rules.refuse(refused))
 }

@@ -137,9 +137,10 @@ impl Calls {
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                let own = match policy.algorithm.is_held() {
-                    true => Own::Slots(self.numbers_of_slots(policy, charge)),
-                    false => policy.own_limit(charge).map_or(Own::None, Own::Limit),
+                let own = if policy.algorithm.is_held() {
+                    Own::Slots(self.numbers_of_slots(policy, charge))
+                } else {
+                    policy.own_limit(charge).map_or(Own::None, Own::Limit)
                 };
                 query.charge(key, charge, own);
             }
