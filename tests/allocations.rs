@@ -226,7 +226,6 @@ fn to_reserve_and_to_settle_allocates_nothing() {
         "fixed-window 1000000/day",
         "anchored-window 1000000/day",
         "sliding-window 1000000/day",
-        "sliding-slots 1000000/day",
         "token-bucket 1000000/day",
         "gcra 1000000/day",
     ] {
