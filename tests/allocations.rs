@@ -210,7 +210,7 @@ fn to_settle_a_request_allocates_nothing_more() {
     let builder = || RateLimitLayer::builder().policy(settled.clone());
     let with_fields = builder().build().unwrap();
     assert_eq!(layer_allocations(&with_fields, StatusCode::OK), 3);
-    let without = builder().without_fields().build().unwrap();
+    let without = builder().without_headers().build().unwrap();
     assert_eq!(layer_allocations(&without, StatusCode::OK), 0);
     let limiter = without.limiter();
     let told = pin!(limiter.peek(ADDRESS, 0)).poll(&mut Context::from_waker(Waker::noop()));

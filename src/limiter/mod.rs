@@ -42,7 +42,9 @@ use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
 use self::reservation::Lost;
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::Algorithm;
+#[cfg(feature = "http")]
+use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
