@@ -767,6 +767,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
+    /// Whether something becomes of these charges when their request ends without an answer.
+    #[cfg(feature = "http")]
+    pub(crate) fn holds_any(&self, charges: &[Charge]) -> bool {
+        self.settles_the_unanswered() || charges.iter().any(|charge| charge.slot.is_some())
+    }
+
     /// Whether a request that ends without an answer may cost something else than its estimate.
     pub(crate) fn settles_the_unanswered(&self) -> bool {
         self.policies.unless_settled.is_some()

@@ -56,12 +56,12 @@ enum End {
     Open,
 }
 
-#[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-type Boxes = Vec<Box<Option<Keeping>>>;
+#[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+type Free = Vec<Box<Option<Keeping>>>;
 
 thread_local! {
     /// Boxes without content, so that requests allocate none.
-    static FREE: RefCell<Boxes> = const { RefCell::new(Vec::new()) };
+    static FREE: RefCell<Free> = const { RefCell::new(Vec::new()) };
 }
 
 /// How many boxes a thread has at most for the next requests.
