@@ -30,10 +30,6 @@ use crate::factor::{Explanation, FactorCell};
 /// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are independent of each other"
-)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,

@@ -20,8 +20,10 @@ use super::reading::ConfigBuilder;
 use super::settings::Settings;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
+use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
 use crate::policy::Modes;
+use crate::store::Ledger;
 
 const REFUSED: Diagnostic = Diagnostic::new(
     "TRL023",
@@ -167,6 +169,14 @@ impl Watched {
         self.shared.layer.clone()
     }
 
+    /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not follow the
+    /// file: ask for it anew for each decision.
+    ///
+    /// A key has to be the one that the policy's extractor makes: see [`RateLimitLayer::limiter`].
+    pub fn limiter(&self) -> Limiter<dyn Ledger> {
+        self.shared.layer.limiter()
+    }
+
     /// Returns the switches of the policies' modes. What is set there holds through reloads.
     pub fn modes(&self) -> Modes {
         self.shared.layer.modes()
@@ -206,10 +216,11 @@ impl Shared {
     /// Whether the file has other bytes than those that were seen last.
     fn is_new(&self, sha256: &Sha) -> bool {
         let state = self.state();
-        match state.status.sha256 == *sha256 {
+        if state.status.sha256 == *sha256 {
             // A bad file, or none, was there meanwhile.
-            true => state.status.error.is_some(),
-            false => state.refused != Some(*sha256),
+            state.status.error.is_some()
+        } else {
+            state.refused != Some(*sha256)
         }
     }
 

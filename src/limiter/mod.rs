@@ -197,16 +197,12 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only() {
-            Some(policy) => {
-                Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
-            }
-            None => {
-                let outcomes = self.charge_alike(key, cost);
-                self.policies.note_shadow(&outcomes);
-                Decision::new(names, outcomes)
-            }
+        if let Some(policy) = self.policies.only() {
+            return Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
         }
+        let outcomes = self.charge_alike(key, cost);
+        self.policies.note_shadow(&outcomes);
+        Decision::new(names, outcomes)
     }
 
     fn charge_alike(&self, key: Key, cost: u32) -> Outcomes {
@@ -903,7 +899,7 @@ pub(crate) fn split(
 
 /// Returns the policies as a store is opened for them.
 pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
-    policies.into_iter().map(Policy::as_stored).collect()
+    policies.into_iter().map(Policy::into_stored).collect()
 }
 
 /// Refuses policies that let requests wait, because a limiter holds no requests.

@@ -79,15 +79,14 @@ impl Rules {
     }
 
     pub(super) fn choice(&mut self, rule: LimitRule, given: Given) -> Choice {
-        let rule = match self.places.get(&rule) {
-            Some(place) => *place,
-            None => {
-                // There are no more rules than lines of a configuration.
-                let place = u32::try_from(self.list.len()).unwrap_or(Self::OWN);
-                self.list.push(rule.clone());
-                self.places.insert(rule, place);
-                place
-            }
+        let rule = if let Some(place) = self.places.get(&rule) {
+            *place
+        } else {
+            // There are no more rules than lines of a configuration.
+            let place = u32::try_from(self.list.len()).unwrap_or(Self::OWN);
+            self.list.push(rule.clone());
+            self.places.insert(rule, place);
+            place
         };
         Choice {
             given,

@@ -91,7 +91,7 @@ pub struct Policy<R = Unkeyed> {
     /// The name under which its state is, if that is another.
     was: Option<String>,
     factor: Option<FactorCell>,
-    /// Of a policy as [a ledger is opened for it](Policy::as_stored), under another name: what it is called, and what it
+    /// Of a policy as [a ledger is opened for it](Policy::into_stored), under another name: what it is called, and what it
     /// is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
@@ -159,7 +159,7 @@ impl Policy {
 
     /// Returns the same policy as a ledger is opened for it: under the name of its state, and counting in parts if it has
     /// a factor.
-    pub(crate) fn as_stored(mut self) -> Result<Self, ConfigError> {
+    pub(crate) fn into_stored(mut self) -> Result<Self, ConfigError> {
         let Some(was) = self.was.take() else {
             return self.in_parts();
         };
@@ -427,7 +427,7 @@ const PARTS: char = '‰';
 const MOST_PARTS: u32 = u32::MAX / 2;
 
 /// Refuses policies with the same name, and names that a header cannot contain. A policy that [counts in
-/// parts](Policy::as_stored) has a mark behind its name.
+/// parts](Policy::into_stored) has a mark behind its name.
 pub(crate) fn check_names<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
 ) -> Result<(), ConfigError> {
