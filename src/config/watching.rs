@@ -20,9 +20,11 @@ use super::reading::ConfigBuilder;
 use super::settings::Settings;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
+use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
 use crate::observe::{ConfigStats, configuration_changed};
 use crate::policy::Modes;
+use crate::store::Ledger;
 
 const REFUSED: Diagnostic = Diagnostic::new(
     "TRL023",
@@ -178,6 +180,14 @@ impl Watched {
     /// Returns the layer. All layers of the handle follow the file together.
     pub fn layer(&self) -> RateLimitLayer {
         self.shared.layer.clone()
+    }
+
+    /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not follow the
+    /// file: ask for it anew for each decision.
+    ///
+    /// A key has to be the one that the policy's extractor makes: see [`RateLimitLayer::limiter`].
+    pub fn limiter(&self) -> Limiter<dyn Ledger> {
+        self.shared.layer.limiter()
     }
 
     /// Returns the switches of the policies' modes. What is set there holds through reloads.

@@ -79,14 +79,15 @@ impl Rules {
     }
 
     pub(super) fn choice(&mut self, rule: LimitRule, given: Given) -> Choice {
-        let known = self.places.get(&rule).copied();
-        let rule = known.unwrap_or_else(|| {
+        let rule = if let Some(place) = self.places.get(&rule) {
+            *place
+        } else {
             // There are no more rules than lines of a configuration.
             let place = u32::try_from(self.list.len()).unwrap_or(Self::OWN);
             self.list.push(rule.clone());
             self.places.insert(rule, place);
             place
-        });
+        };
         Choice {
             given,
             rule,

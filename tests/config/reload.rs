@@ -79,6 +79,9 @@ fn a_layer_follows_its_file_when_it_is_told_to() {
     assert!(after.since() >= before.since());
     // The layer that was made before follows too.
     assert_eq!(send(&layer, get("/")).policies.unwrap(), policy(20));
+    // So does the limiter.
+    let decision = now(watched.limiter().check("k", 1)).unwrap();
+    assert_eq!(decision.binding().unwrap().1.limit(), 20);
 
     // The same bytes are no change.
     assert_eq!(watched.reload().unwrap().version(), 2);

@@ -50,10 +50,6 @@ impl Purpose {
 const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each answers a question of its own, and in any combination"
-)]
 pub(super) struct Part<'a> {
     policy: usize,
     counter: &'a dyn Counter,
