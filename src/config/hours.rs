@@ -1,7 +1,6 @@
 //! Hours: the limits of a policy at certain times.
 
-use super::fields::HOURS;
-use super::walk::{At, Table};
+use super::walk::Table;
 use crate::algorithm::Algorithm;
 
 /// Reads the hours of a policy, if it has any, and returns its algorithm by them.
@@ -26,11 +25,13 @@ pub(super) fn by_hours(table: &Table<'_>, policy: &str, own: Algorithm) -> Optio
 
 #[cfg(feature = "calendar")]
 mod reading {
-    use super::{Algorithm, At, HOURS};
+    use super::Algorithm;
     use crate::algorithm::{HourlyLimit, Hours};
     use crate::calendar::{Interval, Zone};
+    use crate::config::fields::HOURS;
     use crate::config::limits::limit;
     use crate::config::tree::{Value, quoted};
+    use crate::config::walk::At;
     use crate::decision::LimitRule;
     use crate::factor::Factor;
 

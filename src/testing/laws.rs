@@ -10,17 +10,11 @@ use std::time::Duration;
 
 use super::scene::Scene;
 use super::{Broken, Stage};
-#[cfg(feature = "calendar")]
-use crate::algorithm::Hours;
 use crate::algorithm::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limit, SlidingLog,
     SlidingSlots, SlidingWindow, TokenBucket,
 };
-#[cfg(feature = "calendar")]
-use crate::calendar::Zone;
 use crate::clock::Micros;
-#[cfg(feature = "calendar")]
-use crate::factor::Factor;
 use crate::key::{IntoKey, Key};
 use crate::store::{Charge, Ledger, Store};
 
@@ -46,31 +40,14 @@ fn algorithms() -> Vec<Algorithm> {
         Gcra::per_day(999_983).into(),
     ];
     #[cfg(feature = "calendar")]
-    let algorithms = algorithms.into_iter().chain(by_the_calendar()).collect();
+    let algorithms = {
+        let windows = [
+            FixedWindow::per_calendar_day(5).into(),
+            FixedWindow::per_calendar_month(5).into(),
+        ];
+        algorithms.into_iter().chain(windows).collect()
+    };
     algorithms
-}
-
-/// Windows of a calendar, and limits that change each half hour.
-#[cfg(feature = "calendar")]
-fn by_the_calendar() -> impl Iterator<Item = Algorithm> {
-    let windows = [
-        FixedWindow::per_calendar_day(5).into(),
-        FixedWindow::per_calendar_month(5).into(),
-    ];
-    let hours = (0..24).try_fold(Hours::of(Zone::utc()), |hours, hour| {
-        let interval = format!("{hour:02}:00-{hour:02}:30");
-        hours.at(&interval, Factor::thousandths(2_000))
-    });
-    let of_hours = [
-        FixedWindow::per_day(5).into(),
-        SlidingLog::per_day(5).into(),
-        Gcra::per_hour(5).into(),
-    ];
-    let by_hours = hours.into_iter().flat_map(move |hours| {
-        let each = of_hours.into_iter();
-        each.filter_map(move |algorithm: Algorithm| hours.over(algorithm).ok())
-    });
-    windows.into_iter().chain(by_hours)
 }
 
 pub(super) const DECIDES: &str = "every algorithm decides as its step does";
@@ -281,7 +258,7 @@ fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
         Limit::new(more(own.quota() / 2), 4),
         Limit::new(more(own.quota()), more(own.size())),
     ];
-    limits.map(|limit| policy.without_hours().under(limit).unwrap_or(*policy))
+    limits.map(|limit| policy.under(limit).unwrap_or(*policy))
 }
 
 pub(super) const KEYS: &str = "different keys have different states";

@@ -172,13 +172,21 @@ impl<'a> Decision<'a> {
             }
         }
         #[cfg(feature = "calendar")]
-        if !allowed && self.parts.len() > 1 && self.parts.iter().any(|part| part.has_hours) {
+        if !allowed && self.is_to_wait_for_all() {
             self.wait_for_all(now, outcomes)?;
         }
         if allowed && self.parts.iter().any(Part::charges) {
             self.charge(now, outcomes)?;
         }
         Ok(allowed)
+    }
+
+    /// Whether a wait can end while another policy, or the end of a block, has to be waited for.
+    #[cfg(feature = "calendar")]
+    fn is_to_wait_for_all(&self) -> bool {
+        let is_blocked = |part: &Part<'_>| part.blocked.is_some();
+        (self.parts.len() > 1 || self.parts.iter().any(is_blocked))
+            && self.parts.iter().any(|part| part.has_hours)
     }
 
     /// Tells a wait after which all policies let the request pass together.

@@ -235,7 +235,9 @@ impl Answer {
         }
         outcomes.put_in_order();
         #[cfg(feature = "calendar")]
-        if self.each.len() > 1 && policies.iter().any(|policy| policy.algorithm.has_hours()) {
+        if (self.each.len() > 1 || self.blocks().any(|(_, left)| left > Micros::ZERO))
+            && policies.iter().any(|policy| policy.algorithm.has_hours())
+        {
             self.wait_for_all(policies, &mut outcomes);
         }
         outcomes

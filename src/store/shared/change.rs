@@ -184,12 +184,14 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
     let seen: SmallVec<[Seen; 8]> = seen.collect();
     let mut each = parts.iter().zip(&seen);
     let allowed = each.all(|(part, seen)| seen.passes(part));
+    #[cfg(feature = "calendar")]
+    let waits_for_several = parts.len() > 1 || seen.iter().any(Seen::is_blocked);
     for (part, seen) in parts.iter().zip(seen) {
         let item = charges.then_some(&mut items[part.item]);
         outcomes.push(part.policy, part.charge(seen, item, now, allowed));
     }
     #[cfg(feature = "calendar")]
-    if !allowed && parts.len() > 1 && parts.iter().any(Part::has_hours) {
+    if !allowed && waits_for_several && parts.iter().any(Part::has_hours) {
         let weight = |policy| {
             let part = parts.iter().find(|part| part.policy == policy);
             part.map_or(Weight::Full, Part::weight)
