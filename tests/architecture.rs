@@ -34,7 +34,8 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("service", 7, &[]),
     ("client", 7, &[]),
     ("testing", 7, &[]),
-    ("admin", 8, &[]),
+    // The page of a watched file shows its version.
+    ("admin", 8, &["config"]),
     ("config", 8, &[]),
     ("metrics", 8, &[]),
     // Pages of documentation, without code.

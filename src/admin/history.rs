@@ -114,7 +114,9 @@ fn difference(now: [u64; 2], before: [u64; 2]) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FixedWindow, Limiter, Policy};
+    use crate::algorithm::FixedWindow;
+    use crate::limiter::Limiter;
+    use crate::policy::Policy;
 
     fn limiter() -> Limiter {
         let policy = Policy::new("mails", FixedWindow::per_day(3));

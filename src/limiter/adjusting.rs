@@ -218,9 +218,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::algorithm::{FixedWindow, TokenBucket};
+    use crate::clock::ManualClock;
+    use crate::decision::Decision;
     use crate::factor::FactorCell;
+    use crate::limiter::LimiterBuilder;
     use crate::plan::{Plan, Plans};
-    use crate::{FixedWindow, ManualClock, MemoryStore, Policy, TokenBucket};
+    use crate::policy::Policy;
+    use crate::store::MemoryStore;
 
     const LIMITS: [u32; 4] = [0, 3, 10, 25];
 
@@ -241,7 +246,7 @@ mod tests {
             .unwrap()
     }
 
-    fn limiter(kind: usize, clock: &ManualClock) -> super::super::LimiterBuilder {
+    fn limiter(kind: usize, clock: &ManualClock) -> LimiterBuilder {
         Limiter::builder()
             .policy(Policy::new("minute", algorithm(kind, LIMITS[1])))
             .store(MemoryStore::new().clock(clock.clone()))
@@ -264,7 +269,7 @@ mod tests {
                 moved.adjust_limit("minute", None, algorithm(kind, LIMITS[limit])).unwrap();
                 let by_plan = planned.plan(&limit.to_string()).check_now("ann", cost);
                 let by_move = moved.check_now("ann", cost);
-                let told = |decision: &crate::Decision| decision.policies().map(|(_, told)| *told).collect::<Vec<_>>();
+                let told = |decision: &Decision| decision.policies().map(|(_, told)| *told).collect::<Vec<_>>();
                 prop_assert_eq!(told(&by_move), told(&by_plan));
             }
         }
