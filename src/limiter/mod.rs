@@ -266,8 +266,8 @@ impl Limiter {
     fn admit_charges(&self, charges: &[Charge]) -> bool {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let ledger = self.ledger.inner();
-        let charged = ledger.charge(charges, Wanted::Refusals, &mut outcomes);
-        let is_admitted = matches!(charged, Charged::Now(Ok(true)));
+        let answer = ledger.charge(charges, Wanted::Refusals, &mut outcomes);
+        let is_admitted = matches!(answer, Charged::Now(Ok(true)));
         if is_admitted {
             self.policies.count_allowed(charges);
         } else {

@@ -150,7 +150,7 @@ pub(super) const METRICS: &[Metric] = &[
         Unit::Count,
         "Keys that the store in this process keeps",
         |snapshot, tell| {
-            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.kept())))
+            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.kept())));
         },
     ),
     gauge(
@@ -158,7 +158,7 @@ pub(super) const METRICS: &[Metric] = &[
         Unit::Count,
         "Keys that it may keep",
         |snapshot, tell| {
-            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.most())))
+            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.most())));
         },
     ),
     gauge(

@@ -64,8 +64,8 @@ impl<'a> Rows<'a> {
         };
         if self.are_own {
             // An atomic addition takes several times as long.
-            let counted = counter.load(Ordering::Relaxed);
-            counter.store(counted.wrapping_add(number), Ordering::Relaxed);
+            let before = counter.load(Ordering::Relaxed);
+            counter.store(before.wrapping_add(number), Ordering::Relaxed);
         } else {
             counter.fetch_add(number, Ordering::Relaxed);
         }

@@ -79,10 +79,6 @@ impl<T: Copy> Sketch<T> {
         })
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "there are far fewer groups than that"
-    )]
     fn index(&self, hash: u64) -> usize {
         (hash >> 32) as usize & (self.groups.len() - 1)
     }

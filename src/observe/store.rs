@@ -84,7 +84,7 @@ pub(crate) fn observe(event: &StoreEvent<'_>) {
             "the rate limiter's store has failed; requests are refused until it answers again"
         ),
         StoreEvent::Recovered => {
-            tracing::info!(target: "tower_ratelimit::store", "the rate limiter's store answers again")
+            tracing::info!(target: "tower_ratelimit::store", "the rate limiter's store answers again");
         }
     }
 }

@@ -79,17 +79,15 @@ fn rule<Q, T, E>(
             rules.limiter.count_decided(charges, &told);
             Refused::OverLimit(rules.limiter.decision(told))
         }
-        Ok(outcomes) => match turn(rules, charges, &outcomes) {
-            Ok(turn) => {
+        Ok(outcomes) => {
+            if let Ok(turn) = turn(rules, charges, &outcomes) {
                 let told = rules.limiter.told(charges, &outcomes);
                 rules.limiter.count_decided(charges, &told);
                 return turn.map_or(Ruling::Pass, Ruling::Hold);
             }
-            Err(NoTimer) => {
-                rules.limiter.count_failed(charges);
-                Refused::NoTimer
-            }
-        },
+            rules.limiter.count_failed(charges);
+            Refused::NoTimer
+        }
     };
     Ruling::Refuse(rules.refuse(refused))
 }
