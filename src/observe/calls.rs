@@ -12,7 +12,7 @@ use super::times::{Times, one_in};
 /// Counts the calls to a store, and how long they take.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    made: AtomicU64,
+    ended: AtomicU64,
     failures: AtomicU64,
     batched: AtomicU64,
     remembered: AtomicU64,
@@ -23,7 +23,7 @@ impl Calls {
     /// No call yet.
     pub(crate) fn new() -> Self {
         Self {
-            made: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             batched: AtomicU64::new(0),
             remembered: AtomicU64::new(0),
@@ -34,7 +34,7 @@ impl Calls {
     /// A call that began then is over.
     pub(crate) fn ended(&self, since: Instant, has_failed: bool) {
         let now = Instant::now();
-        self.made.fetch_add(1, Ordering::Relaxed);
+        self.ended.fetch_add(1, Ordering::Relaxed);
         if has_failed {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
@@ -56,7 +56,7 @@ impl Calls {
 
     /// Adds what is counted to what is told of the store.
     pub(crate) fn tell(&self, stats: &mut StoreStats) {
-        stats.calls = self.made.load(Ordering::Relaxed);
+        stats.calls = self.ended.load(Ordering::Relaxed);
         stats.failures = self.failures.load(Ordering::Relaxed);
         stats.batched = self.batched.load(Ordering::Relaxed);
         stats.remembered_denials = self.remembered.load(Ordering::Relaxed);

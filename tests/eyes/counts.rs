@@ -1,5 +1,6 @@
 //! Every request is counted once under each policy, and nothing is lost between threads.
 
+use std::sync::Barrier;
 use std::thread;
 
 use tower_ratelimit::factor::{Factor, FactorCell};
@@ -63,32 +64,30 @@ fn each_request_has_one_outcome_under_each_policy() {
 #[test]
 fn threads_lose_no_count_however_many_they_are() {
     let limiter = Limiter::builder()
-        .policy(Policy::new("all", FixedWindow::per_day(60_000)))
+        .policy(Policy::new("all", FixedWindow::per_day(200_000)))
         .build()
         .unwrap();
-    // More than have a place of their own among the counters, and some after others have ended.
+    // More at a time than have a place of their own among the counters, and some after others have ended.
     for _ in 0..2 {
+        let together = Barrier::new(100);
         thread::scope(|scope| {
             for _ in 0..100 {
                 scope.spawn(|| {
-                    for _ in 0..500 {
+                    together.wait();
+                    for _ in 0..2_000 {
                         let _ = limiter.check_now("ann", 1);
                     }
+                    together.wait();
                 });
             }
         });
     }
     let snapshot = limiter.snapshot();
     let all = snapshot.policy("all").unwrap();
-    assert_eq!(
-        (all.allowed(), all.refused(), all.cost()),
-        (60_000, 40_000, 60_000)
-    );
-    assert_eq!(all.near_limit(), 12_001);
-    assert_eq!(
-        snapshot.requests().allowed() + snapshot.requests().refused(),
-        100_000
-    );
+    let counts = (all.allowed(), all.refused(), all.cost(), all.near_limit());
+    assert_eq!(counts, (200_000, 200_000, 200_000, 40_001));
+    let requests = snapshot.requests();
+    assert_eq!(requests.allowed() + requests.refused(), 400_000);
 }
 
 #[test]

@@ -8,9 +8,9 @@ use tower_ratelimit::{Gcra, Limiter, ManualClock, MemoryStore, Policy};
 /// So many decisions, half of them of keys that are never seen again, with a snapshot for each second.
 fn seconds(limiter: &Limiter, clock: &ManualClock, seconds: std::ops::Range<u32>) {
     for second in seconds {
-        for number in 0..500_u32 {
-            let _ = limiter.check_now(number % 100, 1);
-            let _ = limiter.check_now(("new", 500 * second + number), 1);
+        for number in 0..100_u32 {
+            let _ = limiter.check_now(number, 1);
+            let _ = limiter.check_now(("new", 100 * second + number), 1);
         }
         clock.advance(Duration::from_secs(1));
         drop(limiter.snapshot());
@@ -23,7 +23,7 @@ fn an_hour_of_decisions_leaves_no_memory_behind() {
     let policy = Policy::new("all", Gcra::per_second(1).burst(2));
     let limiter = Limiter::builder()
         .policy(policy.heaviest_keys(HeaviestKeys::new(20)))
-        .store(MemoryStore::new().max_keys(4_096).clock(clock.clone()))
+        .store(MemoryStore::new().max_keys(2_048).clock(clock.clone()))
         .build()
         .unwrap();
     // Until the store is full and both sketches are there.
@@ -33,11 +33,11 @@ fn an_hour_of_decisions_leaves_no_memory_behind() {
 
     let snapshot = limiter.snapshot();
     let all = snapshot.policy("all").unwrap();
-    assert_eq!(all.allowed() + all.refused(), 3_600_000);
+    assert_eq!(all.allowed() + all.refused(), 720_000);
     let heaviest = all.heaviest().unwrap();
     assert_eq!(heaviest.keys().len(), 20);
-    assert!(heaviest.total() <= 1_200_000);
-    // The hundred known keys ask five times each second; none of the others asks twice.
+    assert!(heaviest.total() <= 240_000);
+    // The hundred known keys ask once in each second; none of the others asks twice.
     let at_least = heaviest.keys().iter().map(|key| key.cost() - key.error());
-    assert!(at_least.min() > Some(1_000), "{heaviest:?}");
+    assert!(at_least.min() > Some(400), "{heaviest:?}");
 }

@@ -7,7 +7,6 @@ mod counts;
 mod day;
 mod hooks;
 mod layers;
-mod log;
 mod metrics;
 mod reloads;
 mod shape;

@@ -10,7 +10,7 @@ pub(super) fn unix<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::
     length(&since, to)
 }
 
-#[expect(clippy::ref_option, reason = "serde calls it so")]
+#[expect(clippy::ref_option, reason = "serde passes the field")]
 pub(super) fn unix_if_any<S: Serializer>(
     time: &Option<SystemTime>,
     to: S,
@@ -25,7 +25,7 @@ pub(super) fn length<S: Serializer>(length: &Duration, to: S) -> Result<S::Ok, S
     to.serialize_f64(length.as_secs_f64())
 }
 
-#[expect(clippy::ref_option, reason = "serde calls it so")]
+#[expect(clippy::ref_option, reason = "serde passes the field")]
 pub(super) fn length_if_any<S: Serializer>(
     time: &Option<Duration>,
     to: S,
