@@ -9,6 +9,7 @@ use super::MemoryLedger;
 use super::driver::Purpose;
 use super::opened::Opened;
 use super::slots::{Seat, told};
+use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::store::charged::mark;
@@ -93,7 +94,7 @@ impl MemoryLedger {
                 let blocked = opened
                     .blocks
                     .left(fingerprint, now, self.clock(), only_asks);
-                let limit = charge.limit.map(|limit| limit.size());
+                let limit = charge.limit.map(Limit::size);
                 places.push(Place {
                     charge,
                     limit: limit.or(opened.algorithm.limit()).unwrap_or(0),

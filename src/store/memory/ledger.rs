@@ -41,10 +41,10 @@ impl MemoryLedger {
         Self {
             clock,
             seed,
-            has_penalties,
-            has_slots,
             policies,
             order_of_locking,
+            has_penalties,
+            has_slots,
         }
     }
 

@@ -138,9 +138,10 @@ impl Calls {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
                 let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
-                let numbers = match policy.algorithm.is_held() {
-                    true => Some(self.numbers_of_slots(policy, charge)),
-                    false => own.map(|lua| lua.numbers_at(|| self.now())),
+                let numbers = if policy.algorithm.is_held() {
+                    Some(self.numbers_of_slots(policy, charge))
+                } else {
+                    own.map(|lua| lua.numbers_at(|| self.now()))
                 };
                 query.charge(key, charge, numbers);
             }

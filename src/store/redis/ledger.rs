@@ -232,11 +232,11 @@ impl Calls {
 
 impl Ledger for RedisLedger {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
-        let charged = self.ask(charges, Purpose::Charge, outcomes);
+        let answer = self.ask(charges, Purpose::Charge, outcomes);
         if charges.iter().all(|charge| charge.slot.is_none()) {
-            return charged;
+            return answer;
         }
-        match charged {
+        match answer {
             Charged::Later(answer) => {
                 let (calls, charges) = (Arc::clone(&self.0), Charges::from_slice(charges));
                 Charged::later(async move {

@@ -136,14 +136,13 @@ impl Part {
             Amendment::TakeBack(taken) if now < taken.until() => {
                 limit.refund(state, now, self.cost)
             }
-            Amendment::TakeBack(_) => return,
+            // No policy of this store has slots.
+            Amendment::TakeBack(_) | Amendment::Release => return,
             Amendment::Settle | Amendment::Add(_) => limit.settle(state, now, self.cost),
             Amendment::GiveBack(departure) => {
                 rule::give_back(&limit, state, now, self.cost, departure)
             }
             Amendment::Reset => State::NEW,
-            // No policy of this store has slots.
-            Amendment::Release => return,
             Amendment::Block(length) => return self.block(item, now, length),
             Amendment::Unblock => {
                 item.put(self.tags.offences, &[], Micros::ZERO);
