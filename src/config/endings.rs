@@ -92,9 +92,12 @@ fn settle(at: &At<'_>) -> Option<Settle> {
     }
 }
 
+/// Makes a place that has no number and no name.
+type Make = fn() -> Settle;
+
 fn place(at: &At<'_>) -> Option<Settle> {
     if at.is_text() {
-        let words: [(&str, fn() -> Settle); 3] = [
+        let words: [(_, Make); 3] = [
             ("cost", Settle::from_cost),
             ("spend", Settle::from_spend),
             ("bytes", Settle::from_bytes),
@@ -133,9 +136,7 @@ fn all(at: &At<'_>) -> Option<Condition> {
         return at.refuse("an empty condition always holds; leave it out");
     }
     let statuses = table.get("status").map(list_of(statuses));
-    let grpc = table
-        .get("grpc_status")
-        .map(list_of(|at| at.whole::<u32>()));
+    let grpc = table.get("grpc_status").map(list_of(code));
     let complete = table.get("complete").map(At::flag);
     let (statuses, grpc) = (absent_or(statuses)?, absent_or(grpc)?);
     let complete = absent_or(complete)?;
@@ -171,6 +172,11 @@ fn list_of<T>(read: impl Fn(&At<'_>) -> Option<T>) -> impl Fn(&At<'_>) -> Option
         let each: Vec<Option<T>> = at.one_or_list().iter().map(&read).collect();
         each.into_iter().collect()
     }
+}
+
+/// A status of gRPC.
+fn code(at: &At<'_>) -> Option<u32> {
+    at.whole()
 }
 
 /// A status, or all of a class: `401`, `"5xx"`.

@@ -43,6 +43,8 @@ use self::mistakes::Mistakes;
 use self::prices::Prices;
 use self::reservation::Lost;
 use crate::algorithm::Algorithm;
+#[cfg(feature = "http")]
+use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
@@ -519,7 +521,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Cuts the cost of a charge that is not priced yet to what can pass.
     #[cfg(feature = "http")]
     pub(crate) fn cut(&self, charge: &mut Charge) {
-        let own = charge.limit.map(|limit| limit.size());
+        let own = charge.limit.map(Limit::size);
         let whole = || self.policies.prices.whole(charge.policy);
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
@@ -668,6 +670,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     pub(crate) fn timers(&self) -> &Timers {
         &self.policies.timers
+    }
+
+    /// Whether something becomes of these charges when their request ends without an answer.
+    #[cfg(feature = "http")]
+    pub(crate) fn holds_any(&self, charges: &[Charge]) -> bool {
+        self.settles_the_unanswered() || charges.iter().any(|charge| charge.slot.is_some())
     }
 
     /// Whether a request that ends without an answer may cost something else than its estimate.

@@ -1,5 +1,6 @@
 //! Charges at an estimate, which are settled at the end of the request.
 
+use std::slice;
 use std::sync::Arc;
 
 use super::reservation::{Answer, Held};
@@ -36,8 +37,16 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn reserve_now(&self, key: impl IntoKey, estimate: u32) -> Reservation {
-        let charges = self.alike(key.into_key(), estimate);
-        self.reserve_charges_now(charges)
+        let key = key.into_key();
+        if let Some(policy) = self.policies.only
+            && !self.policies.prices.are_any()
+        {
+            // A list has room for several charges, all of which would be copied.
+            let charge = Charge::new(policy, key, estimate);
+            let outcomes = self.ledger.inner().charge_one(policy, &key, estimate);
+            return self.reservation(slice::from_ref(&charge), outcomes);
+        }
+        self.reserve_charges_now(self.alike(key, estimate))
     }
 
     /// Decides under the named policies, each with its own key and estimate; as [`reserve_now`](Self::reserve_now).
@@ -151,6 +160,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
+    #[inline]
     fn reservation(&self, charges: &[Charge], outcomes: Outcomes) -> Reservation<L> {
         let held = Held::of(self, charges, &outcomes);
         self.look_at_costs(charges, &outcomes);

@@ -56,9 +56,12 @@ enum End {
     Open,
 }
 
+#[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+type Free = Vec<Box<Option<Keeping>>>;
+
 thread_local! {
     /// Boxes without content, so that requests allocate none.
-    static FREE: RefCell<Vec<Box<Option<Keeping>>>> = const { RefCell::new(Vec::new()) };
+    static FREE: RefCell<Free> = const { RefCell::new(Vec::new()) };
 }
 
 /// How many boxes a thread has at most for the next requests.
@@ -174,9 +177,10 @@ impl Keeping {
         self.answer = Some(Answer {
             status: head.status,
             told: told.collect(),
-            headers: match self.settles.asks_about_the_end() {
-                true => headers.clone(),
-                false => HeaderMap::new(),
+            headers: if self.settles.asks_about_the_end() {
+                headers.clone()
+            } else {
+                HeaderMap::new()
             },
             grpc_status: grpc_status(headers),
             bytes: 0,

@@ -189,9 +189,10 @@ where
                     let response = ready!(future.poll(cx));
                     let kept = kept.take();
                     let response = response?;
-                    let mut response = match kept.is_nothing() {
-                        true => response.map(ResponseBody::inner),
-                        false => kept.answered(response),
+                    let mut response = if kept.is_nothing() {
+                        response.map(ResponseBody::inner)
+                    } else {
+                        kept.answered(response)
                     };
                     // Taking none would copy as much as taking some.
                     if fields.is_some()

@@ -20,10 +20,10 @@ use crate::clock::{Micros, Timer, Timers};
 use crate::decision::Outcomes;
 use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
-use crate::limiter::{Charges, Limiter};
+use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
 use crate::line::Leaving;
 use crate::policy::{Patience, Policy};
-use crate::store::{Charge, Ledger, answered};
+use crate::store::{Charge, Ledger, Reply, answered};
 
 /// The policies of a layer that let requests wait, and those who do.
 #[derive(Debug)]
@@ -417,7 +417,13 @@ impl Waiter {
 
     fn ask(&mut self) {
         let charges = self.charges.clone();
-        let reply = self.limiter.ask(&charges);
+        let reply = match self.limiter.ask(&charges) {
+            // If the client goes away now, what the store charges has to end as well.
+            Reply::Later(coming) if self.limiter.holds_any(&charges) => {
+                Reply::Later(Box::pin(HeldAnswer::new(&self.limiter, &charges, coming)))
+            }
+            reply => reply,
+        };
         self.step = Step::Asks(Box::pin(
             async move { answered(&charges, reply.wait().await) },
         ));

@@ -17,3 +17,5 @@ mod storm;
 #[path = "../away/switch.rs"]
 #[allow(dead_code, reason = "another test uses the rest")]
 mod switch;
+#[cfg(feature = "axum")]
+mod wire;

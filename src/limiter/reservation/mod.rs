@@ -4,9 +4,9 @@
 //! [`settle`](Reservation::settle) or [`cancel`](Reservation::cancel), or it is dropped. The layers hold one in the body
 //! of the response.
 //!
-//! [`Held`] is the part that ends. What is released when a request ends belongs there: it is a field of `Held`, made by
-//! [`Held::of`] from the charges and their outcomes, and released by its own `Drop`, after the settlement in
-//! `Held::drop`. [`Answer`] sees to it that a charge is held, too, whose request has gone away before the store has
+//! [`Held`] is the part that ends. What is released when a request ends belongs there, such as its slots: it is a field of
+//! `Held`, made by [`Held::of`] from the charges and their outcomes, and released in `Held::drop`, after the settlement.
+//! [`Answer`] sees to it that a charge is held, too, whose request has gone away before the store has
 //! answered.
 
 mod answer;

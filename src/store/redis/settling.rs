@@ -65,7 +65,7 @@ async fn make_calls(calls: Arc<Calls>) {
         is_over: false,
     };
     loop {
-        // Whoever settles at the same moment comes along.
+        // Settlements of the same moment come along.
         yield_now().await;
         let together = calls.settler.take();
         if together.is_empty() {
