@@ -175,9 +175,10 @@ impl Item {
     fn new(rule: &Rule) -> Self {
         let name = quoted(rule.name());
         let limit = rule.limit().unwrap_or(0);
-        let unit = match rule.is_at_once() {
-            true => ";qu=\"concurrent-requests\"",
-            false => "",
+        let unit = if rule.is_at_once() {
+            ";qu=\"concurrent-requests\""
+        } else {
+            ""
         };
         let window = rule.period();
         let window = window.map(|window| whole_seconds(window.into()));
