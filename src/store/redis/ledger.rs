@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe::StoreStats;
 use crate::store::charged::cannot_have;
 use crate::store::outage::away;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
@@ -45,6 +46,7 @@ impl RedisLedger {
         if let Some(denials) = remembered
             && denials.tell(asked, Instant::now(), is_away, outcomes)
         {
+            calls.watch.calls().remembered();
             if is_away {
                 outcomes.degrade();
             }
@@ -97,6 +99,7 @@ impl RedisLedger {
             && let Some(denials) = &calls.denials
             && denials.tell((&ones, &calls.policies), Instant::now(), true, &mut denied)
         {
+            calls.watch.calls().remembered();
             denied.degrade();
             return Reply::Now(Ok((0, denied)));
         }
@@ -279,6 +282,10 @@ impl Ledger for RedisLedger {
             }
             amendment => self.change(charges, amendment),
         }
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.0.watch.stats("redis")
     }
 
     #[cfg(feature = "testing")]
