@@ -76,7 +76,10 @@ fn streaming(
     Request<()>,
     Response = Response<tower_ratelimit::middleware::ResponseBody<Frames>>,
     Error = Infallible,
-> + Clone {
+    Future: Send,
+> + Clone
++ Send
++ use<> {
     layer.layer(service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(frames(2))
     }))

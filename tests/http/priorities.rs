@@ -172,7 +172,7 @@ fn a_ceiling_and_a_reserve_that_do_not_go_with_the_limit_are_refused() {
 fn nodes_that_split_a_limit_split_the_reserve() {
     let limiter = Limiter::builder()
         .policy(Policy::new("api", FixedWindow::per_hour(100)).reserve(31))
-        .split_over(3)
+        .nodes(3)
         .build()
         .unwrap();
     // 34 for this node, of which low priority leaves 11.

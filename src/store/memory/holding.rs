@@ -90,16 +90,18 @@ impl MemoryLedger {
             if let (Some(slots), Some(charge)) = (&opened.slots, charges.iter().find(of_policy)) {
                 let fingerprint = self.fingerprint(&charge.key);
                 let only_asks = purpose != Purpose::Charge || charge.cost == 0;
-                let now = self.clock().now();
-                let blocked = opened
-                    .blocks
-                    .left(fingerprint, now, self.clock(), only_asks);
+                let blocked = opened.blocks.are_any().then(|| {
+                    let clock = self.clock();
+                    opened
+                        .blocks
+                        .left(fingerprint, clock.now(), clock, only_asks)
+                });
                 let limit = charge.limit.map(Limit::size);
                 places.push(Place {
                     charge,
                     limit: limit.or(opened.algorithm.limit()).unwrap_or(0),
                     seat: slots.seat(fingerprint),
-                    blocked,
+                    blocked: blocked.flatten(),
                 });
             }
         }

@@ -69,15 +69,15 @@ impl Seat<'_> {
     }
 }
 
-/// Whether a request of this cost has room under this limit, and what it is told; `is_charged` says that it takes slots
+/// Whether a request of this cost has room under this limit, and what it is told; `is_made` says that it takes slots
 /// if it has.
-pub(super) fn told(taken: u32, limit: u32, cost: u32, is_charged: bool) -> Outcome {
+pub(super) fn told(taken: u32, limit: u32, cost: u32, is_made: bool) -> Outcome {
     let all = taken.checked_add(cost).filter(|all| *all <= limit);
     let has_room = match cost {
         0 => limit > 0,
         _ => all.is_some(),
     };
-    let taken = all.filter(|_| is_charged && has_room).unwrap_or(taken);
+    let taken = all.filter(|_| is_made && has_room).unwrap_or(taken);
     let outcome = Outcome::allowed(limit, limit.saturating_sub(taken), Micros::ZERO);
     if has_room {
         outcome

@@ -1,19 +1,12 @@
 //! The slots that requests of this node hold.
-//!
-//! In Redis a slot lasts for one life, and is renewed at a third of it, all in one call. So a node that dies frees its
-//! slots within one life, and a request may last as long as it likes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::time::sleep;
-
-use super::calls::Calls;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::diagnostics::{Diagnostic, diagnose};
 use crate::store::{Charge, Slot};
 
 /// The slots of this node.
@@ -36,13 +29,6 @@ pub(super) struct Holding {
     pub(super) is_here: bool,
 }
 
-const LOST: Diagnostic = Diagnostic::new(
-    "TRL027",
-    "",
-    "slots of requests in flight were lost in Redis and taken again, so that more requests than the limit may be in flight for a while",
-    "let slots last longer than the store is away, `RedisStoreBuilder::slot_life`, and see why it was",
-);
-
 impl HeldSlots {
     pub(super) fn new(life: Duration) -> Self {
         Self {
@@ -56,12 +42,12 @@ impl HeldSlots {
         self.life.into()
     }
 
-    /// Notes the slots that a request has taken.
-    pub(super) fn keep(calls: &Arc<Calls>, charges: &[Charge], outcomes: &Outcomes) {
+    /// Notes the slots that a request has taken. Returns whether a task has to begin to renew them.
+    pub(super) fn put(&self, charges: &[Charge], outcomes: &Outcomes) -> bool {
         if !outcomes.is_allowed() {
-            return;
+            return false;
         }
-        let mut held = calls.held.held();
+        let mut held = self.held();
         for charge in charges {
             let Some(slot) = charge.slot else {
                 continue;
@@ -76,13 +62,12 @@ impl HeldSlots {
                 held.by_slot.insert(slot, holding);
             }
         }
-        if !held.is_renewed
-            && !held.by_slot.is_empty()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            held.is_renewed = true;
-            runtime.spawn(renew(Arc::downgrade(calls), calls.held.life / 3));
-        }
+        !held.by_slot.is_empty() && !mem::replace(&mut held.is_renewed, true)
+    }
+
+    /// Nothing renews them any more, until the next is taken.
+    pub(super) fn are_not_renewed(&self) {
+        self.held().is_renewed = false;
     }
 
     /// Forgets a slot, and returns what was held by it.
@@ -90,12 +75,13 @@ impl HeldSlots {
         self.held().by_slot.remove(&slot)
     }
 
-    /// The slots that are to be renewed. If there are none, nothing is renewed until one is taken.
-    fn to_be_renewed(&self) -> Vec<Charge> {
+    /// The slots that are to be renewed. If there is none, nothing renews them until one is taken, and this is `None`.
+    pub(super) fn to_be_renewed(&self) -> Option<Vec<Charge>> {
         let mut held = self.held();
         held.is_renewed = !held.by_slot.is_empty();
         let elsewhere = held.by_slot.values().filter(|holding| !holding.is_here);
-        elsewhere.map(|holding| holding.charge).collect()
+        let charges = elsewhere.map(|holding| holding.charge).collect();
+        held.is_renewed.then_some(charges)
     }
 
     /// Whether this slot is still held.
@@ -105,48 +91,5 @@ impl HeldSlots {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Renews slots as long as any is held.
-async fn renew(calls: Weak<Calls>, every: Duration) {
-    let renewing = Renewing(calls);
-    loop {
-        sleep(every).await;
-        let Some(calls) = renewing.0.upgrade() else {
-            return;
-        };
-        let charges = calls.held.to_be_renewed();
-        if !calls.held.held().is_renewed {
-            return;
-        }
-        if charges.is_empty() {
-            continue;
-        }
-        // A slot that is not renewed now is renewed next time, before it has ended.
-        if let Ok(lost) = calls.renew(&charges).await
-            && lost > 0
-        {
-            diagnose(&LOST);
-        }
-        // Those that were released meanwhile may have been taken again by the renewal.
-        let released = charges
-            .into_iter()
-            .filter(|charge| charge.slot.is_some_and(|slot| !calls.held.holds(slot)));
-        let released: Vec<Charge> = released.collect();
-        if !released.is_empty() {
-            let _ = calls.release(&released).await;
-        }
-    }
-}
-
-/// Lets another task renew if this one ends with its runtime.
-struct Renewing(Weak<Calls>);
-
-impl Drop for Renewing {
-    fn drop(&mut self) {
-        if let Some(calls) = self.0.upgrade() {
-            calls.held.held().is_renewed = false;
-        }
     }
 }

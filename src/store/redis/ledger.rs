@@ -5,8 +5,9 @@ use std::time::Instant;
 use super::answer::Answer;
 use super::calls::{Calls, Purpose};
 use super::denial_cache::Sent;
-use super::held::{HeldSlots, Holding};
+use super::held::Holding;
 use super::opened::Charges;
+use super::renewal::keep;
 use super::settling;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -243,13 +244,13 @@ impl Ledger for RedisLedger {
                 let (calls, charges) = (Arc::clone(&self.0), Charges::from_slice(charges));
                 Charged::later(async move {
                     let outcomes = answer.await?;
-                    HeldSlots::keep(&calls, &charges, &outcomes);
+                    keep(&calls, &charges, &outcomes);
                     Ok(outcomes)
                 })
             }
             Charged::Now(answer) => {
                 if let Ok(true) = answer {
-                    HeldSlots::keep(&self.0, charges, outcomes);
+                    keep(&self.0, charges, outcomes);
                 }
                 Charged::Now(answer)
             }

@@ -27,6 +27,7 @@ mod promise;
 mod ranges;
 mod reach;
 mod reconnecting;
+mod renewal;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
