@@ -56,7 +56,6 @@ enum End {
     Open,
 }
 
-#[expect(clippy::vec_box, reason = "the boxes are what is used again")]
 type Free = Vec<Box<Option<Keeping>>>;
 
 thread_local! {

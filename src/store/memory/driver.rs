@@ -50,6 +50,13 @@ impl Purpose {
 const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
+#[cfg_attr(
+    feature = "calendar",
+    expect(
+        clippy::struct_excessive_bools,
+        reason = "they are independent of each other"
+    )
+)]
 pub(super) struct Part<'a> {
     policy: usize,
     counter: &'a dyn Counter,
