@@ -4,6 +4,8 @@
 //! of allowed and of denied requests share a field. [`Outcomes`] belongs to the stores; a `Decision` adds the
 //! names of the policies for the caller.
 
+#[cfg(feature = "calendar")]
+mod hours_now;
 mod limit_rule;
 #[cfg(feature = "resolver")]
 mod resolution;
@@ -15,10 +17,14 @@ use std::time::{Duration, SystemTime};
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "calendar")]
+pub use self::hours_now::HoursNow;
 pub use self::limit_rule::LimitRule;
 #[cfg(feature = "resolver")]
 pub use self::resolution::{Resolution, Unresolved};
 
+#[cfg(feature = "calendar")]
+pub(crate) use self::hours_now::TellHours;
 #[cfg(feature = "resolver")]
 pub(crate) use self::resolution::ResolvedNames;
 
@@ -112,6 +118,15 @@ impl Outcome {
     pub(crate) fn held(self, delay: Micros) -> Self {
         Self {
             wait: Wait::new(delay.get()),
+            ..self
+        }
+    }
+
+    /// The same with another time until the whole limit is available again.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn resetting(self, reset_after: Micros) -> Self {
+        Self {
+            reset_after,
             ..self
         }
     }
@@ -376,6 +391,10 @@ impl Outcome {
     }
 }
 
+/// The time to which a limit applies that is not the policy's own; `None` if it denies every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
+
 /// The outcomes of all policies that were asked about one request, in the order in which the policies were
 /// declared.
 ///
@@ -525,11 +544,11 @@ impl Outcomes {
 
     /// Notes which rule gave this policy its limit, and to which time that limit applies if it is not the policy's
     /// own. An override is told as such.
-    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<Option<Duration>>) {
+    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<OwnWindow>) {
         for (place, outcome) in &mut self.each {
             if place.policy() == policy && !outcome.is_overridden() {
                 place.rule = rule;
-                if let Some(window) = own {
+                if let Some(OwnWindow(window)) = own {
                     *outcome = outcome.within(window);
                 }
             }
@@ -568,6 +587,63 @@ impl Outcomes {
     pub(crate) fn retry_after(&self) -> Option<Micros> {
         let (_, outcome) = self.binding()?;
         outcome.retry_micros().filter(|_| outcome.denies())
+    }
+
+    /// Whether the request is denied since it costs more than a policy ever admits.
+    #[cfg(feature = "http")]
+    pub(crate) fn are_too_large(&self) -> bool {
+        let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
+        // Of concurrency no time is told.
+        let is_rate = |outcome: &Outcome| outcome.limit > 0 && outcome.effective_window.is_some();
+        denying.any(|(_, outcome)| outcome.wait.is_none() && is_rate(outcome))
+    }
+
+    /// Whether the request is denied since too many are in flight, and would pass when some have ended.
+    #[cfg(feature = "http")]
+    pub(crate) fn are_too_many_at_once(&self) -> bool {
+        let at_once = |outcome: &Outcome| {
+            outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.blocked
+        };
+        let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
+        !self.are_too_large() && denying.any(|(_, outcome)| at_once(outcome))
+    }
+
+    /// Makes the wait of a denied request one after which all policies let it pass together, where their limits depend
+    /// on the hour: what one of them gives can be gone when another gives it. `later` tells what these policies say
+    /// after a wait, if nothing arrives meanwhile. Which of them are soft is known here and there.
+    #[cfg(feature = "calendar")]
+    #[cold]
+    pub(crate) fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
+        /// So often may one take back what another waits for, before no wait is told: as if none of their hours had room
+        /// for the request at the same time.
+        const MOST: usize = 100;
+        let Some(shortest) = self.retry_after() else {
+            return;
+        };
+        let mut waited = shortest;
+        let mut next = || {
+            let then = later(waited);
+            if then.is_allowed() {
+                return Some(Some(waited));
+            }
+            match then.retry_after() {
+                None => Some(None),
+                Some(more) => {
+                    waited = waited.saturating_add(more);
+                    None
+                }
+            }
+        };
+        let wait = (0..MOST).find_map(|_| next()).flatten();
+        if wait != Some(shortest)
+            && let Some((binding, _)) = self.binding()
+        {
+            self.change_each(|policy, outcome| {
+                if policy == binding {
+                    *outcome = outcome.denied(wait);
+                }
+            });
+        }
     }
 
     /// How long the request is held, if it is allowed.
@@ -684,14 +760,19 @@ impl RuleNames {
 }
 
 /// What decisions and responses tell of a policy, whatever they say of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Rule {
     name: String,
     factor: Option<FactorCell>,
+    #[cfg(feature = "calendar")]
+    hours: Option<TellHours>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
     #[cfg(feature = "http")]
     period: Option<Duration>,
+    /// Whether the limit is on requests at once.
+    #[cfg(feature = "http")]
+    is_at_once: bool,
 }
 
 impl Rule {
@@ -705,10 +786,14 @@ impl Rule {
         Self {
             name: name.to_owned(),
             factor: None,
+            #[cfg(feature = "calendar")]
+            hours: None,
             #[cfg(feature = "http")]
             limit,
             #[cfg(feature = "http")]
             period,
+            #[cfg(feature = "http")]
+            is_at_once: false,
         }
     }
 
@@ -717,8 +802,20 @@ impl Rule {
         Self { factor, ..self }
     }
 
+    /// The same of a policy with these hours.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn by_hours(self, hours: Option<TellHours>) -> Self {
+        Self { hours, ..self }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rule").field(&self.name).finish()
     }
 }
 
@@ -731,6 +828,15 @@ impl Rule {
 
     pub(crate) fn period(&self) -> Option<Duration> {
         self.period
+    }
+
+    /// The same of a limit on requests at once, if it is one.
+    pub(crate) fn at_once(self, is_at_once: bool) -> Self {
+        Self { is_at_once, ..self }
+    }
+
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.is_at_once
     }
 }
 
@@ -867,6 +973,34 @@ impl Decision {
         })
     }
 
+    /// The policies with [hours](crate::Hours), in the order of declaration, each with the interval in which it decided.
+    /// Not those under which the key has an override, which holds at all hours.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::Factor;
+    /// use tower_ratelimit::{FixedWindow, Hours, Limiter, Policy};
+    ///
+    /// let nights = Hours::in_zone("UTC")?.at("00:00-24:00", Factor::thousandths(2_000))?;
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).hours(&nights)?)
+    ///     .build()?;
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (policy, hours) = decision.hours().next().unwrap();
+    /// assert_eq!((policy, hours.interval()), ("api", Some("00:00-24:00")));
+    /// assert_eq!(decision.binding().unwrap().1.limit(), 200);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    #[cfg(feature = "calendar")]
+    pub fn hours(&self) -> impl Iterator<Item = (&str, HoursNow)> {
+        let at = self.outcomes.at();
+        let all = self.outcomes.iter();
+        let by_policy = all.filter(|(_, outcome)| !outcome.is_overridden());
+        by_policy.filter_map(move |(policy, _)| {
+            let rule = self.names.policies.get(policy)?;
+            Some((rule.name(), rule.hours.as_ref()?(at)))
+        })
+    }
+
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
     ///
     /// For an allowed request this is the policy with the least remaining, and a soft policy only if all are
@@ -893,7 +1027,21 @@ impl Decision {
         if outcome.is_overridden() {
             return LimitRule::Override;
         }
-        self.names.rules.get(place.rule)
+        let rule = self.names.rules.get(place.rule);
+        #[cfg(feature = "calendar")]
+        if rule == LimitRule::Policy
+            && let Some(tell) = self
+                .names
+                .policies
+                .get(place.policy())
+                .and_then(|rule| rule.hours.as_ref())
+            && let hours = tell(self.outcomes.at())
+            && hours.gives_limit
+            && let Some(interval) = hours.interval
+        {
+            return LimitRule::Hours(interval.into());
+        }
+        rule
     }
 
     /// How the plan or the limits of the request were found, if a [`Resolver`](crate::plan::Resolver) was asked.

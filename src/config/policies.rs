@@ -7,9 +7,12 @@ use http::StatusCode;
 
 use super::conditions;
 use super::costs;
+use super::endings;
 use super::fields::{KEY_LIMITS, POLICY};
+use super::hours::by_hours;
 use super::keys::{Common, ReadKey};
 use super::limits::{algorithm, limit};
+use super::terms;
 use super::tree::{Value, quoted};
 use super::walk::{At, Name, Table};
 use crate::algorithm::Algorithm;
@@ -102,9 +105,15 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     if let Some(own) = &own {
         policy = with_tables(policy, &table, own, key.as_ref());
     }
+    let by_hours = own.and_then(|own| by_hours(&table, name.text, own));
+    if let Some(by_hours) = by_hours {
+        policy = policy.limited_by(by_hours);
+    }
     policy = with_options(policy, &table);
+    policy = endings::with_unsettled(policy, &table);
+    policy = terms::with_terms(policy, &table, own.as_ref());
     let keyed = with_reads(common, policy.clone(), &table, key);
-    own?;
+    by_hours?;
     Some(ReadPolicy {
         keyed: keyed?,
         unkeyed: policy,
@@ -208,6 +217,8 @@ fn with_reads(
         let when = when?;
         policy = policy.when(move |head: &Head<'_>| when(head));
     }
+    policy = terms::with_priority(common, policy, table)?;
+    policy = endings::with_endings(policy, table)?;
     if let Some(no_key) = no_key {
         policy = policy.no_key(no_key?);
     }

@@ -22,6 +22,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
+use crate::observe::{ConfigStats, configuration_changed};
 use crate::policy::Modes;
 use crate::store::Ledger;
 
@@ -101,6 +102,16 @@ impl Status {
     pub fn error(&self) -> Option<&FileError> {
         self.error.as_ref()
     }
+
+    /// What snapshots tell of it.
+    fn stats(&self) -> ConfigStats {
+        ConfigStats {
+            version: self.version,
+            sha256: self.sha256(),
+            since: self.since,
+            error: self.error.as_ref().map(ToString::to_string),
+        }
+    }
 }
 
 impl Config {
@@ -134,6 +145,13 @@ impl Config {
             return Err(ConfigError::new("watch", "a text", remedy));
         };
         let (layer, swap) = self.layer()?.replaceable();
+        let status = Status {
+            version: 1,
+            sha256: origin.sha256,
+            since: SystemTime::now(),
+            error: None,
+        };
+        swap.tell(status.stats());
         let maybe = Arc::new(Notify::new());
         let watcher = watcher(&origin.path, Arc::clone(&maybe));
         let shared = Arc::new(Shared {
@@ -143,12 +161,7 @@ impl Config {
             swap,
             state: Mutex::new(State {
                 config: self.clone(),
-                status: Status {
-                    version: 1,
-                    sha256: origin.sha256,
-                    since: SystemTime::now(),
-                    error: None,
-                },
+                status,
                 refused: None,
                 departed: Departed::default(),
             }),
@@ -241,7 +254,7 @@ impl Shared {
             Err(error) => Err(next.refused(&error)),
         });
         let mut state = self.state();
-        match built {
+        let reloaded = match built {
             Ok((next, layer)) => {
                 state.refused = None;
                 state.status.error = None;
@@ -257,6 +270,7 @@ impl Shared {
                     state.status.sha256 = sha256;
                     state.status.since = SystemTime::now();
                     state.config = next;
+                    configuration_changed(state.status.version, &state.status.sha256());
                 }
                 Ok(state.status.clone())
             }
@@ -270,7 +284,9 @@ impl Shared {
                 state.status.error = Some(error.clone());
                 Err(error)
             }
-        }
+        };
+        self.swap.tell(state.status.stats());
+        reloaded
     }
 }
 

@@ -77,7 +77,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let give_back = move |free| limiter.give_back(&charge, free);
         let delay = queued.delay.to_duration();
         let place = (queued.place, delay);
-        Turn::join(lines, charge.key, place, Box::new(give_back))
+        let turn = Turn::join(lines, charge.key, place, Box::new(give_back))?;
+        Ok(turn.map(|turn| turn.counted_by(self.begin_to_wait(charge.policy))))
     }
 
     /// Gives turns back that no request takes, and keeps for the next requests what the store cannot take

@@ -8,9 +8,12 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 
 use super::deadline::deadline;
+use super::ending::Kept;
+use super::hooks::Hooks;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
+use super::settles::Settles;
 use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
 use super::{OverLimit, WouldRefuse};
 use crate::clock::Micros;
@@ -18,9 +21,9 @@ use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Charges, Limiter, PreparedLimits};
+use crate::limiter::{Answer, Charges, Limiter, PreparedLimits};
 use crate::line::{NoTimer, Turn};
-use crate::observe::StoreHealth;
+use crate::observe::{Count, Request as Counted, StoreHealth};
 use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
 use crate::policy::{DeclaredModes, Http, Mode, NoKey, Policy};
 use crate::response::{Answers, Fields};
@@ -43,18 +46,21 @@ pub(super) struct Gate {
     /// The requests whose numbers are told.
     wanted: Wanted,
     waits: Option<Arc<Waits>>,
+    /// `None` if no policy holds a request to its end.
+    settles: Option<Arc<Settles>>,
     exposes_decision: bool,
+    hooks: Hooks,
     life: Life,
 }
 
 /// What becomes of a request.
 pub(super) enum Ruling {
-    /// It goes on, and its response gets these.
-    Pass(Option<Fields>),
+    /// It goes on, its response gets these, and it holds this to its end.
+    Pass(Option<Fields>, Kept),
     /// It is answered with this.
     Refuse(Response<Bytes>),
     /// It goes on when it is its turn.
-    Hold(Turn, Option<Fields>),
+    Hold(Turn, Option<Fields>, Kept),
     /// The store has not answered yet, or not as it will.
     Wait(Box<Question>),
 }
@@ -169,7 +175,9 @@ impl Gate {
             sources: Sources::default(),
             is_soft,
             waits: Waits::new(policies, &timers).map(Arc::new),
+            settles: None,
             exposes_decision: false,
+            hooks: Hooks::default(),
             life: Life::new(),
         }
     }
@@ -193,9 +201,25 @@ impl Gate {
         }
     }
 
+    /// Holds requests to their end. What is taken back needs the numbers of its charge.
+    pub(super) fn settle(&mut self, settles: Option<Arc<Settles>>) {
+        if settles.is_some() {
+            self.wanted = Wanted::Everything;
+        }
+        self.settles = settles;
+    }
+
     pub(super) fn expose_decision(&mut self) {
         self.exposes_decision = true;
         self.wanted = Wanted::Everything;
+    }
+
+    /// Tells these of decisions, if they are any.
+    pub(super) fn tell(&mut self, hooks: Hooks) {
+        if hooks.are_any() {
+            self.wanted = Wanted::Everything;
+        }
+        self.hooks = hooks;
     }
 
     /// Puts the decision where the inner service finds it, if that was asked for. A request that
@@ -206,11 +230,14 @@ impl Gate {
         let head = Head::of(request);
         match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
             None | Some(Listed::Nowhere) => {}
-            Some(Listed::Allowed) => return Ruling::Pass(None),
-            Some(Listed::Denied) => return Ruling::Refuse(self.answers.forbidden(request)),
+            Some(Listed::Allowed) => return self.exempt(),
+            Some(Listed::Denied) => {
+                self.limiter.counters().request(Counted::Forbidden);
+                return Ruling::Refuse(self.answers.forbidden(request));
+            }
         }
         if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
-            return Ruling::Pass(None);
+            return Ruling::Pass(None, Kept::default());
         }
         let look = self.sources.resolver.as_ref();
         match look.and_then(|resolver| resolver.look(&head)) {
@@ -232,6 +259,7 @@ impl Gate {
         if let Some(kind) = finding.and_then(Finding::refusal)
             && (is_plain || !self.has_no_mode_over(Mode::Shadow))
         {
+            self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.answers.store_failed(kind, request));
         }
         let head = Head::of(request);
@@ -244,7 +272,7 @@ impl Gate {
             let mut charge = Charge::new(*policy, Key::NOBODY, 1);
             return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
-                Ok(false) => Ruling::Pass(None),
+                Ok(false) => self.exempt(),
                 Err(no_charge) => self.refuse_for(no_charge, request),
             };
         }
@@ -258,7 +286,7 @@ impl Gate {
             }
         }
         if charges.is_empty() {
-            return Ruling::Pass(None);
+            return self.exempt();
         }
         self.put(&charges, request)
     }
@@ -301,7 +329,7 @@ impl Gate {
             }
         }
         if charges.is_empty() {
-            return Ruling::Pass(None);
+            return Ruling::Pass(None, Kept::default());
         }
         let is_tried = charges.iter().any(Charge::is_shadow);
         let wanted = if is_tried {
@@ -318,6 +346,12 @@ impl Gate {
         listed.unwrap_or(Listed::Nowhere)
     }
 
+    /// What a resolver has for a request; `None` if there is none.
+    #[cfg(feature = "admin")]
+    pub(super) fn look_up(&self, head: &Head<'_>) -> Option<Look> {
+        self.sources.resolver.as_ref()?.look(head)
+    }
+
     /// Says that the gate is one of those that a layer has one after the other: if it sees a single request, the
     /// layer was still not built for that request.
     #[cfg(feature = "config")]
@@ -326,7 +360,7 @@ impl Gate {
         self.life.request();
     }
 
-    #[cfg(feature = "config")]
+    #[cfg(any(feature = "admin", feature = "config"))]
     pub(super) fn readers(&self) -> &[(usize, Http)] {
         &self.readers
     }
@@ -352,19 +386,39 @@ impl Gate {
         (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
         head: &Head<'_>,
     ) -> Result<bool, NoCharge> {
-        if !read(reader, charge, head)? {
+        let Some(is_default) = read(reader, charge, head)? else {
+            self.skipped(charge.policy);
             return Ok(false);
-        }
+        };
         if let Some(limits) = self.limiter.limits() {
             let operations = limits.limits().operations(charge.policy);
             let operation = operations.and_then(|operations| reader.operation(head, operations));
-            let asker = Asker { plan, operation };
+            let asker = Asker {
+                plan,
+                operation,
+                ..Asker::default()
+            };
             if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
+                self.skipped(charge.policy);
                 return Ok(false);
             }
         }
+        if is_default {
+            self.limiter.cut(charge);
+        }
+        let is_low = reader.is_low_priority(head);
+        self.limiter.demand(charge, is_low);
+        if is_default && is_low {
+            self.limiter.cut(charge);
+        }
+        self.limiter.hold(charge);
         self.limiter.price(charge, || reader.class(head));
         Ok(true)
+    }
+
+    fn skipped(&self, policy: usize) {
+        let counters = self.limiter.counters();
+        counters.policy(policy, Count::Skipped, 1);
     }
 
     /// The same for all clones of a layer, and for no other layer.
@@ -407,7 +461,7 @@ impl Gate {
         }
         let mut outcomes = Outcomes::new(Micros::ZERO);
         match self.limiter.charge(charges, wanted, &mut outcomes) {
-            Charged::Now(Ok(true)) if !wanted.includes(true) => self.let_pass(),
+            Charged::Now(Ok(true)) if !wanted.includes(true) => self.let_pass(charges),
             Charged::Now(Ok(_)) => match check(charges, &mut outcomes) {
                 Ok(()) if wanted.includes(true) => self.heed(asked, &outcomes, request),
                 // A denial is one, whatever its numbers.
@@ -415,6 +469,10 @@ impl Gate {
                 Err(error) => self.fail(asked, &error, request),
             },
             Charged::Now(Err(error)) => self.fail(asked, &error, request),
+            Charged::Later(answer) if self.settles.is_some() => {
+                let answer = Box::pin(Answer::new(&self.limiter, charges, answer));
+                asked.waiting_for(Coming::Outcomes(answer))
+            }
             Charged::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
         }
     }
@@ -498,14 +556,28 @@ impl Gate {
                 .extensions_mut()
                 .insert(self.limiter.decision(told.clone().into_owned()));
         }
+        let all = asked.charges;
         let charges = &*asked.without_those_not_in(outcomes);
         let asked = Asked { charges, ..asked };
         let fields = self.fields(charges, &told);
-        match self.turn(asked, outcomes) {
-            Ok(None) => Ruling::Pass(fields),
-            Ok(Some(turn)) => Ruling::Hold(turn, fields),
+        let fields = self.with_decision(fields, &told);
+        let turn = self.turn(asked, outcomes);
+        if turn.is_ok() {
+            self.limiter.count_decided(all, &told);
+            self.tell_hook(all, &told, request);
+        } else {
+            self.limiter.free_slots(asked.charges, outcomes);
+        }
+        let settles = self.settles.as_ref().filter(|_| turn.is_ok());
+        let kept = settles.map_or_else(Kept::default, |settles| {
+            Kept::of(settles, &self.limiter, asked.charges, outcomes, request)
+        });
+        match turn {
+            Ok(None) => Ruling::Pass(fields, kept),
+            Ok(Some(turn)) => Ruling::Hold(turn, fields, kept),
             Err(CannotHold::Late(late)) => asked.waiting_for(Coming::Late(late)),
             Err(CannotHold::NoTimer) => {
+                self.limiter.count_failed(all);
                 diagnose(&NO_TIMER);
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
@@ -569,14 +641,48 @@ impl Gate {
         self.refuse(asked, outcomes, request)
     }
 
+    /// Tells the hook, if there is one, of what was decided.
+    #[inline]
+    fn tell_hook<B>(&self, charges: &[Charge], told: &Outcomes, request: &Request<B>) {
+        if let Some(hook) = &self.hooks.on_decision {
+            let binding = told.binding().map(|(policy, _)| policy);
+            let mut bound = charges.iter();
+            let bound = bound.find(|charge| Some(charge.policy) == binding);
+            let key = bound.or(charges.first()).map_or(Key::NOBODY, Charge::key);
+            hook(
+                &Head::of(request),
+                key,
+                &self.limiter.decision(told.clone()),
+            );
+        }
+    }
+
+    /// The fields of a response, which gets the decision too if that was asked for.
+    #[inline]
+    fn with_decision(&self, fields: Option<Fields>, told: &Outcomes) -> Option<Fields> {
+        if !self.hooks.in_response {
+            return fields;
+        }
+        let decision = self.limiter.decision(told.clone());
+        Some(Fields::with_decision(fields, decision))
+    }
+
     fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
+        self.limiter.counters().request(Counted::WithoutKey);
         let NoCharge { status, missing } = no_charge;
         Ruling::Refuse(self.answers.no_key(status, missing, request))
     }
 
-    fn let_pass(&self) -> Ruling {
+    /// No policy is asked about the request.
+    fn exempt(&self) -> Ruling {
+        self.limiter.counters().request(Counted::Exempt);
+        Ruling::Pass(None, Kept::default())
+    }
+
+    fn let_pass(&self, charges: &[Charge]) -> Ruling {
+        self.limiter.count_allowed(charges);
         self.store.answered();
-        Ruling::Pass(None)
+        Ruling::Pass(None, Kept::default())
     }
 
     fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
@@ -591,23 +697,32 @@ impl Gate {
         request: &mut Request<B>,
     ) -> Ruling {
         let told = self.limiter.told(asked.charges, outcomes);
+        self.limiter.count_decided(asked.charges, &told);
+        self.tell_hook(asked.charges, &told, request);
         let decision = self.limiter.decision(told.clone().into_owned());
         let charges = asked.without_those_not_in(outcomes);
-        if charges.iter().any(Charge::is_shadow) {
+        let exposed = self.hooks.in_response.then(|| decision.clone());
+        let mut response = if charges.iter().any(Charge::is_shadow) {
             self.limiter.note_shadow(&told);
             let (charges, told) = in_force(&charges, &told);
-            return Ruling::Refuse(self.answers.denied(&charges, &told, decision, request));
+            self.answers.denied(&charges, &told, decision, request)
+        } else {
+            self.answers.denied(&charges, &told, decision, request)
+        };
+        if let Some(decision) = exposed {
+            response.extensions_mut().insert(decision);
         }
-        Ruling::Refuse(self.answers.denied(&charges, &told, decision, request))
+        Ruling::Refuse(response)
     }
 
     fn fail<B>(&self, asked: Asked<'_>, error: &StoreError, request: &mut Request<B>) -> Ruling {
+        self.limiter.count_failed(asked.charges);
         if !error.is_told() {
             self.store.failed(error);
         }
         // What refuses no request does not do it without its store either.
         if asked.charges.iter().all(Charge::is_shadow) {
-            return Ruling::Pass(None);
+            return Ruling::Pass(None, Kept::default());
         }
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }
@@ -627,23 +742,25 @@ struct NoCharge {
     missing: Missing,
 }
 
-/// What a policy charges this request is put into the charge; returns whether it does.
+/// What a policy charges this request is put into the charge; returns whether that is a default estimate, or `None` if
+/// it charges nothing.
 #[inline]
-fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<bool, NoCharge> {
+fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bool>, NoCharge> {
     if !reader.applies(head) {
-        return Ok(false);
+        return Ok(None);
     }
     match reader.key(head) {
         Ok(key) => charge.key = key,
         Err(missing) if is_counted(reader, missing)? => charge.key = Key::NOBODY,
-        Err(_) => return Ok(false),
+        Err(_) => return Ok(None),
     }
     if !reader.is_limited() {
-        return Ok(false);
+        return Ok(None);
     }
-    charge.cost = reader.cost(head);
+    let (cost, is_default) = reader.cost(head);
+    charge.cost = cost;
     charge.is_soft = reader.is_soft();
-    Ok(true)
+    Ok(Some(is_default))
 }
 
 /// Whether a request without a key is counted, together with all others that have none.

@@ -252,6 +252,7 @@ mod body;
 mod builder;
 mod crowd;
 mod deadline;
+mod ending;
 #[cfg(feature = "config")]
 mod explanation;
 mod foresight;
@@ -259,14 +260,18 @@ mod future;
 mod gate;
 mod gates;
 mod grpc_timeout;
+mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;
+#[cfg(feature = "admin")]
+mod likeness;
 mod lists;
 mod nesting;
 mod over_limit;
 mod plan_of;
 mod service;
+mod settles;
 #[cfg(feature = "adapt")]
 mod traffic;
 mod unbuilt;

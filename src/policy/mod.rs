@@ -14,10 +14,17 @@ mod keyed;
 mod no_key;
 #[cfg(feature = "http")]
 mod patience;
+#[cfg(feature = "http")]
+mod settling;
 
+mod heaviest;
+mod held;
 mod mode;
 mod never_binds;
 mod on_store_failure;
+mod penalty;
+mod terms;
+mod unsettled;
 
 use std::sync::Arc;
 
@@ -25,15 +32,22 @@ use crate::algorithm::Algorithm;
 use crate::decision::Rule;
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
+use crate::observe::Described;
 use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
+pub use self::heaviest::HeaviestKeys;
 pub use self::mode::{Mode, Modes};
 pub use self::on_store_failure::OnStoreFailure;
+pub use self::penalty::Penalty;
+pub use self::unsettled::Unsettled;
 
 pub(crate) use self::mode::DeclaredModes;
 
 #[cfg(feature = "http")]
 pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::penalty::{NamedPenalty, Offences};
+pub(crate) use self::terms::Terms;
+
 pub(crate) use self::never_binds::{
     Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
 };
@@ -48,6 +62,10 @@ pub use self::no_key::NoKey;
 pub(crate) use self::no_key::check_status;
 #[cfg(feature = "http")]
 pub(crate) use self::patience::Patience;
+#[cfg(feature = "http")]
+pub use self::settling::{Cost, Ending, Settle, Spend};
+#[cfg(feature = "http")]
+pub(crate) use self::settling::{Ended, Settling, Told};
 
 /// A named rule.
 ///
@@ -62,9 +80,12 @@ pub(crate) use self::patience::Patience;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
+/// - no penalty: a key that is refused often is not blocked
+/// - a request may cost as much as the limit, and all requests may use all of it
 /// - mode: [`Mode::Enforce`]
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see `wait_up_to`)
+/// - a request that ends without an answer costs its estimate ([`Unsettled::Estimate`])
 /// - without a key: one quota for all requests whose client left it out; `500` if the server does
 ///   not provide it (see [`NoKey`])
 ///
@@ -91,10 +112,14 @@ pub struct Policy<R = Unkeyed> {
     /// The name under which its state is, if that is another.
     was: Option<String>,
     factor: Option<FactorCell>,
+    heaviest: Option<HeaviestKeys>,
+    terms: Terms,
+    penalty: Option<Penalty>,
     /// Of a policy as [a ledger is opened for it](Policy::into_stored), under another name: what it is called, and what it
     /// is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
+    unsettled: Unsettled,
     #[cfg(feature = "http")]
     patience: Patience,
     #[cfg_attr(
@@ -127,8 +152,12 @@ impl Policy {
             mode: Mode::Enforce,
             was: None,
             factor: None,
+            heaviest: None,
+            terms: Terms::default(),
+            penalty: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
+            unsettled: Unsettled::default(),
             #[cfg(feature = "http")]
             patience: Patience::default(),
             reads: Unkeyed,
@@ -144,17 +173,24 @@ impl Policy {
     }
 
     /// Notes whether requests may have another limit than the policy's own.
-    pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>, is_resolved: bool) {
+    pub(crate) fn may_have_several_limits(
+        &mut self,
+        plans: Option<&Plans>,
+        (is_resolved, is_adjustable): (bool, bool),
+    ) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
-        self.has_several_limits =
+        let is_planned =
             is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        // Requests of low priority have the limit without the reserve.
+        self.has_several_limits = is_planned || self.terms.reserve() > 0;
         if let Some(plans) = plans
-            && !self.has_several_limits
+            && !is_planned
             && !self.is_for_all_plans
             && self.is_limited()
         {
             plans.warn_of_silence_about(&self.name);
         }
+        self.has_several_limits |= is_adjustable && self.factor.is_none();
     }
 
     /// Returns the same policy as a ledger is opened for it: under the name of its state, and counting in parts if it has
@@ -181,8 +217,13 @@ impl Policy {
         let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
             return Ok(self);
         };
+        #[cfg(feature = "calendar")]
+        if matches!(self.algorithm, Algorithm::ByHours(_)) {
+            let remedy = "leave out the factor or the hours: a policy has one of them";
+            return Err(ConfigError::quoting("factor", &self.name, remedy));
+        }
         if self.has_several_limits {
-            let remedy = "give it one limit, without plans, limits by key and operations; or leave the factor out";
+            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
         let most = cell.most().get();
@@ -221,7 +262,7 @@ impl Policy {
             algorithm: &self.algorithm,
             is_soft: self.is_soft,
             // Of limits that differ between requests nothing is known.
-            counts: (!self.has_several_limits).then(String::new),
+            counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,
         }
@@ -297,11 +338,6 @@ impl<R> Policy<R> {
         (self.told_name().to_owned(), self.mode)
     }
 
-    /// The name as it is told, which is not always that of its state.
-    pub(crate) fn told_name(&self) -> &str {
-        self.told.as_ref().map_or(&self.name, |(name, _)| name)
-    }
-
     /// The name under which its state began.
     pub(crate) fn first_name(&self) -> &str {
         self.was.as_ref().unwrap_or(&self.name)
@@ -322,6 +358,18 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Lets the limit depend on the hour: see [`Hours`](crate::Hours). This comes last: a limit of a plan, of an
+    /// operation or of a key is changed in its hours too.
+    ///
+    /// # Errors
+    ///
+    /// If the policy cannot have the limit of an interval, has no limit, or has hours already.
+    #[cfg(feature = "calendar")]
+    pub fn hours(mut self, hours: &crate::algorithm::Hours) -> Result<Self, ConfigError> {
+        self.algorithm = hours.over(self.algorithm)?;
+        Ok(self)
+    }
+
     /// Says that the policy has one limit under all [plans](crate::plan::Plans), such as a policy on the address. The
     /// log warns of a policy of which no plan speaks ([`TRL018`](crate::diagnostics)), unless this is said.
     pub fn for_all_plans(mut self) -> Self {
@@ -336,6 +384,7 @@ impl<R> Policy<R> {
             own: &self.algorithm,
             by_key: self.key_limits.as_deref(),
             by_operation: self.operations.as_deref(),
+            has_factor: self.factor.is_some(),
         }
     }
 
@@ -373,6 +422,29 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Sets what a request costs that ends without an answer, or whose
+    /// [reservation](crate::limiter::Reservation) is dropped; the default is [`Unsettled::Estimate`].
+    ///
+    /// ```
+    /// use tower_ratelimit::policy::Unsettled;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("tokens", FixedWindow::per_hour(100)).unless_settled(Unsettled::Nothing))
+    ///     .build()?;
+    /// drop(limiter.reserve_now("ann", 60));
+    /// assert!(limiter.check_now("ann", 100).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn unless_settled(mut self, unsettled: Unsettled) -> Self {
+        self.unsettled = unsettled;
+        self
+    }
+
+    pub(crate) fn if_unsettled(&self) -> Unsettled {
+        self.unsettled
+    }
+
     /// Returns whether the policy is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
@@ -390,7 +462,21 @@ impl<R> Policy<R> {
 
     /// Whether the policy holds requests until their turn.
     pub(crate) fn shapes(&self) -> bool {
-        matches!(self.algorithm, Algorithm::LeakyQueue(_))
+        matches!(self.algorithm.without_hours(), Algorithm::LeakyQueue(_))
+    }
+
+    /// Whether its requests may have to wait for their turn.
+    pub(crate) fn may_wait(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.patience.is_any() && !self.is_soft && self.is_limited() {
+            return true;
+        }
+        self.shapes()
+    }
+
+    /// The name that decisions and responses tell, which is not always that of its state.
+    pub(crate) fn told_name(&self) -> &str {
+        self.told.as_ref().map_or(&self.name, |(name, _)| name)
     }
 
     /// What decisions and responses tell of it.
@@ -400,7 +486,39 @@ impl<R> Policy<R> {
             Some((name, algorithm)) => (name, algorithm),
         };
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
+        #[cfg(feature = "http")]
+        let rule = rule.at_once(algorithm.is_held());
+        #[cfg(feature = "calendar")]
+        let rule = rule.by_hours(algorithm.tells_hours());
         rule.scaled_by(self.factor.clone())
+    }
+
+    /// Finds the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by default, because
+    /// keys are personal data and it costs some 40 ns for each request.
+    pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
+        self.heaviest = Some(keys);
+        self
+    }
+
+    /// How the heaviest keys are found, if they are.
+    pub(crate) fn heaviest(&self) -> Option<&HeaviestKeys> {
+        self.heaviest.as_ref()
+    }
+
+    /// What snapshots tell of it.
+    pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
+        let (name, algorithm) = match &self.told {
+            None => (&self.name, &self.algorithm),
+            Some((name, algorithm)) => (name, algorithm),
+        };
+        let described = Described {
+            name: name.as_str().into(),
+            algorithm: algorithm.name(),
+            mode: if self.is_soft { "soft" } else { "enforce" },
+            limit: algorithm.limit(),
+            period: algorithm.period(),
+        };
+        (described, self.factor.clone())
     }
 
     /// The factor, and the algorithm in units, of a policy that counts in parts.

@@ -16,6 +16,7 @@ mod outage;
 mod redis;
 mod reply;
 mod shared;
+mod slot;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use self::reply::Reply;
 #[cfg(feature = "testing")]
 pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
+pub use self::slot::Slot;
 
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
@@ -40,6 +42,7 @@ use crate::decision::{Outcomes, Weight};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::Key;
+use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 
 /// A place where state lives.
@@ -58,6 +61,19 @@ pub trait Store {
     /// Returns whether several nodes share the state of this store. The default is `false`: the
     /// state belongs to this process.
     fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Returns whether its ledgers count refusals for the [penalties](crate::Policy::penalty) of policies, and block
+    /// keys. The default is `false`: then a policy with a penalty is refused when a limiter or a layer is built.
+    fn counts_refusals(&self) -> bool {
+        false
+    }
+
+    /// Returns whether its ledgers know the slots of a [`Concurrency`](crate::Concurrency): a charge takes them by its
+    /// [slot](Charge::holding), and [`Amendment::Release`] gives them back. The default is `false`: then such a policy
+    /// is refused when a limiter or a layer is built.
+    fn holds_slots(&self) -> bool {
         false
     }
 
@@ -156,6 +172,19 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         })
     }
 
+    /// Tells what the store has counted, for a [snapshot](crate::Limiter::snapshot). By default it tells nothing but that
+    /// it is up.
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+
+    /// Tells how many keys it keeps for a policy, by its index. By default it does not tell. It must not take longer
+    /// when it keeps more keys.
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        let _ = policy;
+        None
+    }
+
     /// The clock by which requests wait for their turn, if a test moves it: see
     /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
     fn clock(&self) -> Option<Arc<dyn Clock>> {
@@ -181,6 +210,8 @@ pub struct Charge {
     pub(crate) window: Option<Duration>,
     /// By which it was priced.
     pub(crate) factor: Factor,
+    /// By what its request holds slots, under a policy on concurrency.
+    pub(crate) slot: Option<Slot>,
 }
 
 impl Charge {
@@ -196,6 +227,7 @@ impl Charge {
             rule: 0,
             window: None,
             factor: Factor::ONE,
+            slot: None,
         }
     }
 
@@ -214,6 +246,20 @@ impl Charge {
             is_soft: true,
             ..self
         }
+    }
+
+    /// Returns the same charge, which takes slots of a [`Concurrency`](crate::Concurrency) if the request is allowed,
+    /// and holds them by this until they are [released](Amendment::Release).
+    pub fn holding(self, slot: Slot) -> Self {
+        Self {
+            slot: Some(slot),
+            ..self
+        }
+    }
+
+    /// Returns by what its request holds slots.
+    pub fn slot(&self) -> Option<Slot> {
+        self.slot
     }
 
     /// Returns the same charge, made [soft](Self::soft), and such that a block of the key does not deny it either. It is then

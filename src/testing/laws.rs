@@ -24,7 +24,7 @@ const HOUR: Micros = Micros::from_secs(3_600);
 
 /// Every algorithm, and the least and the largest numbers.
 fn algorithms() -> Vec<Algorithm> {
-    vec![
+    let algorithms = vec![
         FixedWindow::per_day(5).into(),
         AnchoredWindow::per_day(5).into(),
         SlidingLog::per_day(5).into(),
@@ -38,7 +38,16 @@ fn algorithms() -> Vec<Algorithm> {
         FixedWindow::per_day(0).into(),
         FixedWindow::per_day(u32::MAX).into(),
         Gcra::per_day(999_983).into(),
-    ]
+    ];
+    #[cfg(feature = "calendar")]
+    let algorithms = {
+        let windows = [
+            FixedWindow::per_calendar_day(5).into(),
+            FixedWindow::per_calendar_month(5).into(),
+        ];
+        algorithms.into_iter().chain(windows).collect()
+    };
+    algorithms
 }
 
 pub(super) const DECIDES: &str = "every algorithm decides as its step does";

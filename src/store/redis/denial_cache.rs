@@ -141,7 +141,10 @@ impl DenialCache {
         now: Instant,
     ) {
         // What costs nothing is answered and not denied, but where nothing can pass.
-        if answer.is_allowed() || charges.iter().all(|charge| charge.cost == 0) {
+        if answer.is_allowed()
+            || answer.is_to_be_asked_again(policies)
+            || charges.iter().all(|charge| charge.cost == 0)
+        {
             return;
         }
         let wait = answer.wait(outcomes).map(Micros::to_duration);
@@ -262,6 +265,7 @@ mod tests {
                 algorithm,
                 lua: algorithm.lua(),
                 suffix: String::new(),
+                penalty: None,
             }
         })
     }
