@@ -113,6 +113,7 @@ macro_rules! with_these {
                 LeakyBucket
                 Gcra
                 LeakyQueue
+                Concurrency
                 $($more)*
             ]
             $($arguments)*

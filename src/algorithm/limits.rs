@@ -68,9 +68,8 @@ impl Limit {
         }
     }
 
-    /// These numbers, where the windows of this lie.
-    #[cfg(feature = "calendar")]
-    pub(super) fn with_numbers(self, quota: u32, size: u32) -> Self {
+    /// The same with other numbers.
+    pub(crate) fn with(self, quota: u32, size: u32) -> Self {
         Self {
             quota,
             size,
@@ -142,6 +141,18 @@ impl Algorithm {
         })
     }
 
+    /// This limit without so much of what it admits at one instant, at the same rate; `None` if it is no more than that.
+    pub(crate) fn leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
+        let size = limit.size.checked_sub(reserve).filter(|size| *size > 0)?;
+        // A window has one number for both.
+        let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
+        Some(Limit {
+            quota: if has_rate { limit.quota } else { size },
+            size,
+            ..limit
+        })
+    }
+
     /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
     /// of 0.
     pub(crate) fn rate(&self) -> Option<(u32, Duration)> {
@@ -187,6 +198,22 @@ impl Algorithm {
         }
         let limit = self.limits().map(|limit| limit.shared_by(nodes));
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
+    }
+
+    /// The same with this quota, and a burst or a capacity in proportion, rounded up. A queue keeps its places. `None` if it
+    /// cannot have that.
+    #[cfg(feature = "admin")]
+    pub(crate) fn scaled_to(&self, quota: u32) -> Option<Self> {
+        let now = self.limits()?;
+        let size = match (self, now.quota) {
+            (Self::LeakyQueue(_), _) => now.size,
+            (_, 0) => quota,
+            (_, before) => {
+                let size = u64::from(now.size) * u64::from(quota);
+                u32::try_from(size.div_ceil(before.into())).ok()?
+            }
+        };
+        self.under(now.with(quota, size))
     }
 
     /// The same with this limit; `None` if it cannot have it.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::fields::{LIMIT, QUOTA};
 use super::tree::{Value, quoted};
 use super::walk::{At, Table};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Concurrency, Limit};
 use crate::quota::Quota;
 
 /// The algorithms, and the field of the number that each has beside its quota.
@@ -44,6 +44,12 @@ const DEFAULT: &str = "anchored-window";
 
 /// Reads the algorithm of a policy. `fallback` is the limit that it has if it says none.
 pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Option<Algorithm> {
+    if let Some(at) = table.get("concurrency") {
+        for field in ["algorithm", "quota", "limit", "per"].iter().chain(NUMBERS) {
+            table.either("concurrency", field);
+        }
+        return at.whole().map(|most| Concurrency::of(most).into());
+    }
     let name = match table.get("algorithm") {
         None => DEFAULT,
         Some(at) => match at.text()? {

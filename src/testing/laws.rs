@@ -103,10 +103,11 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
                 let key = if several { own } else { same };
                 let cost = cost(&mut scene, *first).min(3);
                 let charge = Charge::new(policy, key, cost);
-                match scene.random.below(6) {
+                match scene.random.below(7) {
                     // Some requests concern some policies only.
                     0 => {}
                     1 => charges.push(charge.soft()),
+                    2 => charges.push(charge.shadow()),
                     _ => charges.push(charge),
                 }
             }
@@ -161,7 +162,7 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 _ => &both[..],
             };
             let alike = [Charge::new(0, key, cost), Charge::new(1, key, cost)];
-            match scene.random.below(14) {
+            match scene.random.below(17) {
                 0 | 1 => scene.refund(charges).await?,
                 2 => scene.reset(charges).await?,
                 3 => {
@@ -174,6 +175,13 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 6 => scene.take_up_to(&alike).await?,
                 7 => scene.take_up_to(&[alike[0], alike[1].soft()]).await?,
                 8 => scene.take_up_to(&[alike[0].soft(), alike[1]]).await?,
+                9 => scene.take_up_to(&[alike[0].shadow(), alike[1]]).await?,
+                10 => {
+                    let _ = scene.charge(&[alike[0].shadow(), alike[1]]).await?;
+                }
+                11 => {
+                    let _ = scene.charge(&[alike[0], alike[1].shadow()]).await?;
+                }
                 _ => {
                     let _ = scene.charge(charges).await?;
                 }

@@ -18,10 +18,12 @@ mod laws;
 mod models;
 mod mount;
 mod overriding;
+mod penalties;
 mod property;
 mod queue;
 #[cfg(all(feature = "redis", feature = "testing"))]
 mod redis;
+mod reserve;
 mod restart;
 mod state;
 mod stepping_back;

@@ -301,8 +301,21 @@ impl Scaled for Redis {
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
+    fn decide_low(&self, at: u64, cost: u32) -> Seen {
+        let key = self.key;
+        let decision = self.ask(at, |limiter| {
+            let low = limiter.low_priority();
+            async move { low.check(key, cost).await }
+        });
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
     fn give_back(&self, at: u64, units: u32) {
         self.ask(at, |limiter| limiter.refund(self.key, units));
+    }
+
+    fn pardon(&self, at: u64) {
+        self.ask(at, |limiter| limiter.unblock(self.key));
     }
 }
 

@@ -147,7 +147,7 @@ impl Limit {
             u32::try_from(product.div_ceil(Factor::ONE.get().into())).ok()
         };
         let (quota, size) = (of(self.quota())?, of(self.size())?);
-        Some(self.with_numbers(quota, size))
+        Some(self.with(quota, size))
     }
 }
 

@@ -111,7 +111,8 @@ impl Details {
 fn limit(rule: &Rule) -> String {
     let limit = rule.limit().unwrap_or(0);
     let Some(period) = rule.period() else {
-        return format!("{limit} requests");
+        let at_once = if rule.is_at_once() { " at once" } else { "" };
+        return format!("{limit} requests{at_once}");
     };
     if period.subsec_nanos() == 0 {
         format!("{limit} requests per {} s", period.as_secs())

@@ -46,10 +46,13 @@ for index = 1, #KEYS do
     end
   elseif verb == 'give back' and rule.give_back then
     given_back = rule.give_back(kept, now, amount, departure, limit, a, b, c)
+  elseif verb == 'release' and rule.release then
+    rule.release(key, amount, departure)
+    changes = false
   elseif verb == 'block' and not (marks.block and marking.left(marks.block, now) >= amount) then
     marks.block = {now, now + amount}
   elseif verb == 'unblock' then
-    marks.block = nil
+    marks.block, marks.offences = nil, nil
   elseif verb == 'override' then
     rule.refund(kept, now, 0, limit, a, b, c)
     local last = #ARGV
@@ -61,7 +64,7 @@ for index = 1, #KEYS do
     lasts = policys
     marks.own = nil
   end
-  if changes and (found or marks.block or marks.own) then
+  if changes and (found or marks.block or marks.own or marks.offences) then
     save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, unpack(lasts))
   end
 end

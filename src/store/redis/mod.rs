@@ -14,6 +14,7 @@ mod failure;
 mod functions;
 mod glue;
 mod greeting;
+mod held;
 mod key_epochs;
 mod ledger;
 mod link;
@@ -26,10 +27,13 @@ mod promise;
 mod ranges;
 mod reach;
 mod reconnecting;
+mod renewal;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
 mod server;
+mod settler;
+mod settling;
 mod slots;
 #[cfg(feature = "redis-cluster")]
 mod view;
@@ -42,10 +46,12 @@ use std::time::Duration;
 use self::batcher::Batcher;
 use self::calls::Calls;
 use self::denial_cache::DenialCache;
+use self::held::HeldSlots;
 use self::key_epochs::KeyEpochs;
 use self::link::Link;
 use self::opened::OpenedPolicy;
 use self::script::Script;
+use self::settler::Settler;
 use super::outage::{Standby, Watch};
 use super::{Availability, Store};
 #[cfg(feature = "calendar")]
@@ -93,6 +99,7 @@ pub struct RedisStore {
     prefix: Arc<str>,
     nodes: Option<NonZeroU32>,
     remember_denials_for: Duration,
+    slot_life: Duration,
     epochs: Arc<KeyEpochs>,
     #[cfg(feature = "testing")]
     clock: Option<Arc<dyn Clock>>,
@@ -136,6 +143,14 @@ impl Store for RedisStore {
         None
     }
 
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
+    fn holds_slots(&self) -> bool {
+        true
+    }
+
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(&given.iter().map(Policy::name))?;
         #[cfg(feature = "calendar")]
@@ -144,12 +159,14 @@ impl Store for RedisStore {
             algorithm: *policy.algorithm(),
             lua: policy.algorithm().lua(),
             suffix: suffix(policy),
+            penalty: policy.named_penalty(),
         });
         let policies: Box<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
+        let held = rules_that_hold(&policies);
         let of_each = policies
             .iter()
-            .map(|policy| (policy.algorithm, policy.lua))
+            .map(OpenedPolicy::rule_and_penalty)
             .collect();
         let remembers = !self.remember_denials_for.is_zero();
         #[cfg(feature = "testing")]
@@ -166,7 +183,10 @@ impl Store for RedisStore {
             watch: Arc::clone(&self.watch),
             charge: Batcher::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
             amend: Script::of(&rules, include_str!("amend.lua")),
+            settler: Settler::new(Script::of(&rules, include_str!("settle.lua"))),
             take: Script::of(&rules, include_str!("take.lua")),
+            renew: Script::of(&held, include_str!("renew.lua")),
+            held: HeldSlots::new(self.slot_life),
             denials: remembers
                 .then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs))),
             epochs: Arc::clone(&self.epochs),
@@ -177,6 +197,11 @@ impl Store for RedisStore {
             clock: self.clock.clone(),
         }))
     }
+}
+
+fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {
+    let held = policies.iter().filter(|policy| policy.algorithm.is_held());
+    held.filter_map(|policy| policy.lua).collect()
 }
 
 /// What the client is called stands in braces, so that all its states are on one node of a cluster.

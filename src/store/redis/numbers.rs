@@ -63,6 +63,7 @@ mod tests {
             algorithm,
             lua: algorithm.lua(),
             suffix: String::new(),
+            penalty: None,
         }
     }
 

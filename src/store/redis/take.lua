@@ -1,7 +1,7 @@
 -- Takes as much as there is, in one step: the most units that all policies grant, and each is charged so many or
 -- the cost of its own charge, if that is less. KEYS: the state of each charge. ARGV: the time, or nothing; the verb;
--- then for each key its rule, its cost, whether it is soft, four numbers of the rule, the limit first, and its hours or
--- nothing.
+-- then for each key its rule, its cost, whether it is soft as in `charge.lua`, four numbers of the rule, the limit first,
+-- and its hours or nothing.
 -- Returns the number of units and, behind a `;`, the time and what is told of each charge, as `charge.lua` does.
 local now, shortest = moment(ARGV[1])
 local units, is_blocked, charges = 0, false, {}
@@ -37,10 +37,10 @@ for index = 1, #KEYS do
   if possible then
     kept, moved = possible, true
   end
-  is_blocked = is_blocked or blocked ~= '0'
+  is_blocked = is_blocked or blocked ~= '0' and ARGV[at + 2] ~= '2'
   units = math.max(units, most)
   charges[index] = {
-    rule = rule, most = most, is_soft = is_soft, kept = kept, marks = marks, text = text, moved = moved,
+    rule = rule, most = most, is_soft = is_soft, is_blocked = blocked ~= '0', kept = kept, marks = marks, text = text, moved = moved,
     grants = granted(rule, kept, most, limit, a, b, c), told = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c},
     lasts = lasts,
   }
@@ -60,7 +60,7 @@ for index, charge in ipairs(charges) do
   -- Where nothing is to be had, one unit is asked for, and denied.
   local cost = math.min(charge.most, math.max(units, 1))
   local fits = limit > 0 and cost <= charge.grants
-  local charged = units > 0 and fits and cost > 0
+  local charged = units > 0 and fits and cost > 0 and not charge.is_blocked
   if charged then
     rule.charge(kept, now, cost, unpack(charge.numbers))
   end

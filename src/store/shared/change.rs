@@ -7,6 +7,8 @@ use super::item::{Damaged, Item};
 use super::part::{Part, Seen};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
+#[cfg(feature = "calendar")]
+use crate::decision::Weight;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Amendment, DAMAGED};
 
@@ -143,7 +145,7 @@ impl Change {
                 ..part.clone()
             };
             let seen = Seen::of(&asks, &items[part.item], now);
-            if seen.is_blocked() {
+            if seen.is_blocked() && !part.is_shadow {
                 units = 0;
             } else if part.cost > 0 && !part.is_soft {
                 units = units.min(seen.remaining());
@@ -151,6 +153,8 @@ impl Change {
         }
         let parts = self.parts.iter().map(|part| Part {
             cost: part.cost.min(units.max(1)),
+            // To take nothing is no refusal.
+            penalty: None,
             ..part.clone()
         });
         (units, parts.collect())
@@ -188,15 +192,11 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
     }
     #[cfg(feature = "calendar")]
     if !allowed && waits_for_several && parts.iter().any(Part::has_hours) {
-        let soften = |outcomes: &mut Outcomes| {
-            let soft = |policy| {
-                parts
-                    .iter()
-                    .any(|part| part.policy == policy && part.is_soft)
-            };
-            outcomes.soften(soft);
+        let weight = |policy| {
+            let part = parts.iter().find(|part| part.policy == policy);
+            part.map_or(Weight::Full, Part::weight)
         };
-        soften(outcomes);
+        outcomes.weigh(weight);
         outcomes.wait_for_all(|wait| {
             let then = now.saturating_add(wait);
             let mut later = Outcomes::new(then);
@@ -204,7 +204,7 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
                 let seen = Seen::of(part, &items[part.item], then);
                 later.push(part.policy, part.charge(seen, None, then, false));
             }
-            soften(&mut later);
+            later.weigh(weight);
             later
         });
     }
