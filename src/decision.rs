@@ -620,6 +620,10 @@ impl Outcomes {
         let Some(shortest) = self.retry_after() else {
             return;
         };
+        // Whatever it costs, a request of a blocked key is told the end of the block.
+        let is_blocked = self
+            .binding()
+            .is_some_and(|(_, outcome)| outcome.is_blocked());
         let mut waited = shortest;
         let mut next = || {
             let then = later(waited);
@@ -627,7 +631,7 @@ impl Outcomes {
                 return Some(Some(waited));
             }
             match then.retry_after() {
-                None => Some(None),
+                None => Some(is_blocked.then_some(waited)),
                 Some(more) => {
                     waited = waited.saturating_add(more);
                     None
