@@ -191,10 +191,14 @@ impl Policies {
     pub(super) fn count_amended(&self, charges: &[Charge], amendment: Amendment) {
         if matches!(amendment, Amendment::Settle | Amendment::Refund) {
             for charge in charges {
-                let counters = &self.counted.counters;
-                counters.policy(charge.policy, Count::Settled, 1);
+                self.count_settled(charge.policy);
             }
         }
+    }
+
+    /// A charge of this policy is corrected at the end of its request.
+    pub(super) fn count_settled(&self, policy: usize) {
+        self.counted.counters.policy(policy, Count::Settled, 1);
     }
 
     /// The store could not decide on these charges.

@@ -120,6 +120,7 @@ impl<L: Ledger + ?Sized> Held<L> {
         if difference == 0 {
             return;
         }
+        self.policies.count_settled(charge.policy);
         let charge = Charge {
             cost: difference,
             ..prices.without_its_price(charge)
