@@ -75,8 +75,8 @@ mod tests {
     /// One test, since it takes all places.
     #[test]
     fn threads_share_no_place_but_the_last_and_leave_theirs_to_others() {
-        let last = (0..10 * OWN).map(|_| thread::spawn(slot).join().unwrap());
-        assert!(last.last() < Some(SHARED));
+        let mut each = (0..10 * OWN).map(|_| thread::spawn(slot).join().unwrap());
+        assert!(each.next_back() < Some(SHARED));
 
         let together = Barrier::new(2 * OWN);
         let slots: Vec<usize> = thread::scope(|scope| {

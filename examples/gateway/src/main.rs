@@ -28,14 +28,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tracing::warn!("{warning}");
     }
     let watched = config.watch()?;
-    let upstream = match env::var("UPSTREAM") {
-        Ok(upstream) => upstream,
-        Err(_) => {
-            let listener = TcpListener::bind("127.0.0.1:0").await?;
-            let upstream = format!("http://{}", listener.local_addr()?);
-            tokio::spawn(sample::serve(listener));
-            upstream
-        }
+    let upstream = if let Ok(upstream) = env::var("UPSTREAM") {
+        upstream
+    } else {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let upstream = format!("http://{}", listener.local_addr()?);
+        tokio::spawn(sample::serve(listener));
+        upstream
     };
     let timeout = match env::var("UPSTREAM_TIMEOUT") {
         Ok(seconds) => Duration::from_secs(

@@ -99,9 +99,10 @@ fn what_is_kept_is_what_a_slow_search_finds_minute_by_minute() {
         // Where the clocks go forward only, a moment is in an interval exactly if its time on the clock is.
         for minutes in (0..500_000).step_by(7) {
             let now = at("2016-01-01T00:00:00Z").saturating_add(Micros::from_secs(minutes * 60));
-            let shown = zone.civil(Timestamp::from_microsecond(now.get() as i64).unwrap());
-            let before =
-                zone.civil(Timestamp::from_microsecond(now.get() as i64 - 7_200_000_000).unwrap());
+            let shown = zone.civil(Timestamp::from_microsecond(now.get().cast_signed()).unwrap());
+            let before = zone.civil(
+                Timestamp::from_microsecond(now.get().cast_signed() - 7_200_000_000).unwrap(),
+            );
             let is_plain = shown.duration_since(before).as_secs() == 7_200;
             let stretch = timetable.at(now);
             assert_eq!(stretch, timetable.stretch(now));
