@@ -33,7 +33,8 @@ impl Place<'_> {
     }
 
     fn denies(&self) -> bool {
-        self.blocked.is_some() || !(self.fits() || self.charge.is_soft)
+        let is_refused = self.blocked.is_some() || !(self.fits() || self.charge.is_soft);
+        is_refused && !self.charge.is_shadow
     }
 }
 
@@ -65,7 +66,7 @@ impl MemoryLedger {
         };
         for place in &mut places {
             let Charge { cost, slot, .. } = *place.charge;
-            let takes = allowed && place.fits() && cost > 0;
+            let takes = allowed && place.fits() && place.blocked.is_none() && cost > 0;
             let outcome = place.outcome(takes && slot.is_some());
             if takes && slot.is_some() && purpose == Purpose::Charge {
                 place.seat.take(cost);
