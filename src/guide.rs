@@ -9,6 +9,10 @@ pub mod choosing {}
 #[doc = include_str!("../docs/calendars.md")]
 pub mod calendars {}
 
+#[cfg(feature = "calendar")]
+#[doc = include_str!("../docs/hours.md")]
+pub mod hours {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
@@ -16,6 +20,10 @@ pub mod keys {}
 #[cfg(all(feature = "adapt", feature = "axum"))]
 #[doc = include_str!("../docs/adaptive.md")]
 pub mod adaptive {}
+
+#[cfg(feature = "admin")]
+#[doc = include_str!("../docs/dashboard.md")]
+pub mod dashboard {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
@@ -27,6 +35,10 @@ pub mod resolver {}
 #[cfg(all(feature = "config", feature = "axum"))]
 #[doc = include_str!("../docs/config.md")]
 pub mod config {}
+
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/gateway.md")]
+pub mod gateway {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
@@ -71,6 +83,14 @@ pub mod many_nodes {}
 #[cfg(feature = "redis")]
 #[doc = include_str!("../docs/reliability.md")]
 pub mod reliability {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/metrics.md")]
+pub mod metrics {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
 
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}

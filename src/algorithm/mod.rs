@@ -27,6 +27,11 @@
 
 mod anchored_window;
 #[cfg(feature = "calendar")]
+mod any_long;
+mod any_rule;
+#[cfg(feature = "calendar")]
+mod by_hours;
+#[cfg(feature = "calendar")]
 mod calendar_window;
 mod concurrency;
 mod constructors;
@@ -57,6 +62,8 @@ use std::time::Duration;
 
 pub use self::anchored_window::AnchoredWindow;
 #[cfg(feature = "calendar")]
+pub use self::by_hours::{ByHours, HourlyLimit, Hours};
+#[cfg(feature = "calendar")]
 pub use self::calendar_window::CalendarWindow;
 pub use self::concurrency::Concurrency;
 pub use self::fixed_window::FixedWindow;
@@ -72,6 +79,9 @@ pub use self::token_bucket::TokenBucket;
 #[doc(hidden)]
 pub use self::unparsed::{Parsed, Unparsed};
 
+#[cfg(feature = "calendar")]
+pub(crate) use self::any_long::AnyLong;
+pub(crate) use self::any_rule::AnyRule;
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
 pub(crate) use self::step::{Fixed, Long, Pack, Step, WithRule, read};
@@ -214,10 +224,11 @@ impl Algorithm {
     }
 
     /// Whether an outcome tells the length of the present window.
+    /// Whether an outcome tells something that changes with the calendar or the hour.
     #[cfg(feature = "redis")]
-    pub(crate) fn has_windows_of_several_lengths(&self) -> bool {
+    pub(crate) fn depends_on_a_calendar(&self) -> bool {
         #[cfg(feature = "calendar")]
-        if matches!(self, Self::CalendarWindow(_)) {
+        if matches!(self, Self::CalendarWindow(_) | Self::ByHours(_)) {
             return true;
         }
         false

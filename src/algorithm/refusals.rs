@@ -36,6 +36,9 @@ impl Algorithm {
             | Self::LeakyQueue(_) => for_each_unit(),
             // No wait is told.
             Self::Concurrency(_) => u64::MAX,
+            // Nothing is known of the limits that follow each other.
+            #[cfg(feature = "calendar")]
+            Self::ByHours(_) => u64::MAX,
             Self::Unlimited => 0,
         }
     }

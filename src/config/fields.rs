@@ -116,6 +116,11 @@ pub(super) static ROOT: Fields = Fields(&[
         Shape::Whole,
     ),
     field(
+        "mode",
+        "The mode of all policies together, which weakens theirs.",
+        Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
         "wait_places",
         "How many requests may wait for their turn, under all policies together.",
         Shape::Whole,
@@ -176,6 +181,16 @@ pub(super) static POLICY: Fields = Fields(&[
         "when",
         "The condition under which the policy applies. Of a list, one has to hold.",
         Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "mode",
+        "Whether it is enforced, decides in shadow, or is off.",
+        Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
+        "was",
+        "The name under which the policy began, if it has been renamed.",
+        Shape::Text,
     ),
     field(
         "soft",
@@ -260,6 +275,45 @@ pub(super) static POLICY: Fields = Fields(&[
     field(
         "operations",
         "Limits by operation, and `other` for all other operations.",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+    field(
+        "hours",
+        "Limits at certain times; outside them, the limit is the policy's own.",
+        Shape::Table(&HOURS),
+    ),
+    field(
+        "zone",
+        "The time zone of a calendar-day, calendar-week, calendar-month or calendar-year.",
+        Shape::Text,
+    ),
+    field(
+        "start",
+        "When a day of a calendar begins: \"06:00\"; at midnight unless said.",
+        Shape::Text,
+    ),
+    field(
+        "first_day",
+        "On which day a calendar-week begins; monday unless said.",
+        Shape::Word(&WEEKDAYS),
+    ),
+]);
+
+const WEEKDAYS: [&str; 7] = [
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+];
+
+pub(super) static HOURS: Fields = Fields(&[
+    field("zone", "The time zone: \"Europe/London\".", Shape::Text),
+    field(
+        "limits",
+        "Under each interval, such as \"22:00-06:00\", its limit, or a share of the limit: \"2 times\".",
         Shape::Map(&Shape::Named("limit")),
     ),
 ]);

@@ -4,12 +4,17 @@
 //! of their own. Each verb has a form `…_now` for the store in this process, which always answers
 //! at once, and a future for any store.
 
+#[cfg(feature = "admin")]
+mod about;
+mod adjusting;
 mod by_name;
+mod counting;
 mod deciding;
 mod demands;
 mod inspection;
 mod limits;
 mod mistakes;
+mod monitored;
 mod overriding;
 mod prices;
 mod queueing;
@@ -27,6 +32,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use self::adjusting::AdjustableLimit;
 pub use self::inspection::Inspection;
 pub use self::reservation::Reservation;
 
@@ -34,6 +40,7 @@ pub(crate) use self::reservation::{Answer, Held, RealCost};
 
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
+use self::counting::Counting;
 use self::deciding::Deciding;
 use self::demands::Demands;
 use self::limits::PlanOf;
@@ -45,8 +52,7 @@ use self::reservation::Lost;
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
-use crate::clock::Micros;
-use crate::clock::Timers;
+use crate::clock::{Micros, Timers};
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
@@ -55,7 +61,7 @@ use crate::line::Lines;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Asker, Finding, Look, Plans};
-use crate::policy::{Policy, Unsettled, check_names};
+use crate::policy::{DeclaredModes, Mode, Modes, Policy, Unsettled, check_names};
 use crate::store::{
     Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Slot, Store,
     Wanted, answered, check,
@@ -108,9 +114,11 @@ struct Policies {
     has_slots: bool,
     /// Of the policies that have a factor.
     prices: Prices,
+    counted: Counting,
     /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
     unless_settled: Option<Box<[Unsettled]>>,
     lost: Lost,
+    modes: DeclaredModes,
 }
 
 impl Policies {
@@ -146,8 +154,49 @@ impl Policies {
         if let Ok(outcomes) = &mut answer {
             self.look_at_costs(charges, outcomes);
             self.prices.tell(charges, outcomes);
+            self.note_shadow(outcomes);
         }
+        self.count(charges, &answer);
         answer
+    }
+
+    #[inline]
+    fn only(&self) -> Option<usize> {
+        self.only.filter(|_| self.modes.are_plain())
+    }
+
+    #[inline]
+    fn one(&self) -> Option<usize> {
+        self.one.filter(|_| self.modes.are_plain())
+    }
+
+    /// Leaves out what is off, and marks what is in shadow.
+    #[inline]
+    fn heed_modes(&self, charges: &mut Charges) {
+        if !self.modes.are_plain() {
+            self.heed_each_mode(charges);
+        }
+    }
+
+    #[cold]
+    fn heed_each_mode(&self, charges: &mut Charges) {
+        charges.retain(|charge| {
+            let mode = self.modes.of(charge.policy);
+            if mode == Mode::Shadow {
+                *charge = charge.shadow();
+            }
+            mode != Mode::Off
+        });
+    }
+
+    /// Counts what policies in shadow would have refused.
+    #[inline]
+    fn note_shadow(&self, outcomes: &Outcomes) {
+        if !self.modes.are_plain() {
+            for policy in outcomes.would_refuse() {
+                self.modes.would_have_refused(policy);
+            }
+        }
     }
 }
 
@@ -168,6 +217,8 @@ impl Limiter {
             sources: Sources::default(),
             store: MemoryStore::new(),
             nodes: 1,
+            mode: Mode::Enforce,
+            modes: None,
         }
     }
 
@@ -187,19 +238,30 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only {
+        match self.policies.only() {
             Some(policy) => {
-                Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
+                let decision =
+                    Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
+                self.policies
+                    .count_one(policy, &key, cost, decision.outcomes());
+                decision
             }
-            None => Decision::new(names, self.charge_alike(key, cost)),
+            None => match self.policies.one() {
+                Some(policy) => {
+                    let charge = self.charge_of_one(policy, key, cost);
+                    self.decide_all(names, charge.as_slice())
+                }
+                None => self.decide_all(names, &self.alike(key, cost)),
+            },
         }
     }
 
-    fn charge_alike(&self, key: Key, cost: u32) -> Outcomes {
-        match self.policies.one {
-            Some(policy) => self.charge_all(self.charge_of_one(policy, key, cost).as_slice()),
-            None => self.charge_all(&self.alike(key, cost)),
-        }
+    #[inline]
+    fn decide_all(&self, names: Arc<Names>, charges: &[Charge]) -> Decision {
+        let decision = Decision::new(names, self.charge_all(charges));
+        self.policies.count_decided(charges, decision.outcomes());
+        self.policies.note_shadow(decision.outcomes());
+        decision
     }
 
     /// The same under policies of which one has a factor.
@@ -209,6 +271,8 @@ impl Limiter {
         let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
+        self.policies.count_decided(&charges, decision.outcomes());
+        self.policies.note_shadow(decision.outcomes());
         decision
     }
 
@@ -227,12 +291,18 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        if self.policies.prices.are_any() {
+        if self.policies.prices.are_any() || !self.policies.modes.are_plain() {
             // A limit that was reached is one that may grow, and the numbers tell that.
             return self.check_now(key, cost).is_allowed();
         }
         let is_admitted = match self.policies.only {
-            Some(policy) => self.ledger.inner().admit_one(policy, &key, cost),
+            Some(policy) => {
+                let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
+                let verdict = is_admitted.then_some(()).ok_or(policy);
+                let asked = std::iter::once((policy, cost));
+                self.policies.count_judged(asked, &key, verdict);
+                is_admitted
+            }
             None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
@@ -259,20 +329,41 @@ impl Limiter {
             limits,
             ..
         } = &*self.policies;
-        let ledger = self.ledger.inner();
-        if let Some(policy) = self.policies.one {
-            return ledger.admit_now(self.charge_of_one(policy, *key, cost).as_slice());
+        if let Some(policy) = self.policies.one() {
+            return self.admit_charges(self.charge_of_one(policy, *key, cost).as_slice());
         }
         if limits.is_some() || self.policies.demands.are_any() {
-            return ledger.admit_now(&self.alike(*key, cost));
+            return self.admit_charges(&self.alike(*key, cost));
         }
         mistakes.are_asked_alike();
-        let admitted = ledger.admit_alike(limited, key, cost);
-        admitted.unwrap_or_else(|| ledger.admit_now(&self.charges(*key, cost)))
+        match self.ledger.inner().admit_alike(limited, key, cost) {
+            Some(verdict) => {
+                let asked = limited.iter().map(|(policy, _)| (*policy, cost));
+                self.policies.count_judged(asked, key, verdict);
+                verdict.is_ok()
+            }
+            None => self.admit_charges(&self.charges(*key, cost)),
+        }
+    }
+
+    fn admit_charges(&self, charges: &[Charge]) -> bool {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let ledger = self.ledger.inner();
+        let charged = ledger.charge(charges, Wanted::Refusals, &mut outcomes);
+        let is_admitted = matches!(charged, Charged::Now(Ok(true)));
+        if is_admitted {
+            self.policies.count_allowed(charges);
+        } else {
+            // The store in this process tells of each charge.
+            let _ = check(charges, &mut outcomes);
+            self.policies.count_decided(charges, &outcomes);
+        }
+        is_admitted
     }
 
     /// Changes what the store in this process keeps of a key.
     fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
+        self.policies.count_amended(charges, amendment);
         // An override alone can fail, for want of room.
         let _ = self.ledger.inner().amend_now(charges, amendment);
     }
@@ -293,7 +384,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
-        match self.policies.only {
+        match self.policies.only() {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
             Some(policy) => {
@@ -301,7 +392,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match (self.policies.one, self.look(&key)) {
+            None => match (self.policies.one(), self.look(&key)) {
                 (Some(policy), _) => {
                     let mut charge = self.charge_of_one(policy, key, cost);
                     self.price_all(charge.as_mut_slice());
@@ -355,7 +446,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         finding: Option<&Finding>,
     ) -> Charges {
         self.policies.mistakes.are_asked_alike();
-        self.charges_for(asker, key, cost, finding)
+        let mut charges = self.charges_for(asker, key, cost, finding);
+        self.policies.heed_modes(&mut charges);
+        charges
     }
 
     /// The same of some policies, each about a key and at a cost of its own.
@@ -409,6 +502,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let mut charges = self.limited_each(charges, findings);
         self.demand_of_all(&mut charges);
         self.price_all(&mut charges);
+        self.policies.heed_modes(&mut charges);
         let policies = Arc::clone(&self.policies);
         let reply = self.ask(&charges);
         reply.map(move |answer| policies.answered(&charges, answer))
@@ -522,7 +616,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     #[cfg(feature = "http")]
     pub(crate) fn cut(&self, charge: &mut Charge) {
         let own = charge.limit.map(Limit::size);
-        let whole = || self.policies.prices.whole(charge.policy);
+        let whole = || self.policies.prices.whole(charge.policy)?.limit();
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
         let hard = Charge {
@@ -652,6 +746,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         amendment: Amendment,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
+        self.policies.count_amended(charges, amendment);
         let reply = self.ledger.amend(charges, amendment);
         async move { reply.wait().await.map(drop) }
     }
@@ -689,6 +784,23 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         queue.is_some_and(|(queue, _)| *queue == policy)
     }
 
+    /// Returns the switches of the policies' modes, which the limiter shares with its clones and its layer.
+    pub fn modes(&self) -> Modes {
+        self.policies.modes.modes().clone()
+    }
+
+    /// Counts what policies in shadow would have refused.
+    pub(crate) fn note_shadow(&self, outcomes: &Outcomes) {
+        self.policies.note_shadow(outcomes);
+    }
+
+    /// The modes that hold for the next request.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn declared_modes(&self) -> &DeclaredModes {
+        &self.policies.modes
+    }
+
     /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
@@ -698,8 +810,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     #[cfg(feature = "http")]
-    pub(crate) fn of(policies: &[Policy], ledger: Guarded<L>, limits: PreparedLimits) -> Self {
-        Self::with(policies, ledger, Mistakes::of_costs(policies), limits)
+    pub(crate) fn of(
+        policies: &[Policy],
+        ledger: Guarded<L>,
+        limits: PreparedLimits,
+        modes: DeclaredModes,
+    ) -> Self {
+        let mistakes = Mistakes::of_costs(policies);
+        Self::with(policies, ledger, mistakes, limits, modes)
     }
 
     fn with(
@@ -707,6 +825,7 @@ impl<L: Ledger> Limiter<L> {
         ledger: Guarded<L>,
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
+        modes: DeclaredModes,
     ) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
@@ -728,7 +847,7 @@ impl<L: Ledger> Limiter<L> {
         };
         let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
         let one = match *limited {
-            [(policy, false)] if !are_looked_up => Some(policy),
+            [(policy, false)] if !are_looked_up && !demands.are_any() && !has_slots => Some(policy),
             _ => None,
         };
         let timers = Timers::of(ledger.clock());
@@ -748,8 +867,10 @@ impl<L: Ledger> Limiter<L> {
                 demands,
                 has_slots,
                 prices: Prices::of(policies),
+                counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),
+                modes,
             }),
             asker: None,
             ledger,
@@ -801,6 +922,8 @@ pub struct LimiterBuilder<S = MemoryStore> {
     sources: Sources,
     store: S,
     nodes: u32,
+    mode: Mode,
+    modes: Option<Modes>,
 }
 
 impl<S> LimiterBuilder<S> {
@@ -867,6 +990,13 @@ impl<S> LimiterBuilder<S> {
         self
     }
 
+    /// Lets limits be changed while they are in force: [`Limiter::adjust_limit`]. A decision then reads one number more for
+    /// each policy.
+    pub fn adjustable(mut self) -> Self {
+        self.sources.is_adjustable = true;
+        self
+    }
+
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
         LimiterBuilder {
@@ -875,6 +1005,8 @@ impl<S> LimiterBuilder<S> {
             sources: self.sources,
             store,
             nodes: self.nodes,
+            mode: self.mode,
+            modes: self.modes,
         }
     }
 
@@ -904,6 +1036,17 @@ impl<S> LimiterBuilder<S> {
     pub fn nodes(self, nodes: u32) -> Self {
         Self { nodes, ..self }
     }
+
+    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Lets these switches change the modes of the policies; by default, the limiter has switches of its own.
+    pub fn modes(self, modes: &Modes) -> Self {
+        let modes = Some(modes.clone());
+        Self { modes, ..self }
+    }
 }
 
 impl<S: Store> LimiterBuilder<S> {
@@ -932,7 +1075,9 @@ impl<S: Store> LimiterBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let mistakes = never_bind.of_parts(&policies);
-        Ok(Limiter::with(&policies, ledger, mistakes, limits))
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
+        Ok(Limiter::with(&policies, ledger, mistakes, limits, modes))
     }
 }
 
@@ -962,7 +1107,7 @@ pub(crate) fn split(
 
 /// Returns the policies as a store is opened for them.
 pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
-    policies.into_iter().map(Policy::in_parts).collect()
+    policies.into_iter().map(Policy::as_stored).collect()
 }
 
 /// Refuses policies that let requests wait, because a limiter holds no requests.
@@ -986,11 +1131,38 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         return Err(ConfigError::new("policies", "empty", remedy));
     }
     check_names(&policies.iter().map(Policy::name))?;
+    check_first_names(policies)?;
     policies.iter().try_for_each(Policy::check_mark)?;
     policies.iter().try_for_each(Policy::check_terms)?;
     policies.iter().try_for_each(Policy::check_held)?;
     policies.iter().try_for_each(Policy::check_penalty)?;
     check_queues(policies)
+}
+
+/// Refuses policies that would share a state, and names of states that no policy can have had.
+fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
+    for policy in policies {
+        let was = policy.first_name();
+        if was == policy.name() {
+            continue;
+        }
+        check_names(&std::iter::once(was))?;
+        if !was.is_ascii() {
+            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+        let mut others = policies
+            .iter()
+            .filter(|other| other.name() != policy.name());
+        let is_taken = |other: &Policy| {
+            other.name().eq_ignore_ascii_case(was) || other.first_name().eq_ignore_ascii_case(was)
+        };
+        if others.any(is_taken) {
+            let remedy = "name a policy that is there no more, and in one place";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses queues that could not keep their promise.

@@ -62,10 +62,9 @@ impl Prices {
         self.of_policy(policy).is_some()
     }
 
-    /// The whole limit of a policy with a factor, in units.
-    #[cfg(feature = "http")]
-    pub(super) fn whole(&self, policy: usize) -> Option<u32> {
-        self.of_policy(policy)?.whole.limit()
+    /// The limit of a policy with a factor, in units.
+    pub(super) fn whole(&self, policy: usize) -> Option<Algorithm> {
+        Some(self.of_policy(policy)?.whole)
     }
 
     /// Turns the cost of a charge from units to what a request of this class pays now.
@@ -80,6 +79,15 @@ impl Prices {
     pub(super) fn price_at_least(&self, charge: &mut Charge) {
         if let Some(price) = self.of_policy(charge.policy) {
             price.charge(charge, price.cell.most());
+        }
+    }
+
+    /// The units of a charge that was priced.
+    #[inline]
+    pub(super) fn units(&self, charge: &Charge) -> u32 {
+        match self.of_policy(charge.policy) {
+            None => charge.cost,
+            Some(price) => price.units_of(charge),
         }
     }
 
@@ -144,6 +152,13 @@ impl Price {
             charge.cost = cost.saturating_add(more);
             charge.limit = self.parts.beyond(more);
         }
+    }
+
+    /// What a charge cost before it was priced. The price was rounded up by less than a unit.
+    fn units_of(&self, charge: &Charge) -> u32 {
+        let most = u128::from(UNIT) * u128::from(self.cell.most().get());
+        let units = u128::from(charge.cost) * u128::from(charge.factor.get()) / most;
+        u32::try_from(units).unwrap_or(u32::MAX)
     }
 
     /// What a request costs that takes so many units, as it was [charged](Self::charge) and above the limit as well.

@@ -260,9 +260,12 @@ mod future;
 mod gate;
 mod gates;
 mod grpc_timeout;
+mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;
+#[cfg(feature = "admin")]
+mod likeness;
 mod lists;
 mod nesting;
 mod over_limit;
@@ -273,6 +276,7 @@ mod settles;
 mod traffic;
 mod unbuilt;
 mod waiting;
+mod would_refuse;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
@@ -291,3 +295,4 @@ pub use self::service::RateLimit;
 pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
+pub use self::would_refuse::WouldRefuse;

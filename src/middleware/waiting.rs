@@ -22,6 +22,7 @@ use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
 use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
 use crate::line::Leaving;
+use crate::observe::Wait;
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Ledger, Reply, answered};
 
@@ -71,6 +72,8 @@ pub(super) struct Waiter {
     /// The line in which it stands, or in which there is no place for it.
     line: LineOf,
     place: Option<Place>,
+    /// Counts it among those that wait.
+    wait: Option<Wait>,
     timer: Timer,
     step: Step,
     has_ended: bool,
@@ -149,7 +152,9 @@ impl Waits {
 
     /// The lines to which a request that is charged this belongs.
     fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineOf> {
-        let waits = |charge: &&Charge| charge.cost > 0 && self.terms(charge.policy).is_some();
+        let waits = |charge: &&Charge| {
+            charge.cost > 0 && !charge.is_shadow() && self.terms(charge.policy).is_some()
+        };
         let charges = charges.iter().filter(waits);
         charges.map(|charge| (charge.policy, charge.key))
     }
@@ -176,6 +181,7 @@ impl Waits {
         let line = self.lines(charges).find(|line| self.crowd.has_line(line));
         let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
         waiter.foresee();
+        waiter.begins_to_wait();
         Some(waiter)
     }
 
@@ -204,6 +210,7 @@ impl Waits {
         } else {
             waiter.foresee();
         }
+        waiter.begins_to_wait();
         Some(waiter)
     }
 
@@ -305,6 +312,7 @@ impl Waiter {
             has_looked_again: false,
             line,
             place: None,
+            wait: None,
             timer,
             step: Step::Stands {
                 due: now,
@@ -436,9 +444,17 @@ impl Waiter {
         self.step = Step::Foresees(answer, extras);
     }
 
+    /// It is counted as waiting, if it stands in a line.
+    fn begins_to_wait(&mut self) {
+        if self.place.is_some() {
+            self.wait = Some(self.limiter.begin_to_wait(self.line.0));
+        }
+    }
+
     /// Waits no longer, and asks what it is to be told.
     fn give_up(&mut self) {
         self.place = None;
+        self.wait = None;
         self.has_looked_again = false;
         self.foresee();
     }
@@ -469,6 +485,9 @@ impl Waiter {
         let has_moved = place.move_to(line, cost, places);
         if has_moved {
             self.line = line;
+            if let Some(wait) = &mut self.wait {
+                wait.move_to(line.0);
+            }
         }
         has_moved
     }

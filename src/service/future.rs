@@ -14,6 +14,7 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::limiter::{Answer as HeldAnswer, heed};
 use crate::line::{NoTimer, Turn};
+use crate::observe::Request;
 use crate::plan::{Coming, Finding};
 use crate::store::{Charge, Charged, Wanted, answered};
 
@@ -44,10 +45,12 @@ pub(super) fn ask<Q, T, E>(
     finding: Option<&Finding>,
 ) -> Asked<T, E> {
     if let Some(Err(error)) = finding.map(heed) {
+        rules.limiter.count_failed(&[]);
         return Asked::Ruled(Ruling::Refuse(rules.refuse(Refused::Store(error))));
     }
     let charges = rules.read(request, finding);
     if charges.is_empty() {
+        rules.limiter.counters().request(Request::Exempt);
         return Asked::Ruled(Ruling::Pass(None));
     }
     let mut outcomes = Outcomes::new(Micros::ZERO);
@@ -70,18 +73,39 @@ fn rule<Q, T, E>(
     charges: &[Charge],
     answer: Result<Outcomes, StoreError>,
 ) -> Ruling<T, E> {
-    let refused = match answered(charges, answer) {
-        Err(error) => Refused::Store(error),
+    let answer = answered(charges, answer);
+    if let Ok(outcomes) = &answer {
+        rules.limiter.note_shadow(outcomes);
+    }
+    let refused = match answer {
+        // What refuses no request does not do it without its store either.
+        Err(_) if charges.iter().all(Charge::is_shadow) => {
+            rules.limiter.count_failed(charges);
+            return Ruling::Pass(None);
+        }
+        Err(error) => {
+            rules.limiter.count_failed(charges);
+            Refused::Store(error)
+        }
         Ok(outcomes) if !outcomes.is_allowed() => {
             rules.limiter.look_at_costs(charges, &outcomes);
             let told = rules.limiter.told(charges, &outcomes).into_owned();
+            rules.limiter.count_decided(charges, &told);
             Refused::OverLimit(rules.limiter.decision(told))
         }
         Ok(outcomes) => match turn(rules, charges, &outcomes) {
-            Ok(None) => return Ruling::Pass(Kept::of(rules, charges, &outcomes)),
-            Ok(Some(turn)) => return Ruling::Hold(turn, Kept::of(rules, charges, &outcomes)),
+            Ok(turn) => {
+                let told = rules.limiter.told(charges, &outcomes);
+                rules.limiter.count_decided(charges, &told);
+                let kept = Kept::of(rules, charges, &outcomes);
+                return match turn {
+                    None => Ruling::Pass(kept),
+                    Some(turn) => Ruling::Hold(turn, kept),
+                };
+            }
             Err(NoTimer) => {
                 rules.limiter.free_slots(charges, &outcomes);
+                rules.limiter.count_failed(charges);
                 Refused::NoTimer
             }
         },

@@ -2,7 +2,7 @@ use std::fmt;
 use std::pin::Pin;
 
 use super::{Charge, Reply};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
@@ -146,9 +146,9 @@ pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
         outcomes.ruled_by(charge.policy, charge.rule, own);
     }
     if charges.iter().any(Charge::is_soft) {
-        outcomes.soften(|policy| {
+        outcomes.weigh(|policy| {
             let of = |charge: &&Charge| charge.policy == policy;
-            charges.iter().find(of).is_some_and(Charge::is_soft)
+            charges.iter().find(of).map_or(Weight::Full, Charge::weight)
         });
     }
 }

@@ -38,10 +38,11 @@ pub use self::slot::Slot;
 
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::Key;
+use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 
 /// A place where state lives.
@@ -102,7 +103,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// Decides on one request, in one step at one moment.
     ///
     /// - If every policy allows the request, each is charged. If one denies it, none is.
-    /// - A [soft](Charge::is_soft) charge that does not fit is left out, and denies nothing.
+    /// - A [soft](Charge::is_soft) charge that does not fit is left out, and denies nothing. One in
+    ///   [shadow](Charge::is_shadow) is left out too if its key is blocked.
     /// - There is an outcome for every charge, made by [`Algorithm::step`](crate::Algorithm::step). A
     ///   store that answers now [pushes](Outcomes::push) them to `outcomes`, which are empty, and may
     ///   leave out those that are not wanted.
@@ -170,6 +172,19 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         })
     }
 
+    /// Tells what the store has counted, for a [snapshot](crate::Limiter::snapshot). By default it tells nothing but that
+    /// it is up.
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+
+    /// Tells how many keys it keeps for a policy, by its index. By default it does not tell. It must not take longer
+    /// when it keeps more keys.
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        let _ = policy;
+        None
+    }
+
     /// The clock by which requests wait for their turn, if a test moves it: see
     /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
     fn clock(&self) -> Option<Arc<dyn Clock>> {
@@ -186,6 +201,8 @@ pub struct Charge {
     pub(crate) key: Key,
     pub(crate) cost: u32,
     pub(crate) is_soft: bool,
+    /// If so, it is soft too.
+    pub(crate) is_shadow: bool,
     pub(crate) limit: Option<Limit>,
     /// The rule that gave the limit, by its place among those of the limiter.
     pub(crate) rule: u32,
@@ -205,6 +222,7 @@ impl Charge {
             key,
             cost,
             is_soft: false,
+            is_shadow: false,
             limit: None,
             rule: 0,
             window: None,
@@ -244,6 +262,15 @@ impl Charge {
         self.slot
     }
 
+    /// Returns the same charge, made [soft](Self::soft), and such that a block of the key does not deny it either. It is then
+    /// left out, and the other charges are made without it.
+    pub fn shadow(self) -> Self {
+        Self {
+            is_shadow: true,
+            ..self.soft()
+        }
+    }
+
     /// Returns the index of the policy in the list that the ledger was opened with.
     pub fn policy(&self) -> usize {
         self.policy
@@ -279,5 +306,25 @@ impl Charge {
     /// Returns whether it is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
+    }
+
+    /// Returns whether it is made in [shadow](Self::shadow).
+    pub fn is_shadow(&self) -> bool {
+        self.is_shadow
+    }
+
+    /// How it weighs, as scripts have it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn softness(&self) -> u8 {
+        u8::from(self.is_soft) + u8::from(self.is_shadow)
+    }
+
+    /// What a denial of it does to the request.
+    pub(crate) fn weight(&self) -> Weight {
+        match (self.is_shadow, self.is_soft) {
+            (true, _) => Weight::Shadow,
+            (false, true) => Weight::Soft,
+            (false, false) => Weight::Full,
+        }
     }
 }

@@ -10,11 +10,17 @@ use std::time::Duration;
 
 use super::scene::Scene;
 use super::{Broken, Stage};
+#[cfg(feature = "calendar")]
+use crate::algorithm::Hours;
 use crate::algorithm::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limit, SlidingLog,
     SlidingSlots, SlidingWindow, TokenBucket,
 };
+#[cfg(feature = "calendar")]
+use crate::calendar::Zone;
 use crate::clock::Micros;
+#[cfg(feature = "calendar")]
+use crate::factor::Factor;
 use crate::key::{IntoKey, Key};
 use crate::store::{Charge, Ledger, Store};
 
@@ -24,7 +30,7 @@ const HOUR: Micros = Micros::from_secs(3_600);
 
 /// Every algorithm, and the least and the largest numbers.
 fn algorithms() -> Vec<Algorithm> {
-    vec![
+    let algorithms = vec![
         FixedWindow::per_day(5).into(),
         AnchoredWindow::per_day(5).into(),
         SlidingLog::per_day(5).into(),
@@ -38,7 +44,33 @@ fn algorithms() -> Vec<Algorithm> {
         FixedWindow::per_day(0).into(),
         FixedWindow::per_day(u32::MAX).into(),
         Gcra::per_day(999_983).into(),
-    ]
+    ];
+    #[cfg(feature = "calendar")]
+    let algorithms = algorithms.into_iter().chain(by_the_calendar()).collect();
+    algorithms
+}
+
+/// Windows of a calendar, and limits that change each half hour.
+#[cfg(feature = "calendar")]
+fn by_the_calendar() -> impl Iterator<Item = Algorithm> {
+    let windows = [
+        FixedWindow::per_calendar_day(5).into(),
+        FixedWindow::per_calendar_month(5).into(),
+    ];
+    let hours = (0..24).try_fold(Hours::of(Zone::utc()), |hours, hour| {
+        let interval = format!("{hour:02}:00-{hour:02}:30");
+        hours.at(&interval, Factor::thousandths(2_000))
+    });
+    let of_hours = [
+        FixedWindow::per_day(5).into(),
+        SlidingLog::per_day(5).into(),
+        Gcra::per_hour(5).into(),
+    ];
+    let by_hours = hours.into_iter().flat_map(move |hours| {
+        let each = of_hours.into_iter();
+        each.filter_map(move |algorithm: Algorithm| hours.over(algorithm).ok())
+    });
+    windows.into_iter().chain(by_hours)
 }
 
 pub(super) const DECIDES: &str = "every algorithm decides as its step does";
@@ -94,10 +126,11 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
                 let key = if several { own } else { same };
                 let cost = cost(&mut scene, *first).min(3);
                 let charge = Charge::new(policy, key, cost);
-                match scene.random.below(6) {
+                match scene.random.below(7) {
                     // Some requests concern some policies only.
                     0 => {}
                     1 => charges.push(charge.soft()),
+                    2 => charges.push(charge.shadow()),
                     _ => charges.push(charge),
                 }
             }
@@ -152,7 +185,7 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 _ => &both[..],
             };
             let alike = [Charge::new(0, key, cost), Charge::new(1, key, cost)];
-            match scene.random.below(14) {
+            match scene.random.below(17) {
                 0 | 1 => scene.refund(charges).await?,
                 2 => scene.reset(charges).await?,
                 3 => {
@@ -165,6 +198,13 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 6 => scene.take_up_to(&alike).await?,
                 7 => scene.take_up_to(&[alike[0], alike[1].soft()]).await?,
                 8 => scene.take_up_to(&[alike[0].soft(), alike[1]]).await?,
+                9 => scene.take_up_to(&[alike[0].shadow(), alike[1]]).await?,
+                10 => {
+                    let _ = scene.charge(&[alike[0].shadow(), alike[1]]).await?;
+                }
+                11 => {
+                    let _ = scene.charge(&[alike[0], alike[1].shadow()]).await?;
+                }
                 _ => {
                     let _ = scene.charge(charges).await?;
                 }
@@ -241,7 +281,7 @@ fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
         Limit::new(more(own.quota() / 2), 4),
         Limit::new(more(own.quota()), more(own.size())),
     ];
-    limits.map(|limit| policy.under(limit).unwrap_or(*policy))
+    limits.map(|limit| policy.without_hours().under(limit).unwrap_or(*policy))
 }
 
 pub(super) const KEYS: &str = "different keys have different states";

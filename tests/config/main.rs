@@ -2,8 +2,11 @@
 
 mod endings;
 mod fuzzed;
+#[cfg(feature = "calendar")]
+mod hours;
 mod meaning;
 mod mistakes;
+mod modes;
 mod reload;
 mod scene;
 mod schema;

@@ -12,6 +12,8 @@ mod calendars;
 mod case;
 mod changing;
 mod factors;
+#[cfg(feature = "calendar")]
+mod hours;
 mod laws;
 mod models;
 mod mount;

@@ -14,7 +14,7 @@ use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 
 /// A decision in which several policies have a part.
 pub(super) struct Decision<'a> {
@@ -72,8 +72,11 @@ pub(super) struct Part<'a> {
     allowed: bool,
     /// How long its key is blocked yet.
     blocked: Option<Micros>,
-    /// Whether it denies nothing, and is left out where it does not fit.
-    is_soft: bool,
+    /// Whether it denies anything. What does not is left out where it does not fit.
+    weight: Weight,
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    has_hours: bool,
     lock: Option<Lock<'a>>,
     /// Whether a place was made for the key in this decision.
     is_new: bool,
@@ -142,7 +145,11 @@ impl<'a> Decision<'a> {
         for part in &mut self.parts {
             part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
             part.look_up_block(now, self.clock, only_asks);
-            allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
+            allowed &= match part.weight {
+                Weight::Full => part.allowed && part.blocked.is_none(),
+                Weight::Soft => part.blocked.is_none(),
+                Weight::Shadow => true,
+            };
         }
         self.look_for_room(allowed, now)?;
         if allowed && self.purpose == Purpose::Peek {
@@ -168,10 +175,37 @@ impl<'a> Decision<'a> {
                 }
             }
         }
+        #[cfg(feature = "calendar")]
+        if !allowed && self.parts.len() > 1 && self.parts.iter().any(|part| part.has_hours) {
+            self.wait_for_all(now, outcomes)?;
+        }
         if allowed && self.parts.iter().any(Part::charges) {
             self.charge(now, outcomes)?;
         }
         Ok(allowed)
+    }
+
+    /// Tells a wait after which all policies let the request pass together.
+    #[cfg(feature = "calendar")]
+    #[cold]
+    fn wait_for_all(&self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
+        let weight = |policy| {
+            let part = self.parts.iter().find(|part| part.policy == policy);
+            part.map_or(Weight::Full, |part| part.weight)
+        };
+        let mut is_same = Ok(());
+        outcomes.weigh(weight);
+        outcomes.wait_for_all(|wait| {
+            let mut later = Outcomes::new(now.saturating_add(wait));
+            for part in &self.parts {
+                if is_same.is_ok() {
+                    is_same = part.tell_later(now, wait, &mut later);
+                }
+            }
+            later.weigh(weight);
+            later
+        });
+        is_same
     }
 
     /// Asks for as many units as every policy grants that is not soft. If that is none, asks for one, which is
@@ -181,9 +215,9 @@ impl<'a> Decision<'a> {
         self.units = most.unwrap_or(0);
         for part in &mut self.parts {
             part.look_up_block(now, self.clock, true);
-            if part.blocked.is_some() {
+            if part.blocked.is_some() && part.weight != Weight::Shadow {
                 self.units = 0;
-            } else if part.most > 0 && !part.is_soft {
+            } else if part.most > 0 && part.weight == Weight::Full {
                 self.units = self.units.min(part.remaining(now)?);
             }
         }
@@ -230,6 +264,9 @@ impl<'a> Decision<'a> {
             } else {
                 part.tier
                     .tell(snapshot, ask, now, part.allowed, &mut told)?;
+                if let Some(left) = part.blocked {
+                    outcomes.block(part.policy, left);
+                }
             }
         }
         Ok(true)
@@ -327,7 +364,7 @@ impl<'a> Part<'a> {
         opened: &'a Opened,
         ask: Ask,
         limit: Option<Algorithm>,
-        is_soft: bool,
+        weight: Weight,
     ) -> Self {
         Self {
             policy,
@@ -342,7 +379,9 @@ impl<'a> Part<'a> {
             snapshot: PageSnapshot::default(),
             allowed: false,
             blocked: None,
-            is_soft,
+            weight,
+            #[cfg(feature = "calendar")]
+            has_hours: limit.as_ref().unwrap_or(&opened.algorithm).has_hours(),
             lock: None,
             is_new: false,
             attempts: 0,
@@ -364,7 +403,7 @@ impl<'a> Part<'a> {
 
     /// Whether it is charged if the request is allowed.
     fn charges(&self) -> bool {
-        self.ask.cost > 0 && self.allowed
+        self.ask.cost > 0 && self.allowed && self.blocked.is_none()
     }
 
     /// Finds out how long its key is blocked yet.
@@ -375,6 +414,30 @@ impl<'a> Part<'a> {
             let fingerprint = self.ask.fingerprint;
             self.blocked = self.blocks.left(fingerprint, now, clock, only_asks);
         }
+    }
+
+    /// Tells what its policy says after this wait, if nothing arrives meanwhile.
+    #[cfg(feature = "calendar")]
+    fn tell_later(
+        &self,
+        now: Micros,
+        wait: Micros,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), Changed> {
+        let then = now.saturating_add(wait);
+        let allowed = self.tier.allows(&self.snapshot, self.ask, then)?;
+        let mut told = OutcomeSink {
+            wanted: Wanted::Everything,
+            policy: self.policy,
+            outcomes,
+        };
+        self.tier
+            .tell(&self.snapshot, self.ask, then, allowed, &mut told)?;
+        let left = self.blocked.map(|left| left.saturating_sub(wait));
+        if let Some(left) = left.filter(|left| *left > Micros::ZERO) {
+            outcomes.block(self.policy, left);
+        }
+        Ok(())
     }
 
     /// How many units its policy grants.

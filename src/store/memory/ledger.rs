@@ -11,10 +11,10 @@ use super::opened::Opened;
 use super::page_snapshot::Ask;
 use super::seed::Seed;
 use crate::clock::{AnyClock, Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::observe::penalized;
+use crate::observe::{KeyStats, StoreStats, penalized};
 use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -268,7 +268,13 @@ impl MemoryLedger {
             None => (Wanted::Verdict, &mut unwanted),
         };
         let mut decision = Decision::new(&self.clock, wanted, Purpose::Charge);
-        decision.add(Part::new(policy, &self.policies[policy], ask, None, false));
+        decision.add(Part::new(
+            policy,
+            &self.policies[policy],
+            ask,
+            None,
+            Weight::Full,
+        ));
         decision.decide(outcomes)
     }
 
@@ -284,15 +290,15 @@ impl MemoryLedger {
         outcomes
     }
 
-    /// Decides about one key at one cost under these policies, each with whether it is soft. `None` if there is more
-    /// to it than usual.
+    /// Decides about one key at one cost under these policies, each with whether it is soft. A denial names the first
+    /// policy that denies. `None` if there is more to it than usual.
     #[inline]
     pub(crate) fn admit_alike(
         &self,
         policies: &[(usize, bool)],
         key: &Key,
         cost: u32,
-    ) -> Option<bool> {
+    ) -> Option<Result<(), usize>> {
         if self.has_penalties || self.has_slots {
             return None;
         }
@@ -301,7 +307,7 @@ impl MemoryLedger {
             policy,
             ask,
             is_soft,
-            limit: None,
+            limit: (),
         });
         let mut unwanted = Outcomes::new(Micros::ZERO);
         let now = self.clock.now();
@@ -316,7 +322,8 @@ impl MemoryLedger {
             self.decide_known(charges, |_| (), wanted, outcomes)
         };
         match known {
-            Some(allowed) => {
+            Some(verdict) => {
+                let allowed = verdict.is_ok();
                 if wanted.includes(allowed) {
                     outcomes.put_in_order();
                 }
@@ -334,7 +341,7 @@ impl MemoryLedger {
         limit: impl Fn(&Charge) -> L,
         wanted: Wanted,
         outcomes: &mut Outcomes,
-    ) -> Option<bool> {
+    ) -> Option<Result<(), usize>> {
         let mut last: Option<(&Key, u64)> = None;
         let asked = charges.iter().map(|charge| {
             // Most requests ask all policies about one key.
@@ -381,7 +388,7 @@ impl MemoryLedger {
                 let ask = self.ask(&charge.key, charge.cost);
                 let opened = &self.policies[policy];
                 let limit = opened.limit_of(charge);
-                decision.add(Part::new(policy, opened, ask, limit, charge.is_soft));
+                decision.add(Part::new(policy, opened, ask, limit, charge.weight()));
             }
         }
         true
@@ -453,6 +460,16 @@ impl Ledger for MemoryLedger {
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         // There is no other process that could have come behind a turn.
         Reply::Now(self.amend_now(charges, amendment).map(|()| true))
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats::new("memory")
+    }
+
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        let fill = self.policies.get(policy)?.counter.fill();
+        let keys = KeyStats::new(fill.keys as u64, fill.bound as u64, fill.bytes as u64);
+        Some(keys.forgotten(fill.evicted, fill.overflowed))
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

@@ -1,6 +1,5 @@
 //! State in this process.
 
-mod any_rule;
 mod blocks;
 mod cell;
 mod counter;

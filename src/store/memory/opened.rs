@@ -63,7 +63,8 @@ impl Opened {
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {
-                let limit = self.algorithm.under(limit).ok_or_else(cannot_have)?;
+                let policy = self.algorithm.without_hours();
+                let limit = policy.under(limit).ok_or_else(cannot_have)?;
                 let full = |Full| StoreError::new(StoreErrorKind::Full);
                 let given = counter.override_limit(key, limit, length, clock);
                 given.map_err(full)?;

@@ -10,6 +10,7 @@ use super::watch::{Waiting, Watch, away};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe::StoreStats;
 use crate::store::{Amendment, Charge, DAMAGED, Ledger, Reply};
 
 /// Decides in place of a ledger whose store is away.
@@ -34,6 +35,11 @@ impl Guard {
             standby,
             deadline,
         }
+    }
+
+    /// What is counted of a store of this kind.
+    pub(super) fn stats(&self, kind: &'static str) -> StoreStats {
+        self.watch.stats(kind)
     }
 
     pub(super) fn charge<L: Ledger + ?Sized>(

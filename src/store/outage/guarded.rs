@@ -5,6 +5,7 @@ use super::guard::Guard;
 use crate::clock::Clock;
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
+use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
 
@@ -104,6 +105,18 @@ where
             None => self.ledger.amend(charges, amendment),
             Some(guard) => guard.amend(&*self.ledger, charges, amendment),
         }
+    }
+
+    fn stats(&self) -> StoreStats {
+        let stats = self.ledger.stats();
+        match &self.guard {
+            None => stats,
+            Some(guard) => guard.stats(stats.kind()),
+        }
+    }
+
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        self.ledger.keys(policy)
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

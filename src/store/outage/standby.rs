@@ -72,7 +72,7 @@ impl Standby {
     /// What each policy does while its store is away, by name.
     pub(in crate::store) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
         let policies = self.policies.iter().filter(|policy| policy.is_limited());
-        policies.map(|policy| (policy.name(), policy.when_store_fails()))
+        policies.map(|policy| (policy.told_name(), policy.when_store_fails()))
     }
 
     /// Whether any policy would be kept here.
@@ -132,6 +132,8 @@ impl Standby {
         let mut here = Charges::new();
         for charge in charges {
             here.push(match self.when_store_fails(charge) {
+                // It refuses no request.
+                OnStoreFailure::Refuse if charge.is_shadow => Charge { cost: 0, ..*charge },
                 OnStoreFailure::Local => self.at_its_share(*charge),
                 // Nothing but a block denies what costs nothing.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),

@@ -5,6 +5,8 @@ use super::failure::nonsense;
 use super::opened::{Charges, OpenedPolicy};
 use crate::algorithm::State;
 use crate::clock::Micros;
+#[cfg(feature = "calendar")]
+use crate::decision::Weight;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
 use crate::observe::penalized;
@@ -43,7 +45,8 @@ struct Own {
 
 impl Told {
     pub(super) fn denies(&self) -> bool {
-        self.blocked > Micros::ZERO || !(self.fits || self.charge.is_soft)
+        let is_blocked = self.blocked > Micros::ZERO;
+        !self.charge.is_shadow && (is_blocked || !(self.fits || self.charge.is_soft))
     }
 
     /// The numbers so much later, if nothing has happened since.
@@ -54,7 +57,9 @@ impl Told {
             None => counted.under(&self.charge),
         };
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
-        let mut outcome = algorithm.outcome(state, at, self.charge.cost, self.fits);
+        // What fits now need not fit at a later hour.
+        let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
+        let mut outcome = algorithm.outcome(state, at, self.charge.cost, fits);
         match own {
             Some(own) if self.own.is_some() => outcome = outcome.overridden(own.period()),
             Some(own) => outcome = outcome.within(own.period()),
@@ -186,7 +191,7 @@ impl Answer {
         let taken = self
             .each
             .iter()
-            .filter(|told| told.fits)
+            .filter(|told| told.fits && told.blocked == Micros::ZERO)
             .filter_map(|told| {
                 let counted = policies.get(told.charge.policy)?;
                 let mut outcomes = Outcomes::new(told.at);
@@ -229,7 +234,33 @@ impl Answer {
             }
         }
         outcomes.put_in_order();
+        #[cfg(feature = "calendar")]
+        if self.each.len() > 1 && policies.iter().any(|policy| policy.algorithm.has_hours()) {
+            self.wait_for_all(policies, &mut outcomes);
+        }
         outcomes
+    }
+
+    #[cfg(feature = "calendar")]
+    fn wait_for_all(&self, policies: &[OpenedPolicy], outcomes: &mut Outcomes) {
+        let weight = |policy| {
+            let told = self.of(policy);
+            told.map_or(Weight::Full, |told| told.charge.weight())
+        };
+        outcomes.weigh(weight);
+        if outcomes.is_allowed() {
+            return;
+        }
+        outcomes.wait_for_all(|wait| {
+            let mut later = Outcomes::new(self.at().saturating_add(wait));
+            for told in &self.each {
+                if let Some(counted) = policies.get(told.charge.policy) {
+                    later.push(told.charge.policy, told.outcome(counted, wait));
+                }
+            }
+            later.weigh(weight);
+            later
+        });
     }
 }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
-use super::batcher::{Batcher, Query};
+use super::batcher::{Batcher, Own, Query};
 use super::denial_cache::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::held::HeldSlots;
@@ -137,12 +137,11 @@ impl Calls {
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
-                let numbers = match policy.algorithm.is_held() {
-                    true => Some(self.numbers_of_slots(policy, charge)),
-                    false => own.map(|lua| lua.numbers_at(|| self.now())),
+                let own = match policy.algorithm.is_held() {
+                    true => Own::Slots(self.numbers_of_slots(policy, charge)),
+                    false => policy.own_limit(charge).map_or(Own::None, Own::Limit),
                 };
-                query.charge(key, charge, numbers);
+                query.charge(key, charge, own);
             }
         }
         let value = self.charge.run(query, until).await;
@@ -211,7 +210,7 @@ impl Calls {
     /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
     pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
         let policy = self.policies.get(charge.policy)?;
-        let lua = policy.algorithm.under(limit)?.lua()?;
+        let lua = policy.algorithm.without_hours().under(limit)?.lua()?;
         Some(lua.numbers_at(|| self.now()))
     }
 
@@ -252,7 +251,7 @@ impl Calls {
         let mut call = self.call("take");
         let mut names = Names::default();
         for charge in charges {
-            let is_soft = charge.is_soft.into();
+            let is_soft = charge.softness().into();
             self.put(&mut call, &mut names, charge, charge.cost, is_soft);
         }
         let answer = self.run(&self.take, &call, charges, until).await;
@@ -397,6 +396,7 @@ impl Calls {
         for number in once(more).chain(numbers) {
             call.argument(number);
         }
+        call.argument(lua.hours_at(|| self.now()));
     }
 }
 

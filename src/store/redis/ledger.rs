@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe::StoreStats;
 use crate::store::charged::cannot_have;
 use crate::store::outage::away;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
@@ -44,6 +45,7 @@ impl RedisLedger {
         if let Some(denials) = remembered
             && denials.tell(asked, Instant::now(), is_away, outcomes)
         {
+            calls.watch.calls().remembered();
             if is_away {
                 outcomes.degrade();
             }
@@ -96,6 +98,7 @@ impl RedisLedger {
             && let Some(denials) = &calls.denials
             && denials.tell((&ones, &calls.policies), Instant::now(), true, &mut denied)
         {
+            calls.watch.calls().remembered();
             denied.degrade();
             return Reply::Now(Ok((0, denied)));
         }
@@ -278,6 +281,10 @@ impl Ledger for RedisLedger {
             }
             amendment => self.change(charges, amendment),
         }
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.0.watch.stats("redis")
     }
 
     #[cfg(feature = "testing")]

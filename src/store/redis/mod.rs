@@ -53,9 +53,13 @@ use self::script::Script;
 use self::settler::Settler;
 use super::outage::{Standby, Watch};
 use super::{Availability, Store};
+#[cfg(feature = "calendar")]
+use crate::algorithm::Algorithm;
 use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
+#[cfg(feature = "calendar")]
+use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::key::{IntoKey, KeyName};
 use crate::policy::{Policy, check_names};
@@ -148,6 +152,8 @@ impl Store for RedisStore {
 
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(&given.iter().map(Policy::name))?;
+        #[cfg(feature = "calendar")]
+        check_hours(given)?;
         let counted = given.iter().map(|policy| OpenedPolicy {
             algorithm: *policy.algorithm(),
             lua: policy.algorithm().lua(),
@@ -213,5 +219,23 @@ impl fmt::Debug for RedisStore {
             .field("link", &self.link)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
+    }
+}
+
+/// Refuses a bucket whose debt drains through more switches of its hours than a server can be told of with each call.
+#[cfg(feature = "calendar")]
+fn check_hours(policies: &[Policy]) -> Result<(), ConfigError> {
+    let now = Micros::by_this_node();
+    let too_many = |policy: &&Policy| match policy.algorithm() {
+        Algorithm::ByHours(hours) => hours.has_too_many_switches(now),
+        _ => false,
+    };
+    match policies.iter().find(too_many) {
+        None => Ok(()),
+        Some(policy) => {
+            let remedy = "let the bucket drain through 64 switches at most: give it a shorter period, a smaller burst or \
+                          fewer hours; a window can have any";
+            Err(ConfigError::quoting("hours", policy.name(), remedy))
+        }
     }
 }

@@ -1,6 +1,6 @@
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Lua};
+use crate::algorithm::{Algorithm, Limit, Lua};
 use crate::policy::{NamedPenalty, Penalty};
 use crate::store::Charge;
 
@@ -15,10 +15,10 @@ pub(super) struct OpenedPolicy {
 }
 
 impl OpenedPolicy {
-    /// The rule, and the penalty for refusals.
-    pub(super) fn rule_and_penalty(&self) -> (Option<Lua>, Option<Penalty>) {
+    /// The algorithm, the rule, and the penalty for refusals.
+    pub(super) fn rule_and_penalty(&self) -> (Algorithm, Option<Lua>, Option<Penalty>) {
         let penalty = self.penalty.as_ref().map(|named| named.penalty);
-        (self.lua, penalty)
+        (self.algorithm, self.lua, penalty)
     }
 
     /// The algorithm under the limit of a charge, if that is another than the policy's.
@@ -27,6 +27,11 @@ impl OpenedPolicy {
             .limit
             .filter(|limit| self.algorithm.limits() != Some(*limit))?;
         self.algorithm.under(limit)
+    }
+
+    /// The limit of a charge, if it is another than the policy's and the policy can have it.
+    pub(super) fn own_limit(&self, charge: &Charge) -> Option<Limit> {
+        self.under(charge)?.limits()
     }
 
     /// The rule under the limit of a charge.

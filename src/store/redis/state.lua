@@ -194,7 +194,8 @@ local function dies_wrongly(rule, key, kept, now, limit, a, b, c)
     and (left + 1) * 1000 < rule.reset_after(kept, now, limit, a, b, c)
 end
 
--- Keeps a state until it is as good as new, and for as long as it has marks.
+-- Keeps a state until it is as good as new, and for as long as it has marks. If the limit depends on the hour, these are
+-- the numbers under which it lasts the longest.
 local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   local lasts = rule.reset_after(kept, now, limit, a, b, c)
   local mark = ''

@@ -7,6 +7,8 @@ use super::item::{Damaged, Item};
 use super::part::{Part, Seen};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
+#[cfg(feature = "calendar")]
+use crate::decision::Weight;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Amendment, DAMAGED};
 
@@ -143,7 +145,7 @@ impl Change {
                 ..part.clone()
             };
             let seen = Seen::of(&asks, &items[part.item], now);
-            if seen.is_blocked() {
+            if seen.is_blocked() && !part.is_shadow {
                 units = 0;
             } else if part.cost > 0 && !part.is_soft {
                 units = units.min(seen.remaining());
@@ -185,6 +187,24 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
     for (part, seen) in parts.iter().zip(seen) {
         let item = charges.then_some(&mut items[part.item]);
         outcomes.push(part.policy, part.charge(seen, item, now, allowed));
+    }
+    #[cfg(feature = "calendar")]
+    if !allowed && parts.len() > 1 && parts.iter().any(Part::has_hours) {
+        let weight = |policy| {
+            let part = parts.iter().find(|part| part.policy == policy);
+            part.map_or(Weight::Full, Part::weight)
+        };
+        outcomes.weigh(weight);
+        outcomes.wait_for_all(|wait| {
+            let then = now.saturating_add(wait);
+            let mut later = Outcomes::new(then);
+            for part in parts {
+                let seen = Seen::of(part, &items[part.item], then);
+                later.push(part.policy, part.charge(seen, None, then, false));
+            }
+            later.weigh(weight);
+            later
+        });
     }
 }
 

@@ -11,6 +11,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe::StoreStats;
 use crate::policy::{NamedPenalty, Policy};
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
@@ -77,6 +78,7 @@ impl<I: Items> SharedLedger<I> {
                 penalty: opened.penalty.as_ref().map(|named| named.penalty),
                 cost: charge.cost,
                 is_soft: charge.is_soft,
+                is_shadow: charge.is_shadow,
             });
         }
         Ok(Change::new(names, parts, verb))
@@ -125,6 +127,10 @@ fn tag(text: &str) -> u64 {
 }
 
 impl<I: Items> Ledger for SharedLedger<I> {
+    fn stats(&self) -> StoreStats {
+        StoreStats::new("shared")
+    }
+
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
         match self.decide(charges, Verb::Charge) {
             Reply::Now(changed) => {

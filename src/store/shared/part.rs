@@ -4,6 +4,8 @@ use super::rule;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
+#[cfg(feature = "calendar")]
+use crate::decision::Weight;
 use crate::policy::{Offences, Penalty};
 use crate::store::Amendment;
 
@@ -21,6 +23,7 @@ pub(super) struct Part {
     pub(super) penalty: Option<Penalty>,
     pub(super) cost: u32,
     pub(super) is_soft: bool,
+    pub(super) is_shadow: bool,
 }
 
 /// What an item calls the records of a policy.
@@ -69,7 +72,7 @@ impl Seen {
     }
 
     pub(super) fn passes(&self, part: &Part) -> bool {
-        (part.is_soft || self.told.is_allowed()) && !self.is_blocked()
+        part.is_shadow || (part.is_soft || self.told.is_allowed()) && !self.is_blocked()
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -83,6 +86,22 @@ impl Seen {
 }
 
 impl Part {
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    pub(super) fn has_hours(&self) -> bool {
+        self.limit.has_hours()
+    }
+
+    /// What a denial of it does to the request.
+    #[cfg(feature = "calendar")]
+    pub(super) fn weight(&self) -> Weight {
+        match (self.is_shadow, self.is_soft) {
+            (true, _) => Weight::Shadow,
+            (false, true) => Weight::Soft,
+            (false, false) => Weight::Full,
+        }
+    }
+
     /// Tells of a request and, if all policies allow it, charges it in the item, if there is one to be
     /// changed.
     pub(super) fn charge(
@@ -99,7 +118,7 @@ impl Part {
             mut block,
             is_moved,
         } = seen;
-        let is_charged = allowed && told.is_allowed() && self.cost > 0;
+        let is_charged = allowed && told.is_allowed() && block.is_none() && self.cost > 0;
         if is_charged {
             (told, state) = self.limit(own.as_ref()).step(state, now, self.cost);
         }
@@ -151,7 +170,7 @@ impl Part {
             }
             // Until this moment a debt drains under the limit before.
             Amendment::Override(another, length) => {
-                let Some(another) = self.algorithm.under(another) else {
+                let Some(another) = self.algorithm.without_hours().under(another) else {
                     return;
                 };
                 let span = Span::new(now, length);
