@@ -25,16 +25,16 @@ pub struct Cost(
 /// Clones add to the same sum. What is added after the body has ended counts for nothing.
 ///
 /// ```
-/// use axum::{Extension, body::Body, response::Response};
-/// use futures_util::stream;
+/// use axum::Extension;
 /// use tower_ratelimit::policy::Spend;
 ///
-/// async fn words(Extension(spend): Extension<Spend>) -> Response {
-///     let words = ["one ", "two ", "three "].into_iter().map(move |word| {
+/// async fn words(Extension(spend): Extension<Spend>) -> String {
+///     let mut said = String::new();
+///     for word in ["one ", "two ", "three "] {
 ///         spend.add(1);
-///         Ok::<_, std::io::Error>(word)
-///     });
-///     Response::new(Body::from_stream(stream::iter(words)))
+///         said.push_str(word);
+///     }
+///     said
 /// }
 /// ```
 #[derive(Clone, Debug, Default)]
