@@ -76,7 +76,7 @@ impl Scene {
 
     /// The answer to a GET request with these header fields.
     pub(crate) async fn get(&self, path: &str, fields: &[&str]) -> Answer {
-        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        let fields: String = fields.iter().flat_map(|field| [*field, "\r\n"]).collect();
         // A `Connection` of the test stands beside ours.
         let head = format!("GET {path} HTTP/1.1\r\nhost: example.com\r\nconnection: close\r\n");
         self.ask(&format!("{head}{fields}\r\n")).await
