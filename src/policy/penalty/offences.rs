@@ -177,6 +177,6 @@ mod tests {
         // Refusals from the future count as refusals of now, and block for no longer than others.
         let mut hostile = Offences::of_words(&[u64::MAX; 200]);
         let length = hostile.note(at(0), &penalty, false);
-        assert_eq!(length, Some(penalty.most()));
+        assert_eq!(length, Some(penalty.length(MOST_BLOCKS)));
     }
 }
