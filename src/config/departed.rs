@@ -56,8 +56,8 @@ fn life(algorithm: &Algorithm) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key;
     use crate::algorithm::{FixedWindow, TokenBucket};
+    use crate::key;
 
     #[test]
     fn a_state_is_kept_for_as_long_as_it_counts() {
