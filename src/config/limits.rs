@@ -214,6 +214,7 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algori
             let quota = at.made(text.parse::<Quota>())?;
             at.made(format!("{name} {quota}{}", slots(own)).parse())?
         }
+        Value::Whole(_) if own.is_held() => Concurrency::of(at.whole()?).into(),
         Value::Whole(_) if name.starts_with("calendar-") => {
             // A window of a calendar has no period.
             let limit: u32 = at.whole()?;

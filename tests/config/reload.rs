@@ -388,11 +388,13 @@ fn pair(limit: u32) -> String {
 #[test]
 fn requests_under_load_see_each_file_as_a_whole_while_it_is_rewritten_in_all_ways() {
     const REWRITES: u32 = 30;
+    /// More than the threads can ask for, or they would be refused.
+    const PLENTY: u32 = 4_000_000_000;
     let runtime = runtime();
     let folder = Folder::new("load");
     let data = |name: &str| folder.0.join(name);
     fs::create_dir(data("..0")).unwrap();
-    fs::write(data("..0/limits.toml"), pair(1_000_000)).unwrap();
+    fs::write(data("..0/limits.toml"), pair(PLENTY)).unwrap();
     symlink("..0", data("..data")).unwrap();
     symlink("..data/limits.toml", folder.file()).unwrap();
     let config = Config::read(folder.file()).unwrap();
@@ -423,7 +425,7 @@ fn requests_under_load_see_each_file_as_a_whole_while_it_is_rewritten_in_all_way
             await_that(&watched, |watched| told(watched) == policies);
         };
         for number in 1..=REWRITES {
-            let limit = 1_000_000 + number;
+            let limit = PLENTY + number;
             let text = match number % 3 {
                 0 => pair(limit).replace("/day", "/dya"),
                 _ => pair(limit),
