@@ -1,11 +1,11 @@
 -- Settles what requests have really cost. KEYS: the states of their keys. ARGV: the time, or nothing; the verb; then for
--- each key its rule, how much, below 0 to give it back, until when it can be given back, and four numbers of the rule, the
--- limit first. Returns a line for each: `1`, or what has failed, behind a `-`.
+-- each key its rule, how much, below 0 to give it back, until when it can be given back, four numbers of the rule, the
+-- limit first, and its hours or nothing. Returns a line for each: `1`, or what has failed, behind a `-`.
 local KEYS, ARGV = KEYS, ARGV
 local now, shortest = moment(ARGV[1])
 
 local function settle(index)
-  local at = 7 * index - 4
+  local at = 8 * index - 5
   local key, rule, amount = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0
   local limit, a, b, c = ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0
   -- Of what has ended since, nothing is left to give back.
@@ -13,9 +13,15 @@ local function settle(index)
     return
   end
   local kept, marks, found = (rule.load or load)(key)
+  local own = ''
   if marks then
     local _
-    _, _, _, limit, a, b, c = marking().heed(rule, marks, now, false, limit, a, b, c)
+    _, own, _, limit, a, b, c = marking().heed(rule, marks, now, false, limit, a, b, c)
+  end
+  -- Those under which the state lasts the longest.
+  local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c
+  if ARGV[at + 7] ~= '' and own == '' then
+    limit, a, b, c = in_force(rule, kept, now, ARGV[at + 7])
   end
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
@@ -30,7 +36,7 @@ local function settle(index)
   else
     return
   end
-  save(rule, key, kept, not rule.save and told(kept), marks or {}, now, shortest, limit, a, b, c)
+  save(rule, key, kept, not rule.save and told(kept), marks or {}, now, shortest, lasts, lasts_a, lasts_b, lasts_c)
 end
 
 if #KEYS == 1 then
