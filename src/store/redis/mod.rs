@@ -15,6 +15,8 @@ mod functions;
 mod glue;
 mod greeting;
 mod key_epochs;
+#[cfg(test)]
+mod lease;
 mod ledger;
 mod link;
 #[cfg(feature = "redis-cluster")]

@@ -1,0 +1,221 @@
+//! The server's part: which units nodes hold of a key. The same rule in Lua is `lease.lua`.
+
+use smallvec::SmallVec;
+
+use super::ask::{Ask, Grant, Tell};
+use super::terms::Terms;
+use crate::algorithm::Step;
+use crate::clock::Micros;
+
+/// The units that nodes hold of a key, beside its state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leased {
+    /// The longest life of any of them.
+    life: u64,
+    demand: Demand,
+    /// By their ends, the first end first.
+    classes: SmallVec<[Class; 2]>,
+}
+
+/// Units that end together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class {
+    end: u64,
+    units: u64,
+}
+
+/// How many units requests have asked all nodes for, in the present span of time and in the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Demand {
+    span: u64,
+    before: u64,
+    present: u64,
+}
+
+/// Nodes with different settings may make more classes than two. What would make too many is not granted.
+const MOST_CLASSES: usize = 8;
+
+const MOST_DEMAND: u64 = u32::MAX as u64;
+
+impl Leased {
+    /// How many units nodes hold.
+    pub(super) fn units(&self) -> u64 {
+        self.classes.iter().map(|class| class.units).sum()
+    }
+
+    /// Charges the classes that have ended. It comes before anything else that is done with a state, once the state
+    /// itself is moved back.
+    pub(super) fn end<S: Step>(&mut self, rule: &S, kept: &mut S::Kept, now: Micros) {
+        let furthest = now.get().saturating_add(self.life);
+        for class in &mut self.classes {
+            class.end = class.end.min(furthest);
+        }
+        let ended = |class: &&Class| class.end <= now.get();
+        let ended = self.classes.iter().take_while(ended).count();
+        for class in self.classes.drain(..ended) {
+            charge(rule, kept, class.end.saturating_sub(1), class.units);
+        }
+    }
+
+    /// Hears what has become of units. Those of a class that has ended are charged already.
+    pub(super) fn hear<S: Step>(
+        &mut self,
+        rule: &S,
+        kept: &mut S::Kept,
+        now: Micros,
+        tells: &[Tell],
+    ) {
+        for tell in tells {
+            let end = tell.end.get();
+            let Some(class) = self.classes.iter_mut().find(|class| class.end == end) else {
+                continue;
+            };
+            let spent = u64::from(tell.spent).min(class.units);
+            class.units -= spent;
+            class.units = class.units.saturating_sub(tell.unspent.into());
+            charge(rule, kept, now.get(), spent);
+        }
+        self.classes.retain(|class| class.units > 0);
+    }
+
+    /// Whether a request of this cost is allowed.
+    pub(super) fn allows<S: Step>(&self, rule: &S, kept: &S::Kept, now: Micros, cost: u32) -> bool {
+        match cost {
+            0 => rule.allows(kept, now, 0),
+            cost => with(self.units(), cost).is_some_and(|all| rule.allows(kept, now, all)),
+        }
+    }
+
+    /// Grants units to a node whose request was allowed and charged.
+    ///
+    /// A node is granted what it asks for, as long as the whole limit lasts: at most a quarter of what remains, and at
+    /// most its share of half of what remains. The share is what it asks for, of the demand of all nodes. So grants
+    /// shrink as the limit runs out, and all nodes run out of units at about the same time, however many there are.
+    pub(super) fn grant<S: Step>(
+        &mut self,
+        rule: &S,
+        kept: &S::Kept,
+        now: Micros,
+        ask: &Ask,
+        terms: Terms,
+    ) -> Option<Grant> {
+        let epoch = terms.epoch();
+        let covers = terms.covers.get().max(1);
+        self.demand.add(now, covers, ask.seen);
+        if ask.units == 0 || rule.limit() == 0 {
+            return None;
+        }
+        let end = (now.get() / epoch + 2).saturating_mul(epoch);
+        let end = end.min(rule.bin_end(kept, now).get());
+        let lasts = end.saturating_sub(now.get());
+        if lasts == 0 {
+            return None;
+        }
+        let asked = u64::from(ask.units);
+        // Before the end of a window, a node cannot spend more.
+        let asked = match lasts {
+            lasts if lasts < covers => times(asked, lasts, covers),
+            _ => asked,
+        };
+        let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
+        let demand = self.demand.at(now, covers).max(asked).max(1);
+        let units = asked.min(room / 4).min(times(asked, room, 2 * demand));
+        if units == 0 || !self.add(end, units) {
+            return None;
+        }
+        self.life = self.life.max(lasts);
+        Some(Grant {
+            units: u32::try_from(units).unwrap_or(0),
+            end: Micros::new(end),
+            lasts: Micros::new(lasts),
+        })
+    }
+
+    fn add(&mut self, end: u64, units: u64) -> bool {
+        if let Some(class) = self.classes.iter_mut().find(|class| class.end == end) {
+            class.units += units;
+            return true;
+        }
+        if self.classes.len() == MOST_CLASSES {
+            return false;
+        }
+        let place = self.classes.partition_point(|class| class.end < end);
+        self.classes.insert(place, Class { end, units });
+        true
+    }
+
+    /// How long a request of this cost has to wait, if no other comes, no unit is given back, and nothing is told.
+    /// `None` if no wait helps.
+    pub(super) fn retry_after<S: Step>(
+        &self,
+        rule: &S,
+        kept: &S::Kept,
+        now: Micros,
+        cost: u32,
+    ) -> Option<Micros> {
+        if cost > rule.limit() || rule.limit() == 0 {
+            return None;
+        }
+        let (mut leased, mut kept, mut at) = (self.clone(), kept.clone(), now);
+        loop {
+            let next = leased.classes.first().map(|class| Micros::new(class.end));
+            if let Some(all) = with(leased.units(), cost).filter(|all| *all <= rule.limit()) {
+                let wait = match all {
+                    0 => Micros::ZERO,
+                    all if rule.admits(&kept, at, all) => Micros::ZERO,
+                    all => rule.retry_after(&kept, at, all),
+                };
+                let until = at.saturating_add(wait);
+                if next.is_none_or(|next| until < next) {
+                    return Some(until.saturating_sub(now));
+                }
+            }
+            at = next?;
+            leased.end(rule, &mut kept, at);
+        }
+    }
+}
+
+impl Demand {
+    fn at_span(self, span: u64) -> Self {
+        match span.checked_sub(self.span) {
+            Some(0) => self,
+            Some(1) => Self {
+                span,
+                before: self.present,
+                present: 0,
+            },
+            _ => Self {
+                span,
+                ..Self::default()
+            },
+        }
+    }
+
+    fn add(&mut self, now: Micros, covers: u64, units: u32) {
+        *self = self.at_span(now.get() / covers);
+        self.present = (self.present + u64::from(units)).min(MOST_DEMAND);
+    }
+
+    /// The demand of the last span of this length.
+    fn at(self, now: Micros, covers: u64) -> u64 {
+        let left = covers - now.get() % covers;
+        times(self.before, left, covers) + self.present
+    }
+}
+
+fn charge<S: Step>(rule: &S, kept: &mut S::Kept, at: u64, units: u64) {
+    if let Ok(units @ 1..) = u32::try_from(units) {
+        rule.charge(kept, Micros::new(at), units);
+    }
+}
+
+fn with(held: u64, cost: u32) -> Option<u32> {
+    u32::try_from(held + u64::from(cost)).ok()
+}
+
+/// `a * b / divisor`, rounded down.
+fn times(a: u64, b: u64, divisor: u64) -> u64 {
+    let quotient = u128::from(a) * u128::from(b) / u128::from(divisor);
+    u64::try_from(quotient).unwrap_or(u64::MAX)
+}
