@@ -33,6 +33,8 @@ pub(super) struct Pair {
 struct Refuses {
     cost: u32,
     until: Micros,
+    /// For how long. It doubles from denial to denial.
+    lasts: Micros,
 }
 
 /// Units of one class.
@@ -71,18 +73,17 @@ const CLASSES: usize = 3;
 
 impl Pair {
     /// A request of this cost comes.
-    pub(super) fn request(&mut self, now: Micros, cost: u32, terms: Terms) -> Way {
+    pub(super) fn request(&mut self, now: Micros, cost: u32) -> Way {
         self.seen = self.seen.saturating_add(cost);
         self.latest = now;
         if self.take(now, cost) {
             let is_low = !self.is_asking && self.left(now) < self.granted / 4;
             return Way::Spent { is_low };
         }
-        let Refuses { cost: least, until } = self.refuses;
+        let Refuses { cost: least, until, .. } = self.refuses;
         if now < until && cost >= least {
             return Way::Refused(until.saturating_sub(now));
         }
-        let _ = terms;
         Way::Ask
     }
 
@@ -126,13 +127,16 @@ impl Pair {
                     let covers = u128::from(terms.covers.get());
                     let wanted = u128::from(self.seen) * covers / u128::from(elapsed.max(1));
                     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-                    wanted.clamp(self.size / 2, self.size.saturating_mul(2).max(2))
+                    wanted.clamp(self.size / 2, self.size.saturating_mul(2).max(1))
                 }
                 None => 0,
             };
             self.put = Some(now);
             let kept = if cost > 0 { 0 } else { self.left(now) };
-            ask.units = self.size.saturating_sub(kept);
+            // Two requests that come one after the other are no demand yet.
+            if self.size > 1 {
+                ask.units = self.size.saturating_sub(kept);
+            }
             self.is_asking = ask.units > 0;
         }
         self.seen = 0;
@@ -142,7 +146,7 @@ impl Pair {
 
     /// What to tell the server of units that no request has asked for lately; `None` if there is nothing to tell.
     pub(super) fn idle(&mut self, now: Micros, terms: Terms) -> Option<Ask> {
-        if now.saturating_sub(self.latest) < terms.covers {
+        if now.saturating_sub(self.latest) < terms.idle(self.size) {
             return None;
         }
         self.give_back(now)
@@ -190,16 +194,29 @@ impl Pair {
             self.hold(put, now, grant);
             self.granted = self.left(now);
         }
-        match answer.denied {
-            Some(wait) if ask.seen > 0 && self.size > 0 => {
-                let until = now.saturating_add(wait.min(terms.covers).max(terms.pace(now)));
-                self.refuses = Refuses {
-                    cost: ask.cost,
-                    until,
-                };
+        let pace = terms.pace(now);
+        if let Some(wait) = answer.denied {
+            if self.size > 0 {
+                let lasts = Micros::new(2 * self.refuses.lasts.get());
+                self.refuse(now, ask.cost, wait.min(lasts).min(terms.covers).max(pace));
             }
-            _ => {}
+            return;
         }
+        let units = answer.grant.map_or(0, |grant| grant.units);
+        let is_scarce = || {
+            let spent_in_a_pace = u64::from(self.size) * pace.get() / terms.covers.get();
+            terms.drains && u64::from(units) < spent_in_a_pace
+        };
+        if ask.units > 0 && is_scarce() {
+            self.refuse(now, 1, pace);
+        } else {
+            self.refuses.lasts = Micros::ZERO;
+        }
+    }
+
+    fn refuse(&mut self, now: Micros, cost: u32, lasts: Micros) {
+        let until = now.saturating_add(lasts);
+        self.refuses = Refuses { cost, until, lasts };
     }
 
     /// A question is lost, or its answer: what it told may be unheard, and is never told again.

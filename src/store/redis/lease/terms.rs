@@ -1,12 +1,15 @@
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 
-/// How long leases last.
+/// How long leases of a policy last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     /// The longest life of a leased unit.
     pub(super) life: Micros,
     /// The time for whose demand a node asks.
     pub(super) covers: Micros,
+    /// Whether a limit that is used up has room again a moment later.
+    pub(super) drains: bool,
 }
 
 /// How long a node leaves a key alone whose limit is used up, so that units gather at the server.
@@ -15,9 +18,30 @@ const PACE: Micros = Micros::new(5_000);
 const LONGEST_COVERED: Micros = Micros::new(100_000);
 
 impl Terms {
-    pub(super) fn up_to(life: Micros) -> Self {
-        let covers = Micros::new(life.get() / 10).min(LONGEST_COVERED);
-        Self { life, covers }
+    /// Leases of this algorithm; `None` if its units cannot be leased.
+    ///
+    /// A queue gives turns in an order. A calendar's windows end by the clock of each node.
+    pub(super) fn of(algorithm: &Algorithm, life: Micros) -> Option<Self> {
+        let (bin, drains) = match algorithm {
+            Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) => (algorithm.period()?, false),
+            Algorithm::SlidingWindow(_) => (algorithm.period()?, true),
+            Algorithm::SlidingSlots(slots) => (slots.length().to_duration(), false),
+            Algorithm::TokenBucket(bucket) if bucket.is_by_interval() => {
+                (bucket.quota().period(), false)
+            }
+            Algorithm::TokenBucket(_)
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::SlidingLog(_) => (algorithm.period()?, true),
+            _ => return None,
+        };
+        // What is leased for a tenth of a window lasts a tenth of it.
+        let covers = life.min(Micros::from(bin)).get() / 10;
+        Some(Self {
+            life,
+            covers: Micros::new(covers.max(1)).min(LONGEST_COVERED),
+            drains,
+        })
     }
 
     /// How far apart the ends of classes are. A class ends with the epoch after that in which its units are granted, so
@@ -26,12 +50,18 @@ impl Terms {
         (self.life.get() / 2).max(1)
     }
 
-    /// How long a node does not ask after a denial: around five milliseconds, for each node and moment another time, so
-    /// that nodes do not ask in step.
+    /// How long a node does not ask after a denial: around five milliseconds, for each moment another time, so that
+    /// nodes do not ask in step.
     pub(super) fn pace(self, now: Micros) -> Micros {
         let mixed = now.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let quarter = PACE.get() / 4;
         let pace = PACE.get() - quarter + mixed % (2 * quarter);
         Micros::new(pace.min(self.covers.get()))
+    }
+
+    /// After how long a time without requests a node that is asked for `size` units in `covers` gives its units back.
+    pub(super) fn idle(self, size: u32) -> Micros {
+        let gaps = 16 * self.covers.get() / u64::from(size.max(1));
+        Micros::new(gaps.clamp(PACE.get(), LONGEST_COVERED.get())).min(self.covers.max(PACE))
     }
 }

@@ -152,7 +152,11 @@ fn the_table_of_the_simulation() {
         "{:<11} {:<34} {:>10} {:>9} {:>8} {:>7} {:>8} {:>7} {:>8} {:>7} {:>7}",
         "workload", "algorithm", "decisions", "spends", "local", "calls", "busy", "util", "false", "Jain", "p99.9"
     );
+    let only = std::env::var("SIMULATED_SHAPE").unwrap_or_default();
     for shape in SHAPES {
+        if !format!("{shape:?}").contains(&only) {
+            continue;
+        }
         for algorithm in algorithms(60_000) {
             let scene = Scene {
                 algorithm,

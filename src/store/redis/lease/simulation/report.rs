@@ -7,7 +7,7 @@ use crate::clock::Micros;
 pub(super) struct Report {
     pub(super) decisions: u64,
     pub(super) spends: u64,
-    local: u64,
+    pub(super) local: u64,
     admitted: u64,
     by_plain: u64,
     refused: u64,
@@ -16,7 +16,7 @@ pub(super) struct Report {
     pub(super) failed: u64,
     pub(super) server_busy: f64,
     pub(super) lasted: u64,
-    /// Units asked of each node, and admitted by it.
+    /// Of each node, the units that it admitted, and those that the plain algorithm admits.
     nodes: Vec<(u64, u64)>,
     /// How many requests waited less than so many powers of two of microseconds for a call.
     waits: [u64; 32],
@@ -32,13 +32,13 @@ impl Report {
         }
     }
 
-    pub(super) fn asked(&mut self, node: usize, cost: u32) {
+    pub(super) fn asked(&mut self) {
         self.decisions += 1;
-        self.nodes[node].0 += u64::from(cost);
     }
 
-    pub(super) fn twin_admits(&mut self, cost: u32) {
+    pub(super) fn twin_admits(&mut self, node: usize, cost: u32) {
         self.by_plain += u64::from(cost);
+        self.nodes[node].1 += u64::from(cost);
     }
 
     pub(super) fn is_local(&mut self, node: usize, cost: u32) {
@@ -49,7 +49,7 @@ impl Report {
     pub(super) fn admitted(&mut self, node: usize, cost: u32) {
         self.spends += 1;
         self.admitted += u64::from(cost);
-        self.nodes[node].1 += u64::from(cost);
+        self.nodes[node].0 += u64::from(cost);
     }
 
     pub(super) fn refused(&mut self, is_false: bool, _wait: Micros) {
@@ -88,11 +88,11 @@ impl Report {
         part(self.calls, self.decisions)
     }
 
-    /// Jain's index of what was admitted of what was asked, over the nodes.
+    /// Jain's index over the nodes, of what was admitted of what the plain algorithm admits.
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     pub(super) fn jain(&self) -> f64 {
-        let shares = self.nodes.iter().filter(|(asked, _)| *asked > 0);
-        let shares: Vec<f64> = shares.map(|(asked, got)| *got as f64 / *asked as f64).collect();
+        let shares = self.nodes.iter().filter(|(_, plain)| *plain > 0);
+        let shares: Vec<f64> = shares.map(|(got, plain)| *got as f64 / *plain as f64).collect();
         let sum: f64 = shares.iter().sum();
         let squares: f64 = shares.iter().map(|share| share * share).sum();
         sum * sum / (squares * shares.len() as f64)

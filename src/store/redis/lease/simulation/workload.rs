@@ -73,7 +73,10 @@ impl Workload {
         Self {
             shape,
             nodes: nodes as u64,
-            rate: per_second / 1e6,
+            rate: match shape {
+                Shape::Costs => per_second / 25.5e6,
+                _ => per_second / 1e6,
+            },
             zipf,
             asked: 0,
         }

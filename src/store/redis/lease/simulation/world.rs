@@ -40,6 +40,7 @@ type Event = Reverse<(u64, u64, What)>;
 enum What {
     Arrival { stream: u64 },
     AtServer { message: usize },
+    Served { message: usize },
     Answered { message: usize },
     Failed { message: usize },
     Look { node: usize, key: u64 },
@@ -106,6 +107,9 @@ pub(super) const START: u64 = 1_790_000_000_000_000;
 /// As in the store.
 const DEADLINE: u64 = 100_000;
 
+/// How often a node looks for units that no request asks for.
+const LOOKS_EVERY: u64 = 10_000;
+
 const MOST_TRACED: usize = 200_000;
 
 impl<S: Step> World<S> {
@@ -118,7 +122,7 @@ impl<S: Step> World<S> {
             away: 0,
             cut: 0,
         });
-        let terms = Terms::up_to(scene.life);
+        let terms = Terms::of(&scene.algorithm, scene.life).expect("it can be leased");
         let by_interval = scene.algorithm.to_string().contains("interval");
         let mut world = Self {
             rule,
@@ -155,7 +159,8 @@ impl<S: Step> World<S> {
             self.now = at;
             match what {
                 What::Arrival { stream } => self.arrive(stream),
-                What::AtServer { message } => self.serve(message),
+                What::AtServer { message } => self.reach(message),
+                What::Served { message } => self.serve(message),
                 What::Answered { message } => self.answer(message),
                 What::Failed { message } => self.fail(message),
                 What::Look { node, key } => self.look(node, key),
@@ -225,16 +230,16 @@ impl<S: Step> World<S> {
         if self.now < self.nodes[node].away {
             return;
         }
-        self.report.asked(node, cost);
+        self.report.asked();
         let (at, server_time) = (Micros::new(self.now), self.server.time(self.now));
         let twin = self.twins.entry(key).or_default();
         if self.rule.allows(twin, at, cost) {
             self.rule.charge(twin, at, cost);
-            self.report.twin_admits(cost);
+            self.report.twin_admits(node, cost);
         }
         let now = self.node_time(node);
         let pair = self.pairs.entry((node, key)).or_default();
-        match pair.request(now, cost, self.terms) {
+        match pair.request(now, cost) {
             Way::Spent { is_low } => {
                 self.report.is_local(node, cost);
                 self.note(node, key, || format!("spends {cost}"));
@@ -245,6 +250,7 @@ impl<S: Step> World<S> {
             }
             Way::Refused(wait) => {
                 let is_false = self.has_room(key, server_time, cost);
+                self.report.local += 1;
                 self.report.refused(is_false, wait);
             }
             Way::Ask => self.send(node, key, cost),
@@ -322,28 +328,30 @@ impl<S: Step> World<S> {
         self.after(trip + late, What::AtServer { message: place });
     }
 
-    fn serve(&mut self, place: usize) {
-        let message = &self.messages[place];
-        let (node, key, ask) = (message.node, message.key, message.ask.clone());
+    /// A question reaches the server, and waits for those before it.
+    fn reach(&mut self, place: usize) {
         if self.server.is_away(self.now) {
-            let left = (message.sent + DEADLINE).saturating_sub(self.now);
+            let left = (self.messages[place].sent + DEADLINE).saturating_sub(self.now);
             self.after(left, What::Failed { message: place });
             return;
         }
         let begins = self.server.begin(self.now);
-        let at = self.server.time(begins);
-        let real = self.now;
-        self.now = begins;
+        self.at(begins, What::Served { message: place });
+    }
+
+    fn serve(&mut self, place: usize) {
+        let message = &self.messages[place];
+        let (node, key, ask) = (message.node, message.key, message.ask.clone());
+        let at = self.server.time(self.now);
         let answer = self.server.answer(key, at, &ask);
         self.note(node, key, || format!("is answered {answer:?}"));
         if ask.cost > 0 && answer.denied.is_none() {
             self.spend(node, key, at, ask.cost);
         }
         let is_false = answer.denied.is_some() && self.has_room(key, at, ask.cost);
-        self.now = real;
         let message = &mut self.messages[place];
         message.answer = Some(answer);
-        let answered = begins + self.random.trip();
+        let answered = self.now + self.random.trip();
         let until = message.sent + DEADLINE;
         let is_lost = self.random.happens(self.scene.faults.lost);
         if is_lost || answered > until {
@@ -384,7 +392,7 @@ impl<S: Step> World<S> {
         if let Some(pair) = self.pairs.get_mut(&(node, key)) {
             pair.answered(put, now, (&ask, answer), self.terms);
             if answer.grant.is_some() {
-                self.after(self.terms.covers.get(), What::Look { node, key });
+                self.after(LOOKS_EVERY, What::Look { node, key });
             }
         }
     }
@@ -420,7 +428,7 @@ impl<S: Step> World<S> {
         match pair.idle(now, self.terms) {
             Some(ask) => self.post(node, key, ask, now),
             None if pair.left(now) > 0 => {
-                self.after(self.terms.covers.get(), What::Look { node, key });
+                self.after(LOOKS_EVERY, What::Look { node, key });
             }
             None => {}
         }
