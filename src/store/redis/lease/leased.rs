@@ -99,9 +99,14 @@ impl Leased {
         ask: &Ask,
         terms: Terms,
     ) -> Option<Grant> {
+        // Nobody leases it.
+        if ask.units == 0 && *self == Self::default() {
+            return None;
+        }
         let epoch = terms.epoch();
         let covers = terms.covers.get().max(1);
         self.demand.add(now, covers, ask.seen);
+        let demand = self.demand.at(now, covers);
         if ask.units == 0 || rule.limit() == 0 {
             return None;
         }
@@ -118,7 +123,7 @@ impl Leased {
             _ => asked,
         };
         let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
-        let demand = self.demand.at(now, covers).max(asked).max(1);
+        let demand = demand.max(asked).max(1);
         let units = asked.min(room / 4).min(times(asked, room, 2 * demand));
         if units == 0 || !self.add(end, units) {
             return None;
@@ -129,6 +134,18 @@ impl Leased {
             end: Micros::new(end),
             lasts: Micros::new(lasts),
         })
+    }
+
+    /// The numbers of the mark in Lua.
+    #[cfg(test)]
+    pub(super) fn words(&self) -> Vec<u64> {
+        let Demand {
+            span,
+            before,
+            present,
+        } = self.demand;
+        let classes = self.classes.iter().flat_map(|class| [class.end, class.units]);
+        [self.life, span, before, present].into_iter().chain(classes).collect()
     }
 
     fn add(&mut self, end: u64, units: u64) -> bool {

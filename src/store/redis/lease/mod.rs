@@ -21,10 +21,15 @@
 //!   that is at most the capacity at each grant, falls between grants, and stays the same when a unit is charged.
 //! - *Log.* Of the units spent in `(t − W, t]`, take the one with the latest grant. At that grant each of the others was
 //!   granted. It was held, or it counted: it was charged at `c ≥ s > t − W`. So they are at most the limit.
-//! - *Windows and slots.* Their classes end with the window or slot at the latest. So grant, spend and charge of a unit
-//!   lie in the same window, and the rule holds at every spend and not only at every grant: counts are those of a plain
-//!   window, and what an earlier window weighs only falls until the spend. The same holds for a bucket by interval, whose
-//!   classes end with the next refill. A prefetch opens no window and starts no interval: only a request does.
+//! - *Windows and slots.* Of the units spent in a window, take the one with the latest grant. If that lies in the same
+//!   window, each of the others was held at that grant, or charged in the window, since `c ≥ s`. If it lies before, all of
+//!   them were held at once. A unit that was spent in an earlier window and is charged in this one weighs more than it has
+//!   to. So the rule holds at every spend, and not only at every grant. A bucket by interval is a bucket that drains in
+//!   steps.
+//!
+//! Classes of windows, slots and intervals end with these nevertheless: a unit that is told late would count in the next
+//! one. And only a request opens a window or starts an interval. If a grant did, the window would begin before its first
+//! request.
 //!
 //! Refunds and resets change the state alone. What is held stays held, so they free no unit that a node may still spend.
 //! If windows counted leased units at once, a reset would forgive them, and a refund of more than was spent too.
@@ -39,6 +44,8 @@
 //! end is moved to that: not before the end that its node knows. If the clock has stepped forward, classes end too early at
 //! the server, and as much as was held is admitted in excess, once.
 
+#[cfg(test)]
+mod agreement;
 mod ask;
 mod leased;
 mod pair;
