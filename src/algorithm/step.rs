@@ -95,7 +95,7 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
 
     /// Until when a charge of now counts in the same window as this moment: what is leased now ends by then. `now`, if
     /// only a request opens a window, and none is open. The default is that of a rule without windows.
-    #[cfg(feature = "redis")]
+    #[cfg(all(test, feature = "redis"))]
     fn bin_end(&self, _: &Self::Kept, _: Micros) -> Micros {
         Micros::new(u64::MAX)
     }

@@ -42,7 +42,7 @@ impl InWindows for AnchoredWindow {
         Micros::new(self.period() - age(window, now))
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(all(test, feature = "redis"))]
     fn opens_with_a_request(self) -> bool {
         true
     }

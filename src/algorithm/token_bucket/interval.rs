@@ -210,7 +210,7 @@ impl Step for ByInterval {
     }
 
     /// The next refill. A full bucket waits for none.
-    #[cfg(feature = "redis")]
+    #[cfg(all(test, feature = "redis"))]
     fn bin_end(&self, kept: &Missing, now: Micros) -> Micros {
         match self.missing_at(now, *kept) {
             Missing { tokens: 0, .. } => now,

@@ -21,7 +21,10 @@ mod server;
 #[derive(Clone, Copy, Debug)]
 enum Verb {
     /// Asks with a cost for so many units, of so much demand.
-    Ask { units: u32, seen: u32 },
+    Ask {
+        units: u32,
+        seen: u32,
+    },
     /// A node without leases asks with a cost.
     Charge,
     Take,
@@ -114,7 +117,8 @@ impl Act<'_> {
             Verb::Settle => {}
             Verb::Reset => kept = S::Kept::default(),
         }
-        let is_written = amount > 0 || !matches!(self.verb, Verb::Charge | Verb::Take | Verb::Settle);
+        let is_written =
+            amount > 0 || !matches!(self.verb, Verb::Charge | Verb::Take | Verb::Settle);
         let is_new = leased.units() == 0 && rule.reset_after(&kept, now) == Micros::ZERO;
         Told {
             units,
@@ -178,7 +182,13 @@ impl Scripts {
                 let mut call = self.lease.key("key");
                 call.arg(now).arg(1).arg(self.lua.name).arg(&numbers);
                 call.arg(act.terms.epoch()).arg(act.terms.covers.get());
-                call.arg(1).arg(1).arg(act.amount).arg(0).arg(units).arg(seen);
+                call.arg(act.terms.reserve());
+                call.arg(1)
+                    .arg(1)
+                    .arg(act.amount)
+                    .arg(0)
+                    .arg(units)
+                    .arg(seen);
                 call.arg(act.tells.len());
                 for tell in act.tells {
                     call.arg(tell.end.get()).arg(tell.spent).arg(tell.unspent);
@@ -196,14 +206,22 @@ impl Scripts {
             }
             Verb::Charge => {
                 let mut call = self.charge.key("key");
-                call.arg(now).arg("charge").arg(1).arg(self.lua.name).arg(&numbers);
+                call.arg(now)
+                    .arg("charge")
+                    .arg(1)
+                    .arg(self.lua.name)
+                    .arg(&numbers);
                 call.arg(1).arg(1).arg(1).arg(act.amount).arg(0);
                 let text: String = call.invoke(connection).expect("it runs");
                 (u32::try_from(told(text)[1]).expect("a flag"), None)
             }
             Verb::Take => {
                 let mut call = self.take.key("key");
-                call.arg(now).arg("take").arg(self.lua.name).arg(act.amount).arg(0);
+                call.arg(now)
+                    .arg("take")
+                    .arg(self.lua.name)
+                    .arg(act.amount)
+                    .arg(0);
                 call.arg(&numbers);
                 let text: String = call.invoke(connection).expect("it runs");
                 (u32::try_from(told(text)[0]).expect("units"), None)
@@ -215,7 +233,11 @@ impl Scripts {
                     _ => "reset",
                 };
                 let mut call = self.amend.key("key");
-                call.arg(now).arg(verb).arg(self.lua.name).arg(act.amount).arg(0);
+                call.arg(now)
+                    .arg(verb)
+                    .arg(self.lua.name)
+                    .arg(act.amount)
+                    .arg(0);
                 call.arg(&numbers);
                 let _: u32 = call.invoke(connection).expect("it runs");
                 (0, None)
@@ -246,7 +268,10 @@ fn stored(connection: &mut Connection, algorithm: &Algorithm) -> Option<(Vec<u64
         state[0] = 0;
         (mark, state)
     } else {
-        let text: Option<String> = redis::cmd("GET").arg("key").query(connection).expect("a text");
+        let text: Option<String> = redis::cmd("GET")
+            .arg("key")
+            .query(connection)
+            .expect("a text");
         let text = text?;
         let (mark, state) = text.split_once(';').unwrap_or(("", &text));
         (mark.to_owned(), words(state))
@@ -278,10 +303,15 @@ fn holds(
     life: u32,
     deeds: &[Deed],
 ) -> TestCaseResult {
-    let (): () = redis::cmd("DEL").arg("key").query(connection).expect("it is deleted");
+    let (): () = redis::cmd("DEL")
+        .arg("key")
+        .query(connection)
+        .expect("it is deleted");
     let terms = Terms::of(algorithm, Micros::new(life.into())).expect("it can be leased");
     let scripts = Scripts::of(algorithm);
-    let longest = algorithm.longest_wait().map_or(1_000, |wait| Micros::from(wait).get());
+    let longest = algorithm
+        .longest_wait()
+        .map_or(1_000, |wait| Micros::from(wait).get());
     let limit = algorithm.limit().expect("it has one");
     let mut now = Micros::new(1_790_000_000_123_456);
     let mut kept = Kept::default();
@@ -328,7 +358,10 @@ fn holds(
                 let in_lua = trimmed(algorithm, &state);
                 let in_rust = trimmed(algorithm, kept.state.words());
                 prop_assert_eq!(in_lua, in_rust, "{:?}", deed);
-                let dies: i64 = redis::cmd("PTTL").arg("key").query(connection).expect("a time");
+                let dies: i64 = redis::cmd("PTTL")
+                    .arg("key")
+                    .query(connection)
+                    .expect("a time");
                 prop_assert!(dies > 0, "it dies in {}", dies);
             }
             None => {

@@ -1,7 +1,7 @@
 -- Decides on requests as `charge.lua` does, and leases units to the node that asks; the rule is that of `leased.rs`.
 -- KEYS: the state of each charge. ARGV: the time, or nothing; how many policies, and each one's rule and four numbers, the
--- limit first, how long an epoch is, and the time that a node asks for, both in microseconds; then for each request how
--- many charges it has, and each charge's policy, its cost, whether it is soft, how many units the node asks for, how many
+-- limit first, how long an epoch is, the time that a node asks for, both in microseconds, and one in how many parts of the
+-- room nodes are granted; then for each request how many charges it has, and each charge's policy, its cost, whether it is soft, how many units the node asks for, how many
 -- requests have asked it for, and of how many classes it tells, and for each of these its end and how many units were
 -- spent and are given back.
 -- Returns a line for each request: the time and, for each charge, whether it fits, how long its key is blocked yet, how
@@ -14,8 +14,9 @@ local policies, at = {}, 3
 for index = 1, ARGV[2] + 0 do
   policies[index] = {
     rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0,
+    ARGV[at + 7] + 0,
   }
-  at = at + 7
+  at = at + 8
 end
 
 -- The class of this end: where it stands in the mark.
@@ -84,7 +85,7 @@ local function grant(rule, lease, kept, held, asked, wanted, policy, limit, a, b
     asked = divided(asked, lasts, covers)
   end
   local room = math.max(rule.remaining(kept, now, limit, a, b, c) - held, 0)
-  local share = divided(asked, room, 2 * math.max(wanted, asked, 1))
+  local share = divided(asked, room, policy[8] * math.max(wanted, asked, 1))
   local units = math.min(asked, math.floor(room / 4), share)
   local found = class(lease, ends)
   if units == 0 or not found and #lease == 20 then

@@ -89,8 +89,9 @@ impl Leased {
     /// Grants units to a node whose request was allowed and charged.
     ///
     /// A node is granted what it asks for, as long as the whole limit lasts: at most a quarter of what remains, and at
-    /// most its share of half of what remains. The share is what it asks for, of the demand of all nodes. So grants
-    /// shrink as the limit runs out, and all nodes run out of units at about the same time, however many there are.
+    /// most its share of a third of what remains, or of all of it if the limit drains. The share is what it asks for, of the
+    /// demand of all nodes. So grants shrink as the limit runs out, and all nodes run out of units at about the same time,
+    /// however many there are.
     pub(super) fn grant<S: Step>(
         &mut self,
         rule: &S,
@@ -124,7 +125,9 @@ impl Leased {
         };
         let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
         let demand = demand.max(asked).max(1);
-        let units = asked.min(room / 4).min(times(asked, room, 2 * demand));
+        let units = asked
+            .min(room / 4)
+            .min(times(asked, room, terms.reserve() * demand));
         if units == 0 || !self.add(end, units) {
             return None;
         }
@@ -137,15 +140,20 @@ impl Leased {
     }
 
     /// The numbers of the mark in Lua.
-    #[cfg(test)]
     pub(super) fn words(&self) -> Vec<u64> {
         let Demand {
             span,
             before,
             present,
         } = self.demand;
-        let classes = self.classes.iter().flat_map(|class| [class.end, class.units]);
-        [self.life, span, before, present].into_iter().chain(classes).collect()
+        let classes = self
+            .classes
+            .iter()
+            .flat_map(|class| [class.end, class.units]);
+        [self.life, span, before, present]
+            .into_iter()
+            .chain(classes)
+            .collect()
     }
 
     fn add(&mut self, end: u64, units: u64) -> bool {
@@ -235,4 +243,90 @@ fn with(held: u64, cost: u32) -> Option<u32> {
 fn times(a: u64, b: u64, divisor: u64) -> u64 {
     let quotient = u128::from(a) * u128::from(b) / u128::from(divisor);
     u64::try_from(quotient).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::algorithm::{Algorithm, Fixed, State, WithRule};
+
+    /// What is asked, one after the other: the time since the ask before, the cost, and how many units.
+    struct Asked<'a> {
+        algorithm: Algorithm,
+        life: Micros,
+        asks: &'a [(u32, u32, u32)],
+    }
+
+    impl Asked<'_> {
+        fn waits_are_true<S: Step>(self, rule: &S) {
+            let terms = Terms::of(&self.algorithm, self.life).unwrap();
+            let mut now = Micros::new(1_790_000_000_123_456);
+            let (mut kept, mut leased) = (S::Kept::default(), Leased::default());
+            for &(gap, cost, units) in self.asks {
+                now = now.saturating_add(Micros::new(gap.into()));
+                leased.end(rule, &mut kept, now);
+                if leased.allows(rule, &kept, now, cost) {
+                    if cost > 0 {
+                        rule.charge(&mut kept, now, cost);
+                    }
+                    let ask = Ask {
+                        units,
+                        ..Ask::default()
+                    };
+                    leased.grant(rule, &kept, now, &ask, terms);
+                    continue;
+                }
+                let wait = leased.retry_after(rule, &kept, now, cost);
+                let wait = wait.expect("the cost is not above the limit").get();
+                let is_allowed_after = |wait: u64| {
+                    let (mut kept, mut leased) = (kept.clone(), leased.clone());
+                    let then = now.saturating_add(Micros::new(wait));
+                    leased.end(rule, &mut kept, then);
+                    leased.allows(rule, &kept, then, cost)
+                };
+                assert!(is_allowed_after(wait), "{} after {wait}", self.algorithm);
+                assert!(
+                    !is_allowed_after(wait - 1),
+                    "{} before {wait}",
+                    self.algorithm
+                );
+            }
+        }
+    }
+
+    impl WithRule for Asked<'_> {
+        type Result = ();
+
+        fn fixed(self, rule: impl Fixed) {
+            self.waits_are_true(&rule);
+        }
+
+        fn long(self, rule: impl Step<Kept = State>) {
+            self.waits_are_true(&rule);
+        }
+    }
+
+    proptest! {
+        /// Law 2, while nodes hold units and tell nothing.
+        #[test]
+        fn a_wait_is_over_when_it_was_told_to_be(
+            text in proptest::sample::select(vec![
+                "fixed-window 20/100ms",
+                "anchored-window 20/100ms",
+                "sliding-window 20/100ms",
+                "sliding-log 20/100ms",
+                "sliding-slots 20/100ms",
+                "gcra 20/100ms",
+                "token-bucket-interval 5/25ms burst 20",
+            ]),
+            life in 2_000_u64..80_000,
+            asks in proptest::collection::vec((0_u32..20_000, 0_u32..12, 0_u32..30), 1..60),
+        ) {
+            let algorithm: Algorithm = text.parse().unwrap();
+            let life = Micros::new(life);
+            algorithm.with_rule(Asked { algorithm, life, asks: &asks });
+        }
+    }
 }

@@ -34,6 +34,8 @@
 //! Refunds and resets change the state alone. What is held stays held, so they free no unit that a node may still spend.
 //! If windows counted leased units at once, a reset would forgive them, and a refund of more than was spent too.
 //!
+//! No store leases yet: this is the rule, its twin in Lua, and the simulation that tests it.
+//!
 //! # Time
 //!
 //! No two clocks need agree. The server tells how long a class lasts from the moment of the grant, and the node counts that
@@ -42,22 +44,17 @@
 //!
 //! A class never ends later than the longest life after now. If the server's clock has stepped back, so that one would, its
 //! end is moved to that: not before the end that its node knows. If the clock has stepped forward, classes end too early at
-//! the server, and as much as was held is admitted in excess, once.
+//! the server, and as much as was held is admitted in excess, once. A sliding window weighs the window before it by the
+//! time: when the clock steps back, that weighs more again, and units that are held are spent by the weight of their grant.
 
-#[cfg(test)]
 mod agreement;
 mod ask;
 mod leased;
 mod pair;
-#[cfg(test)]
 mod simulation;
 mod terms;
 
-#[cfg(test)]
 use self::ask::Ask;
-#[cfg(test)]
 use self::leased::Leased;
-#[cfg(test)]
 use self::pair::{Answer, Pair, Way};
-#[cfg(test)]
 use self::terms::Terms;

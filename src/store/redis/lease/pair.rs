@@ -80,7 +80,9 @@ impl Pair {
             let is_low = !self.is_asking && self.left(now) < self.granted / 4;
             return Way::Spent { is_low };
         }
-        let Refuses { cost: least, until, .. } = self.refuses;
+        let Refuses {
+            cost: least, until, ..
+        } = self.refuses;
         if now < until && cost >= least {
             return Way::Refused(until.saturating_sub(now));
         }
@@ -256,5 +258,91 @@ impl Pair {
 impl Held {
     fn is_live(&self, now: Micros) -> bool {
         self.left > 0 && self.until > now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn terms() -> Terms {
+        let algorithm: Algorithm = "fixed-window 1000/minute".parse().unwrap();
+        Terms::of(&algorithm, Micros::new(SECOND)).unwrap()
+    }
+
+    fn granted(units: u32, end: u64) -> Answer {
+        let grant = Grant {
+            units,
+            end: Micros::new(end),
+            lasts: Micros::new(SECOND),
+        };
+        Answer {
+            grant: Some(grant),
+            denied: None,
+        }
+    }
+
+    /// A pair that holds ten units, which it has asked for at one second and got at two.
+    fn pair() -> Pair {
+        let mut pair = Pair::default();
+        let (put, now) = (Micros::new(SECOND), Micros::new(SECOND + SECOND / 2));
+        let ask = pair.ask(put, 1, terms());
+        pair.answered(put, now, (&ask, granted(10, 77)), terms());
+        pair
+    }
+
+    #[test]
+    fn a_life_begins_when_the_question_is_put_and_allows_for_a_slow_clock() {
+        let mut pair = pair();
+        let end = 2 * SECOND - SECOND / 1_000;
+        let before = Micros::new(end - 1);
+        assert_eq!(pair.request(before, 1), Way::Spent { is_low: false });
+        assert_eq!(pair.left(before), 9);
+        assert_eq!(pair.request(Micros::new(end), 1), Way::Ask);
+    }
+
+    #[test]
+    fn what_is_told_is_never_told_again() {
+        let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
+        assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
+        let told = pair.give_back(now).unwrap();
+        let tell = Tell {
+            end: Micros::new(77),
+            spent: 3,
+            unspent: 7,
+        };
+        assert_eq!(told.tells.as_slice(), [tell]);
+        assert_eq!(pair.give_back(now), None);
+        assert_eq!(pair.request(now, 1), Way::Ask);
+    }
+
+    #[test]
+    fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
+        let mut pair = Pair::default();
+        let mut asked = Vec::new();
+        for gap in 0..5 {
+            let now = Micros::new(SECOND + gap * 1_000);
+            assert_eq!(pair.request(now, 1), Way::Ask);
+            let ask = pair.ask(now, 1, terms());
+            let nothing = Answer {
+                grant: None,
+                denied: None,
+            };
+            pair.answered(now, now, (&ask, nothing), terms());
+            asked.push(ask.units);
+        }
+        assert_eq!(asked, [0, 0, 2, 4, 8]);
+    }
+
+    #[test]
+    fn a_request_above_what_is_left_gives_the_rest_back_with_its_question() {
+        let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
+        assert_eq!(pair.request(now, 11), Way::Ask);
+        let ask = pair.ask(now, 11, terms());
+        assert_eq!(ask.tells[0].unspent, 10);
+        assert_eq!(pair.left(now), 0);
     }
 }

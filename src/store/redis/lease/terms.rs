@@ -23,7 +23,9 @@ impl Terms {
     /// A queue gives turns in an order. A calendar's windows end by the clock of each node.
     pub(super) fn of(algorithm: &Algorithm, life: Micros) -> Option<Self> {
         let (bin, drains) = match algorithm {
-            Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) => (algorithm.period()?, false),
+            Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) => {
+                (algorithm.period()?, false)
+            }
             Algorithm::SlidingWindow(_) => (algorithm.period()?, true),
             Algorithm::SlidingSlots(slots) => (slots.length().to_duration(), false),
             Algorithm::TokenBucket(bucket) if bucket.is_by_interval() => {
@@ -48,6 +50,12 @@ impl Terms {
     /// that a unit lives for one to two epochs.
     pub(super) fn epoch(self) -> u64 {
         (self.life.get() / 2).max(1)
+    }
+
+    /// Of what part of the room all nodes together are granted units: one in so many. Where a limit is used up for good,
+    /// what is granted must not be the last of it.
+    pub(super) fn reserve(self) -> u64 {
+        if self.drains { 1 } else { 3 }
     }
 
     /// How long a node does not ask after a denial: around five milliseconds, for each moment another time, so that

@@ -67,7 +67,11 @@ impl<S: Step> Check<S> {
         }
         // If the intervals begin anew, the bucket was full: by the intervals before, nothing may be missing.
         let is_new = anchor > last && !(anchor - last).is_multiple_of(period);
-        let latest = if is_new { anchor } else { anchor + (now - anchor) / period * period };
+        let latest = if is_new {
+            anchor
+        } else {
+            anchor + (now - anchor) / period * period
+        };
         let refills = latest.saturating_sub(last) / period;
         if last > now {
             // The clock has stepped back, and the state with it.

@@ -42,8 +42,8 @@ pub(super) const NONE: Faults = Faults {
 };
 
 pub(super) const NETWORK: Faults = Faults {
-    lost: 0.01,
-    late: 0.01,
+    lost: 0.02,
+    late: 0.05,
     every: 300_000,
     kinds: &[
         Fault::Crash,
@@ -64,12 +64,16 @@ pub(super) const CLOCK: Faults = Faults {
     lost: 0.002,
     late: 0.002,
     every: 700_000,
-    kinds: &[Fault::Back(3_600_000_000), Fault::Back(400_000), Fault::Forward(2_000_000)],
+    kinds: &[
+        Fault::Back(3_600_000_000),
+        Fault::Back(400_000),
+        Fault::Forward(2_000_000),
+    ],
 };
 
 impl Faults {
     pub(super) fn draw(&self, random: &mut Random) -> Fault {
-        let kind = self.kinds[random.below(self.kinds.len() as u64) as usize];
+        let kind = *random.one_of(self.kinds);
         let mut some = |most| 1 + random.below(most);
         match kind {
             Fault::Suspension(most) => Fault::Suspension(some(most)),

@@ -19,6 +19,11 @@ impl Random {
         self.next() % bound.max(1)
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+    pub(super) fn one_of<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        &list[self.below(list.len() as u64) as usize]
+    }
+
     /// From 0 to 1, without 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits")]
     pub(super) fn part(&mut self) -> f64 {

@@ -1,7 +1,5 @@
 use std::fmt;
 
-use crate::clock::Micros;
-
 /// What has come of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Report {
@@ -14,6 +12,9 @@ pub(super) struct Report {
     refused_wrongly: u64,
     pub(super) calls: u64,
     pub(super) failed: u64,
+    pub(super) faults: u64,
+    /// How many units were spent that the plain algorithm would not have admitted, because of faults of the server.
+    pub(super) in_excess: u64,
     pub(super) server_busy: f64,
     pub(super) lasted: u64,
     /// Of each node, the units that it admitted, and those that the plain algorithm admits.
@@ -52,7 +53,7 @@ impl Report {
         self.nodes[node].0 += u64::from(cost);
     }
 
-    pub(super) fn refused(&mut self, is_false: bool, _wait: Micros) {
+    pub(super) fn refused(&mut self, is_false: bool) {
         self.refused += 1;
         self.refused_wrongly += u64::from(is_false);
     }
@@ -92,7 +93,9 @@ impl Report {
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     pub(super) fn jain(&self) -> f64 {
         let shares = self.nodes.iter().filter(|(_, plain)| *plain > 0);
-        let shares: Vec<f64> = shares.map(|(got, plain)| *got as f64 / *plain as f64).collect();
+        let shares: Vec<f64> = shares
+            .map(|(got, plain)| *got as f64 / *plain as f64)
+            .collect();
         let sum: f64 = shares.iter().sum();
         let squares: f64 = shares.iter().map(|share| share * share).sum();
         sum * sum / (squares * shares.len() as f64)

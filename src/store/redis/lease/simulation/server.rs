@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::faults::{Fault, Faults};
-use super::world::Map;
-use crate::algorithm::Step;
+use super::faults::Fault;
+use super::scene::{Map, Scene};
+use crate::algorithm::{Algorithm, Step};
 use crate::clock::Micros;
 use crate::store::redis::lease::{Answer, Ask, Leased, Terms};
 
@@ -12,6 +12,8 @@ pub(super) struct Server<S: Step> {
     rule: S,
     terms: Terms,
     pub(super) by_interval: bool,
+    /// Whether a count weighs more at an earlier moment.
+    weighs: bool,
     keys: Map<u64, Kept<S>>,
     /// What it knew at some moments before, if it can fail over.
     before: Option<VecDeque<(u64, Map<u64, Kept<S>>)>>,
@@ -46,13 +48,15 @@ const CALL: f64 = 10.2;
 const REPLICATED_EVERY: u64 = 10_000;
 
 impl<S: Step> Server<S> {
-    pub(super) fn new(rule: S, terms: Terms, by_interval: bool, faults: Faults) -> Self {
+    pub(super) fn new(rule: S, terms: Terms, scene: &Scene) -> Self {
+        let faults = scene.faults;
         let fails_over = |fault: &Fault| matches!(fault, Fault::Failover(_));
         let fails_over = faults.every > 0 && faults.kinds.iter().any(fails_over);
         Self {
             rule,
             terms,
-            by_interval,
+            by_interval: scene.algorithm.to_string().contains("interval"),
+            weighs: matches!(scene.algorithm, Algorithm::SlidingWindow(_)),
             keys: Map::default(),
             before: fails_over.then(VecDeque::new),
             ahead: 0,
@@ -81,7 +85,9 @@ impl<S: Step> Server<S> {
         self.busy += CALL;
         self.free_at = begins + CALL as u64;
         if let Some(before) = &mut self.before
-            && before.back().is_none_or(|(at, _)| at + REPLICATED_EVERY <= begins)
+            && before
+                .back()
+                .is_none_or(|(at, _)| at + REPLICATED_EVERY <= begins)
         {
             before.push_back((begins, self.keys.clone()));
             if before.len() > 60 {
@@ -143,14 +149,18 @@ impl<S: Step> Server<S> {
 
     /// Something happens to it. Returns how much of each key may be spent in excess of that.
     pub(super) fn suffers(&mut self, fault: Fault, now: u64) -> Vec<(u64, u64)> {
-        let given = |keys: &Map<u64, Kept<S>>, key: &u64| keys.get(key).map_or(0, |kept| kept.given);
+        let given =
+            |keys: &Map<u64, Kept<S>>, key: &u64| keys.get(key).map_or(0, |kept| kept.given);
         match fault {
             Fault::Away(length) => self.away = now + length,
             Fault::Failover(ago) => {
                 let Some(before) = &mut self.before else {
                     return Vec::new();
                 };
-                let since = before.iter().rposition(|(at, _)| at + ago <= now).unwrap_or(0);
+                let since = before
+                    .iter()
+                    .rposition(|(at, _)| at + ago <= now)
+                    .unwrap_or(0);
                 let Some((_, known)) = before.get(since).cloned() else {
                     return Vec::new();
                 };
@@ -172,10 +182,19 @@ impl<S: Step> Server<S> {
                 }
                 return lost;
             }
-            Fault::Back(length) => self.ahead -= i64::try_from(length).unwrap_or(0),
-            Fault::Forward(length) => {
-                self.ahead += i64::try_from(length).unwrap_or(0);
-                let held = self.keys.iter().map(|(key, kept)| (*key, kept.leased.units()));
+            Fault::Back(length) if !self.weighs => {
+                self.ahead -= i64::try_from(length).unwrap_or(0);
+            }
+            Fault::Back(length) | Fault::Forward(length) => {
+                let length = i64::try_from(length).unwrap_or(0);
+                self.ahead += match fault {
+                    Fault::Back(_) => -length,
+                    _ => length,
+                };
+                let held = self
+                    .keys
+                    .iter()
+                    .map(|(key, kept)| (*key, kept.leased.units()));
                 let mut held: Vec<_> = held.collect();
                 held.sort_unstable();
                 return held;

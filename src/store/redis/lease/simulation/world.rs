@@ -1,37 +1,18 @@
 //! A server, nodes, and the network between them, in virtual time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
-
-use ahash::AHasher;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::check::Check;
-use super::faults::{Fault, Faults};
+use super::faults::Fault;
 use super::random::Random;
 use super::report::Report;
+use super::scene::{Map, Scene};
 use super::server::Server;
-use super::workload::{Request, Shape, Workload};
-use crate::algorithm::{Algorithm, Step};
+use super::workload::{Request, Workload};
+use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::redis::lease::{Answer, Ask, Pair, Terms, Way};
-
-pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<AHasher>>;
-
-/// What is played.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Scene {
-    pub(super) algorithm: Algorithm,
-    pub(super) shape: Shape,
-    pub(super) nodes: usize,
-    /// Requests a second, of all nodes and keys.
-    pub(super) rate: f64,
-    pub(super) life: Micros,
-    pub(super) faults: Faults,
-    pub(super) seed: u64,
-    /// How long it lasts, in microseconds.
-    pub(super) lasts: u64,
-}
 
 /// What is to happen, at a moment and in an order.
 type Event = Reverse<(u64, u64, What)>;
@@ -123,7 +104,6 @@ impl<S: Step> World<S> {
             cut: 0,
         });
         let terms = Terms::of(&scene.algorithm, scene.life).expect("it can be leased");
-        let by_interval = scene.algorithm.to_string().contains("interval");
         let mut world = Self {
             rule,
             terms,
@@ -135,7 +115,7 @@ impl<S: Step> World<S> {
             pairs: Map::default(),
             messages: Vec::new(),
             free: Vec::new(),
-            server: Server::new(rule, terms, by_interval, scene.faults),
+            server: Server::new(rule, terms, &scene),
             checks: Map::default(),
             twins: Map::default(),
             workload: Workload::new(scene.shape, scene.nodes, scene.rate),
@@ -248,10 +228,10 @@ impl<S: Step> World<S> {
                     self.send(node, key, 0);
                 }
             }
-            Way::Refused(wait) => {
+            Way::Refused(_) => {
                 let is_false = self.has_room(key, server_time, cost);
                 self.report.local += 1;
-                self.report.refused(is_false, wait);
+                self.report.refused(is_false);
             }
             Way::Ask => self.send(node, key, cost),
         }
@@ -276,7 +256,12 @@ impl<S: Step> World<S> {
 
     fn spend(&mut self, node: usize, key: u64, at: Micros, cost: u32) {
         let rule = self.rule;
-        if !self.check(key, at).spend(&rule, at, cost) {
+        let check = self.check(key, at);
+        let before = check.excess;
+        let is_right = check.spend(&rule, at, cost);
+        let in_excess = before - check.excess;
+        self.report.in_excess += in_excess;
+        if !is_right {
             self.note(node, key, || "which is too much".to_owned());
             self.report.wrong(key);
         }
@@ -361,7 +346,7 @@ impl<S: Step> World<S> {
         if ask.cost > 0 {
             self.report.waited(answered - message.sent);
             match answer.denied {
-                Some(wait) => self.report.refused(is_false, wait),
+                Some(_) => self.report.refused(is_false),
                 None => self.report.admitted(node, ask.cost),
             }
         }
@@ -450,6 +435,7 @@ impl<S: Step> World<S> {
         let random = &mut self.random;
         let node = random.below(self.nodes.len() as u64) as usize;
         let fault = self.scene.faults.draw(random);
+        self.report.faults += 1;
         self.note(node, 0, || format!("{fault:?}"));
         match fault {
             Fault::Crash => {
