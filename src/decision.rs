@@ -507,23 +507,17 @@ impl Outcomes {
         each.map(|(place, outcome)| (place.policy(), outcome))
     }
 
-    /// Notes which rule gave this policy its limit. An override is told as such.
-    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32) {
-        for (place, _) in self.not_overridden(policy) {
-            place.rule = rule;
+    /// Notes which rule gave this policy its limit, and to which time that limit applies if it is not the policy's
+    /// own. An override is told as such.
+    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<Option<Duration>>) {
+        for (place, outcome) in &mut self.each {
+            if place.policy() == policy && !outcome.is_overridden() {
+                place.rule = rule;
+                if let Some(window) = own {
+                    *outcome = outcome.within(window);
+                }
+            }
         }
-    }
-
-    /// Notes that the limit of this policy is not its own, and to which time it applies.
-    pub(crate) fn limited_within(&mut self, policy: usize, window: Option<Duration>) {
-        for (_, outcome) in self.not_overridden(policy) {
-            *outcome = outcome.within(window);
-        }
-    }
-
-    fn not_overridden(&mut self, policy: usize) -> impl Iterator<Item = &mut (Place, Outcome)> {
-        let each = self.each.iter_mut();
-        each.filter(move |(place, outcome)| place.policy() == policy && !outcome.is_overridden())
     }
 
     /// Marks the outcomes of soft policies.

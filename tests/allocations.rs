@@ -194,9 +194,9 @@ fn an_allowed_request_with_the_fields_of_four_policies_allocates_three_times() {
 }
 
 #[test]
-fn an_allowed_request_without_fields_allocates_nothing() {
+fn an_allowed_request_without_headers_allocates_nothing() {
     let plenty = Policy::new("a", TokenBucket::per_day(1_000_000)).key(key::client_ip());
-    let layer = RateLimitLayer::builder().policy(plenty).without_fields();
+    let layer = RateLimitLayer::builder().policy(plenty).without_headers();
     let layer = layer.build().unwrap();
     assert_eq!(layer_allocations(&layer, StatusCode::OK), 0);
 }

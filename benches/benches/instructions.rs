@@ -12,8 +12,9 @@ use axum::body::Body;
 use gungraun::prelude::*;
 use http::{Request, Response};
 use tower::{Layer, Service};
+use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::{
-    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, SlidingWindow,
+    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Policy, SlidingWindow,
 };
 use tower_ratelimit_benches::growth::TIMES;
 use tower_ratelimit_benches::keys::address;
@@ -27,6 +28,20 @@ fn store() -> MemoryStore {
 /// A limiter that has seen the key once; nothing is left to one whose limit is 1.
 fn known(algorithm: impl Into<Algorithm>) -> Limiter {
     seen(ours::limiter(algorithm, store()))
+}
+
+/// A limiter whose key has another limit than the policy's own, by the plan that a closure names.
+fn planned(algorithm: impl Into<Algorithm>) -> Limiter {
+    let free = Plan::new("free").limit("bench", Gcra::per_hour(1));
+    let pro = Plan::new("pro").limit("bench", Gcra::per_hour(PLENTY / 2));
+    let plans = Plans::new([free, pro]).default_plan("free");
+    let limiter = Limiter::builder()
+        .policy(Policy::new("bench", algorithm))
+        .plans(plans, |_| Some("pro"))
+        .store(store())
+        .build()
+        .expect("a policy and a plan that speaks of it");
+    seen(limiter)
 }
 
 fn policies(count: usize) -> Limiter {
@@ -46,6 +61,7 @@ fn seen(limiter: Limiter) -> Limiter {
 #[bench::fixed_window(known(FixedWindow::per_hour(PLENTY)))]
 #[bench::sliding_window(known(SlidingWindow::per_hour(PLENTY)))]
 #[bench::eight_policies(policies(8))]
+#[bench::plan(planned(Gcra::per_hour(PLENTY)))]
 fn admit_now(limiter: Limiter) -> Limiter {
     for _ in 0..TIMES {
         black_box(limiter.admit_now(black_box(address(0)), 1));
@@ -57,6 +73,7 @@ fn admit_now(limiter: Limiter) -> Limiter {
 #[bench::gcra(known(Gcra::per_hour(PLENTY)))]
 #[bench::gcra_refused(known(Gcra::per_hour(1)))]
 #[bench::eight_policies(policies(8))]
+#[bench::plan(planned(Gcra::per_hour(PLENTY)))]
 fn check_now(limiter: Limiter) -> Limiter {
     for _ in 0..TIMES {
         let _ = black_box(limiter.check_now(black_box(address(0)), 1));

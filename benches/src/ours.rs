@@ -55,7 +55,7 @@ pub fn layer(algorithm: impl Into<Algorithm>, store: MemoryStore, fields: bool) 
     let builder = if fields {
         builder
     } else {
-        builder.without_fields()
+        builder.without_headers()
     };
     builder.build().expect("one policy with a good name")
 }

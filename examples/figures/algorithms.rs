@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cors = CorsLayer::new()
         .allow_origin(Any)
         .allow_headers([HeaderName::from_static("x-api-key")])
-        .expose_headers(response::EXPOSED_FIELDS);
+        .expose_headers(response::EXPOSED_HEADERS);
     let app = app.layer(cors);
 
     let address = setting("ADDR", String::from("127.0.0.1:3000"))?;

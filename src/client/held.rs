@@ -18,7 +18,7 @@ pub struct Held {
 pub enum Reason {
     /// The wait is, or has become, longer than [`wait_up_to`](super::HeedLayer::wait_up_to).
     TooLong,
-    /// As many calls of its key wait as [`max_waiting`](super::HeedLayer::max_waiting) allows.
+    /// As many calls of its key wait as [`wait_places`](super::HeedLayer::wait_places) allows.
     TooMany,
     /// There is no tokio runtime with time enabled.
     NoTimer,

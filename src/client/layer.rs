@@ -76,7 +76,7 @@ impl HeedLayer {
 
     /// How many calls of one key may wait; by default 1,024. Each of them is kept in memory. A further call
     /// fails at once with [`Held`](super::Held).
-    pub fn max_waiting(mut self, calls: usize) -> Self {
+    pub fn wait_places(mut self, calls: usize) -> Self {
         self.bounds.waiting = calls;
         self
     }

@@ -459,7 +459,7 @@ pub(super) static RESPONSES: Fields = Fields(&[
         Shape::Duration,
     ),
     field(
-        "without_fields_if_public",
+        "without_headers_if_public",
         "Leaves the headers out of responses that shared caches may keep.",
         Shape::Flag,
     ),

@@ -140,7 +140,7 @@ impl Config {
     /// # Errors
     ///
     /// When the store cannot hold a policy exactly, and when the file divides limits by
-    /// [nodes](crate::middleware::RateLimitLayerBuilder::split_over) that share the store.
+    /// [nodes](crate::middleware::RateLimitLayerBuilder::nodes) that share the store.
     pub fn layer_over(&self, store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         self.settings.layer.clone().store(store).build()
     }

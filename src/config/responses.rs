@@ -66,8 +66,8 @@ pub(super) fn responses(
         }
         builder = builder.retry_jitter(most);
     }
-    if is_on(&table, "without_fields_if_public") {
-        builder = builder.without_fields_if_public();
+    if is_on(&table, "without_headers_if_public") {
+        builder = builder.without_headers_if_public();
     }
     if is_on(&table, "expose_decision") {
         builder = builder.expose_decision();

@@ -98,7 +98,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             let message = "nodes that share a store share each limit already; leave it out";
             root.get("nodes")?.refuse::<()>(message);
         }
-        (layer, limiter) = (layer.split_over(nodes), limiter.split_over(nodes));
+        (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
     }
     let policies = policies?;
     let read = plans(&common, &root, &policies);

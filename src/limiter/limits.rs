@@ -117,6 +117,11 @@ impl RequestLimits {
         plan
     }
 
+    /// Whether the limits of a key are looked up.
+    pub(super) fn are_looked_up(&self) -> bool {
+        self.sources.resolver.is_some()
+    }
+
     /// The rules.
     #[cfg(feature = "http")]
     pub(crate) fn limits(&self) -> &Limits {
@@ -239,7 +244,7 @@ impl<L: ?Sized> Limiter<L> {
     /// Whether keys are looked up.
     pub(crate) fn has_a_resolver(&self) -> bool {
         let limits = self.policies.limits.as_ref();
-        limits.is_some_and(|limits| limits.sources.resolver.is_some())
+        limits.is_some_and(RequestLimits::are_looked_up)
     }
 
     /// What a resolver has for requests of this key; `None` if there is none, or if the plan is said.

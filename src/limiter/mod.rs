@@ -35,6 +35,7 @@ use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
 use crate::algorithm::Algorithm;
+use crate::clock::Micros;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
@@ -87,6 +88,8 @@ struct Policies {
     limited: Vec<(usize, bool)>,
     /// The limited policy, if it is the only one, has one limit and is not soft.
     only: Option<usize>,
+    /// The limited policy, if it is the only one and is not soft, whatever its limits, and no key is looked up.
+    one: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
     mistakes: Mistakes,
@@ -155,7 +158,14 @@ impl Limiter {
             Some(policy) => {
                 Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
             }
-            None => Decision::new(names, self.charge_all(&self.alike(key, cost))),
+            None => Decision::new(names, self.charge_alike(key, cost)),
+        }
+    }
+
+    fn charge_alike(&self, key: Key, cost: u32) -> Outcomes {
+        match self.policies.one {
+            Some(policy) => self.charge_all(self.charge_of_one(policy, key, cost).as_slice()),
+            None => self.charge_all(&self.alike(key, cost)),
         }
     }
 
@@ -201,7 +211,9 @@ impl Limiter {
 
     /// Charges these policies in this process, and marks what their outcomes tell beside the store.
     fn charge_all(&self, charges: &[Charge]) -> Outcomes {
-        let mut outcomes = self.ledger.inner().charge_now(charges);
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let wanted = Wanted::Everything;
+        let _ = self.ledger.inner().charge(charges, wanted, &mut outcomes);
         // The store in this process tells of each charge.
         let _ = check(charges, &mut outcomes);
         outcomes
@@ -215,6 +227,9 @@ impl Limiter {
             ..
         } = &*self.policies;
         let ledger = self.ledger.inner();
+        if let Some(policy) = self.policies.one {
+            return ledger.admit_now(self.charge_of_one(policy, *key, cost).as_slice());
+        }
         if limits.is_some() {
             return ledger.admit_now(&self.alike(*key, cost));
         }
@@ -253,9 +268,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match self.look(&key) {
-                None => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
-                Some(look) => self.deciding_for(look, key, cost),
+            None => match (self.policies.one, self.look(&key)) {
+                (Some(policy), _) => {
+                    let mut charge = self.charge_of_one(policy, key, cost);
+                    self.price_all(charge.as_mut_slice());
+                    self.deciding(charge.as_slice())
+                }
+                (None, None) => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
+                (None, Some(look)) => self.deciding_for(look, key, cost),
             },
         }
     }
@@ -270,6 +290,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Deciding::later(&self.policies, self.check_after(coming, key, cost))
             }
         }
+    }
+
+    /// The charge of the one policy; `None` if it counts nothing of the request. A list of charges has room for
+    /// several, all of which would be moved.
+    #[inline]
+    fn charge_of_one(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
+        self.policies.mistakes.are_asked_alike();
+        let asker = self.with_plan_of(self.asker(), &key, None);
+        self.limited(Charge::new(policy, key, cost), asker, None)
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {
@@ -554,6 +583,11 @@ impl<L: Ledger> Limiter<L> {
             [(policy, false)] if limits.is_none() => Some(policy),
             _ => None,
         };
+        let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
+        let one = match *limited {
+            [(policy, false)] if !are_looked_up => Some(policy),
+            _ => None,
+        };
         let timers = Timers::of(ledger.clock());
         Self {
             policies: Arc::new(Policies {
@@ -564,6 +598,7 @@ impl<L: Ledger> Limiter<L> {
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
+                one,
                 mistakes,
                 prices: Prices::of(policies),
             }),
@@ -711,13 +746,13 @@ impl<S> LimiterBuilder<S> {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("daily", FixedWindow::per_day(1_000)))
-    ///     .split_over(3)
+    ///     .nodes(3)
     ///     .build()?;
     /// assert!(limiter.check_now("ann", 334).is_allowed());
     /// assert!(!limiter.check_now("ann", 1).is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn split_over(self, nodes: u32) -> Self {
+    pub fn nodes(self, nodes: u32) -> Self {
         Self { nodes, ..self }
     }
 }
@@ -732,7 +767,7 @@ impl<S: Store> LimiterBuilder<S> {
     /// - there is no policy,
     /// - a name cannot stand in a header, or is there twice,
     /// - a policy lets requests [wait](Policy::wait_up_to), which only an HTTP layer can do,
-    /// - limits are [split](Self::split_over) over no node, or over nodes that share a store, or
+    /// - limits are [split](Self::nodes) over no node, or over nodes that share a store, or
     /// - a plan, a limit by key or a limit by operation cannot be: see [`Plans`], [`KeyLimits`](crate::plan::KeyLimits)
     ///   and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
@@ -763,11 +798,11 @@ pub(crate) fn split(
     }
     let Some(over) = NonZeroU32::new(nodes) else {
         let remedy = "give the number of nodes, 1 or more";
-        return Err(ConfigError::new("split_over", nodes, remedy));
+        return Err(ConfigError::new("nodes", nodes, remedy));
     };
     if store.is_shared() {
         let remedy = "leave it out: nodes that share a store share each limit already";
-        return Err(ConfigError::new("split_over", nodes, remedy));
+        return Err(ConfigError::new("nodes", nodes, remedy));
     }
     let share = |policy: Policy| policy.limited_by(policy.algorithm().shared_by(over));
     Ok(policies.into_iter().map(share).collect())

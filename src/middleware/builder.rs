@@ -164,9 +164,9 @@ impl<S> RateLimitLayerBuilder<S> {
 
     /// Divides every limit by the number of nodes that serve the same clients and share no store.
     ///
-    /// See [`LimiterBuilder::split_over`](crate::limiter::LimiterBuilder::split_over) for what all
+    /// See [`LimiterBuilder::nodes`](crate::limiter::LimiterBuilder::nodes) for what all
     /// nodes together may admit. Clients are told the share.
-    pub fn split_over(mut self, nodes: u32) -> Self {
+    pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes;
         self
     }
@@ -215,7 +215,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Sets the dialects that tell limits; the default is [`Dialect::Draft11`] alone.
     ///
     /// Dialects with a common header cannot be sent together. An empty list is
-    /// [`without_fields`](Self::without_fields).
+    /// [`without_headers`](Self::without_headers).
     pub fn dialects(mut self, dialects: impl IntoIterator<Item = Dialect>) -> Self {
         self.answers.dialects = dialects.into_iter().collect();
         self
@@ -227,7 +227,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// An allowed request then costs less, because the layer asks the store for the numbers of
     /// [refusals](crate::store::Wanted::Refusals) alone, unless
     /// [`expose_decision`](Self::expose_decision) needs the others.
-    pub fn without_fields(self) -> Self {
+    pub fn without_headers(self) -> Self {
         self.dialects([])
     }
 
@@ -236,7 +236,7 @@ impl<S> RateLimitLayerBuilder<S> {
     ///
     /// A shared cache may also keep a response with `max-age` or `Expires`, unless it says
     /// `private` or the request has an `Authorization` header (RFC 9111, section 3).
-    pub fn without_fields_if_public(mut self) -> Self {
+    pub fn without_headers_if_public(mut self) -> Self {
         self.answers.fields_unless_public = true;
         self
     }

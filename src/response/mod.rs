@@ -174,7 +174,7 @@
 //!         return responder.refuse(Refusal::Denied(decision));
 //!     }
 //!     let mut response = Response::new(Full::<Bytes>::from("sent"));
-//!     responder.add_fields(&decision, &mut response);
+//!     responder.add_headers(&decision, &mut response);
 //!     response
 //! };
 //! assert_eq!(answer("ann@example.org").headers()["x-ratelimit-remaining"], "0");
@@ -224,7 +224,7 @@
 //!   helps, there is no `RetryInfo`.
 //! - `QuotaFailure` has a violation for each policy that denied: `burst: 10 requests per 1 s`, or
 //!   the name alone in a layer
-//!   [`without_fields`](crate::middleware::RateLimitLayerBuilder::without_fields).
+//!   [`without_headers`](crate::middleware::RateLimitLayerBuilder::without_headers).
 //!
 //! [`Grpc`] sets the message, the subject and `grpc-retry-pushback-ms`, and can force or switch off
 //! the detection.
@@ -260,10 +260,10 @@
 //! A shared cache that keeps a response would tell the numbers of one client to others. Refusals
 //! are never kept. For other responses your own `Cache-Control` decides, which the layer does not
 //! change: `private` keeps shared caches out, and
-//! [`without_fields_if_public`](crate::middleware::RateLimitLayerBuilder::without_fields_if_public)
+//! [`without_headers_if_public`](crate::middleware::RateLimitLayerBuilder::without_headers_if_public)
 //! leaves the headers out of responses that say they are public.
 //!
-//! A script in a browser reads only the headers that the server exposes: [`EXPOSED_FIELDS`].
+//! A script in a browser reads only the headers that the server exposes: [`EXPOSED_HEADERS`].
 
 mod answers;
 mod binding;
@@ -293,9 +293,9 @@ pub use self::dialect::{Dialect, Reset};
 #[cfg(feature = "tonic")]
 pub use self::grpc::Grpc;
 pub use self::handler::Refused;
-pub use self::names::EXPOSED_FIELDS;
 #[cfg(feature = "tonic")]
 pub use self::names::EXPOSED_GRPC_FIELDS;
+pub use self::names::EXPOSED_HEADERS;
 pub use self::refusal::Refusal;
 pub use self::responder::{Responder, ResponderBuilder};
 

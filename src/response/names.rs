@@ -10,15 +10,15 @@ use http::header::RETRY_AFTER;
 /// ```
 /// use axum::{Router, routing::get};
 /// use tower_http::cors::CorsLayer;
-/// use tower_ratelimit::response::EXPOSED_FIELDS;
+/// use tower_ratelimit::response::EXPOSED_HEADERS;
 /// use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
 ///
 /// let app: Router = Router::new()
 ///     .route("/", get(|| async { "hello" }))
 ///     .layer(RateLimitLayer::new(key::client_ip(), TokenBucket::per_second(5).burst(10)))
-///     .layer(CorsLayer::permissive().expose_headers(EXPOSED_FIELDS));
+///     .layer(CorsLayer::permissive().expose_headers(EXPOSED_HEADERS));
 /// ```
-pub const EXPOSED_FIELDS: [HeaderName; 14] = [
+pub const EXPOSED_HEADERS: [HeaderName; 14] = [
     RETRY_AFTER,
     HeaderName::from_static("ratelimit"),
     HeaderName::from_static("ratelimit-policy"),
@@ -35,13 +35,13 @@ pub const EXPOSED_FIELDS: [HeaderName; 14] = [
     HeaderName::from_static("x-rate-limit-reset"),
 ];
 
-/// Every header of a refused gRPC-Web call that [`EXPOSED_FIELDS`] does not have.
+/// Every header of a refused gRPC-Web call that [`EXPOSED_HEADERS`] does not have.
 ///
 /// ```
 /// use tower_http::cors::CorsLayer;
-/// use tower_ratelimit::response::{EXPOSED_FIELDS, EXPOSED_GRPC_FIELDS};
+/// use tower_ratelimit::response::{EXPOSED_HEADERS, EXPOSED_GRPC_FIELDS};
 ///
-/// let exposed: Vec<_> = EXPOSED_FIELDS.into_iter().chain(EXPOSED_GRPC_FIELDS).collect();
+/// let exposed: Vec<_> = EXPOSED_HEADERS.into_iter().chain(EXPOSED_GRPC_FIELDS).collect();
 /// let cors = CorsLayer::permissive().expose_headers(exposed);
 /// ```
 #[cfg(feature = "tonic")]

@@ -63,7 +63,7 @@ impl Responder {
     /// Adds the fields that tell the limits of this decision to a response.
     ///
     /// As under a layer, a redirect and an informational response get none, and neither does a refusal.
-    pub fn add_fields<B>(&self, decision: &Decision, response: &mut Response<B>) {
+    pub fn add_headers<B>(&self, decision: &Decision, response: &mut Response<B>) {
         if let Some(fields) = self.fields(decision) {
             fields.add_to(response);
         }

@@ -134,10 +134,8 @@ fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
 /// Marks the outcomes of soft charges, and of limits that are not the policy's own.
 pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
     for charge in charges.iter().filter(|charge| charge.is_ruled()) {
-        outcomes.ruled_by(charge.policy, charge.rule);
-        if charge.limit.is_some() {
-            outcomes.limited_within(charge.policy, charge.window);
-        }
+        let own = charge.limit.map(|_| charge.window);
+        outcomes.ruled_by(charge.policy, charge.rule, own);
     }
     if charges.iter().any(Charge::is_soft) {
         outcomes.soften(|policy| {

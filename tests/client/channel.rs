@@ -70,7 +70,7 @@ async fn f71_a_channel_holds_further_calls_for_the_retry_info_and_the_next_passe
         .policy(Policy::new("calls", window).key(key::global()))
         .store(MemoryStore::new().clock(clock))
         // With these the client would know that none is left, and not go on until it is refused.
-        .without_fields();
+        .without_headers();
     let limit = limit.build().unwrap();
     let serving = tokio::spawn(async move {
         let (_, health) = tonic_health::server::health_reporter();

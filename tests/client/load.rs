@@ -173,7 +173,7 @@ async fn no_algorithm_refuses_more_than_one_for_each_time_that_its_limit_is_reac
 #[tokio::test(start_paused = true)]
 async fn a_server_that_tells_only_its_refusals_is_learnt_from_those() {
     let policy = Policy::new("default", FixedWindow::per_second(20)).key(key::global());
-    let layer = RateLimitLayer::builder().policy(policy).without_fields();
+    let layer = RateLimitLayer::builder().policy(policy).without_headers();
     let [served, refused, reached] = load(layer, 10, 0).await;
     println!("{served} {refused} {reached}");
     assert!(refused <= 10 * reached, "{refused} of {reached}");

@@ -98,7 +98,7 @@ async fn who_may_not_wait_at_all_is_told_while_another_goes_ahead() {
 #[tokio::test(start_paused = true)]
 async fn only_so_many_wait_and_one_that_goes_away_makes_room() {
     let server = Scripted::new([spent("5"), answer(200, &[("ratelimit", "\"a\";r=9;t=1")])]);
-    let client = HeedLayer::new().max_waiting(2).layer(server.clone());
+    let client = HeedLayer::new().wait_places(2).layer(server.clone());
     call(&client, SERVER).await.unwrap();
     let mut first = polled(call(&client, SERVER));
     let mut second = polled(call(&client, SERVER));

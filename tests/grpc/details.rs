@@ -144,10 +144,10 @@ async fn each_policy_that_denied_is_named_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_layer_without_fields_names_its_policies_and_tells_no_limit() {
+async fn a_layer_without_headers_names_its_policies_and_tells_no_limit() {
     let layer = RateLimitLayer::builder()
         .policy(everybody("calls", FixedWindow::per_day(1)))
-        .without_fields()
+        .without_headers()
         .build()
         .unwrap();
     let (status, refused) = second(&layer).await;

@@ -109,7 +109,7 @@ async fn longest(tells: bool) {
         )
         .retry_jitter(Duration::from_secs(1));
     if !tells {
-        builder = builder.without_fields();
+        builder = builder.without_headers();
     }
     for policy in 0..40 {
         let name = format!("{policy:02} {}", "n".repeat(61));

@@ -46,7 +46,7 @@ fn a_blocked_key_is_refused_with_the_wait_to_the_end() {
 }
 
 #[test]
-fn a_layer_without_fields_or_with_soft_policies_alone_refuses_a_blocked_key_too() {
+fn a_layer_without_headers_or_with_soft_policies_alone_refuses_a_blocked_key_too() {
     let soft = || everybody("a", FixedWindow::per_minute(10)).soft();
     let hard = || everybody("a", FixedWindow::per_minute(10));
     let layer = |policies: Vec<_>| {
@@ -55,9 +55,9 @@ fn a_layer_without_fields_or_with_soft_policies_alone_refuses_a_blocked_key_too(
     };
     let both = || vec![everybody("b", FixedWindow::per_day(5)), soft()];
     for builder in [
-        layer(vec![hard()]).without_fields(),
-        layer(vec![soft()]).without_fields(),
-        layer(both()).without_fields(),
+        layer(vec![hard()]).without_headers(),
+        layer(vec![soft()]).without_headers(),
+        layer(both()).without_headers(),
         layer(both()).expose_decision(),
         layer(both()).dialects([Dialect::GitHub, Dialect::Draft07]),
     ] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::response::Reset::{DeltaMillis, DeltaSeconds, EpochSeconds};
-use tower_ratelimit::response::{Dialect, EXPOSED_FIELDS};
+use tower_ratelimit::response::{Dialect, EXPOSED_HEADERS};
 
 use crate::exchange::{Answer, ask, get_of_cost};
 use crate::scene::{self, NAMES, Scene, arrivals, rules};
@@ -156,7 +156,7 @@ proptest! {
             let now = scene.now();
             let answer = send(cost);
             let told = Told::by(&answer, dialect, now);
-            for name in &EXPOSED_FIELDS {
+            for name in &EXPOSED_HEADERS {
                 prop_assert!(answer.lines(name.as_str()).len() <= 1);
             }
             prop_assert!(told.remaining <= told.limit || dialect == Dialect::Draft11);

@@ -340,9 +340,9 @@ fn f70_two_layers_each_write_a_line_and_a_refusal_of_the_inner_one_passes_the_ou
 }
 
 #[test]
-fn the_share_of_a_limit_that_is_split_over_nodes_is_told_as_the_limit() {
+fn the_share_of_a_limit_of_several_nodes_is_told_as_the_limit() {
     let policy = everybody("api", TokenBucket::per_minute(100).burst(50));
-    let layer = RateLimitLayer::builder().policy(policy).split_over(3);
+    let layer = RateLimitLayer::builder().policy(policy).nodes(3);
     let store = MemoryStore::new().clock(ManualClock::new());
     let layer = layer.store(store).build().unwrap();
     let answer = ask(&Hello::behind(&layer), get());

@@ -61,7 +61,7 @@ fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Answer {
     let response = match decision.or_refuse() {
         Ok(decision) => {
             let mut response = Response::new(Full::<Bytes>::from("hello"));
-            responder.add_fields(&decision, &mut response);
+            responder.add_headers(&decision, &mut response);
             response
         }
         Err(refused) => responder.refuse(refused),
@@ -195,7 +195,7 @@ fn a_layer_outside_adds_nothing_to_the_refusal_of_a_handler() {
 fn a_redirect_gets_no_fields_from_a_responder_either() {
     let decision = limiter(&ManualClock::new()).check_now("anybody", 1);
     let mut response = Redirect::to("/elsewhere").into_response();
-    Responder::default().add_fields(&decision, &mut response);
+    Responder::default().add_headers(&decision, &mut response);
     assert_eq!(response.headers().get("ratelimit"), None);
 }
 

@@ -3,7 +3,7 @@
 use tower::Layer;
 use tower_ratelimit::FixedWindow;
 use tower_ratelimit::response::Dialect::{Draft03, Draft06, Draft07, Draft11, GitHub};
-use tower_ratelimit::response::EXPOSED_FIELDS;
+use tower_ratelimit::response::EXPOSED_HEADERS;
 
 use crate::exchange::{ask, everybody, get};
 use crate::states::{Bare, Inner, Limited, State, TWITTER, X_DELTA, rows, told};
@@ -245,7 +245,7 @@ fn f70_of_two_layers_the_lower_is_told_and_a_refusal_of_the_inner_one_stands_alo
             let line = answer.field(remaining).unwrap();
             let told = ["1", "limit=2, remaining=1, reset=60"].contains(&line);
             assert!(told, "{dialect:?}: {line}");
-            for name in &EXPOSED_FIELDS {
+            for name in &EXPOSED_HEADERS {
                 assert!(answer.lines(name.as_str()).len() <= 1, "{name}");
             }
             ask(&both, get());

@@ -58,4 +58,4 @@ mod waiting;
 mod waiting_again;
 mod waiting_crowds;
 
-mod without_fields;
+mod without_headers;

@@ -15,7 +15,7 @@ fn beside(cache_control: &'static [&'static str], dialects: &[Dialect], spares: 
         .policy(everybody("a", FixedWindow::per_minute(2)))
         .dialects(dialects.iter().copied());
     let builder = if spares {
-        builder.without_fields_if_public()
+        builder.without_headers_if_public()
     } else {
         builder
     };

@@ -82,7 +82,7 @@ fn a_soft_policy_alone_refuses_nobody() {
 fn requests_are_marked_though_no_fields_are_sent_and_no_decision_is_exposed() {
     let layer = RateLimitLayer::builder()
         .policy(everybody("soft", AnchoredWindow::per_day(1)).soft())
-        .without_fields()
+        .without_headers()
         .build()
         .unwrap();
     let service = layer.layer(service_fn(over));

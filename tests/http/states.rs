@@ -11,7 +11,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::response::Dialect::{XRateLimit, XRateLimitDashed};
 use tower_ratelimit::response::Reset::{DeltaMillis, DeltaSeconds, EpochSeconds};
-use tower_ratelimit::response::{Dialect, EXPOSED_FIELDS};
+use tower_ratelimit::response::{Dialect, EXPOSED_HEADERS};
 use tower_ratelimit::{
     AnchoredWindow, FixedWindow, ManualClock, MemoryStore, Micros, Policy, RateLimitLayer,
     TokenBucket,
@@ -210,7 +210,7 @@ impl State {
 pub(crate) fn told(answer: &Answer) -> Vec<String> {
     let tells = |headers: &HeaderMap| {
         let mut lines = Vec::new();
-        for name in EXPOSED_FIELDS.iter().chain([&http::header::CACHE_CONTROL]) {
+        for name in EXPOSED_HEADERS.iter().chain([&http::header::CACHE_CONTROL]) {
             for line in headers.get_all(name) {
                 lines.push(format!("{name}: {}", line.to_str().unwrap()));
             }
@@ -227,7 +227,7 @@ fn in_order(row: &str) -> Vec<String> {
     let mut lines: Vec<_> = row.lines().map(|line| line.trim().to_owned()).collect();
     let place = |line: &String| {
         let name = line.split(':').next();
-        let place = EXPOSED_FIELDS
+        let place = EXPOSED_HEADERS
             .iter()
             .position(|other| Some(other.as_str()) == name);
         let others = if name == Some("cache-control") {

@@ -467,13 +467,13 @@ fn a_soft_policy_that_is_to_wait_is_refused_when_built() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_a_soft_limit_a_request_goes_on_at_once_and_a_layer_without_fields_waits_too() {
+async fn over_a_soft_limit_a_request_goes_on_at_once_and_a_layer_without_headers_waits_too() {
     let arrivals = Arrivals::new();
-    let builder = RateLimitLayer::builder().store(store()).without_fields();
+    let builder = RateLimitLayer::builder().store(store()).without_headers();
     let builder = builder.policy(everybody("soft", FixedWindow::per_day(1)).soft());
     let layer = builder.policy(everybody("a", bucket()).wait_up_to(SECOND));
     let service = behind(&layer.build().unwrap(), &arrivals);
-    let hard = RateLimitLayer::builder().store(store()).without_fields();
+    let hard = RateLimitLayer::builder().store(store()).without_headers();
     let hard = hard.policy(everybody("a", bucket()).wait_up_to(SECOND));
     let others = Arrivals::new();
     let other = behind(&hard.build().unwrap(), &others);

@@ -241,7 +241,7 @@ fn limits_of_plans_are_divided_among_nodes_too() {
     let limiter = Limiter::builder()
         .policies(minute_and_day())
         .plans(plans(), |_| Some("pro"))
-        .split_over(4)
+        .nodes(4)
         .build()
         .unwrap();
     let decision = limiter.check_now("ann", 1);

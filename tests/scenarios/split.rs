@@ -12,7 +12,7 @@ const LIMIT: u32 = 10;
 fn node(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> Limiter {
     Limiter::builder()
         .policy(Policy::new("a", algorithm))
-        .split_over(nodes)
+        .nodes(nodes)
         .store(MemoryStore::new().clock(clock.clone()))
         .build()
         .unwrap()
@@ -72,16 +72,16 @@ fn a_burst_is_split_as_its_rate_is() {
 #[test]
 fn no_nodes_and_a_store_that_they_share_are_refused() {
     let limiter = || Limiter::builder().policy(Policy::new("a", FixedWindow::per_hour(LIMIT)));
-    let error = limiter().split_over(0).build().unwrap_err();
+    let error = limiter().nodes(0).build().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`split_over` cannot be 0: give the number of nodes, 1 or more",
+        "`nodes` cannot be 0: give the number of nodes, 1 or more",
     );
     let shared = limiter()
-        .split_over(3)
+        .nodes(3)
         .store(SharedStore::new(Map::new(&ManualClock::new())));
     assert_eq!(
         shared.build().unwrap_err().to_string(),
-        "`split_over` cannot be 3: leave it out: nodes that share a store share each limit already",
+        "`nodes` cannot be 3: leave it out: nodes that share a store share each limit already",
     );
 }

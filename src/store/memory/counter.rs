@@ -19,6 +19,15 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
+    /// The same for a request with a limit of its own.
+    fn decide_at_once_under(
+        &self,
+        limit: &Algorithm,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool>;
+
     /// Decides on any request that concerns no other policy.
     fn decide_in_the_end(
         &self,
@@ -33,9 +42,23 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// if there is more to it than usual.
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
+    /// The same for a request with a limit of its own.
+    fn look_up_under(&self, limit: &Algorithm, ask: Ask, now: Micros) -> Option<Known<'_>>;
+
     /// Charges a key that was looked up. Its page is locked.
     fn charge_known(
         &self,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    );
+
+    /// The same for a request with a limit of its own.
+    fn charge_known_under(
+        &self,
+        limit: &Algorithm,
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,

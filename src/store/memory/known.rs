@@ -9,28 +9,100 @@ use super::counter::{OutcomeSink, Wanted};
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Known};
 use super::seqlock::Lock;
+use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 
 /// How many policies take the fast path.
 const MOST: usize = 8;
 
-struct Part<'a> {
+struct Part<'a, L> {
     opened: &'a Opened,
     policy: usize,
     ask: Ask,
+    limit: L,
     known: Known<'a>,
     lock: Option<Lock<'a>>,
 }
 
-/// What one policy is asked: its index, the question, and whether the charge is soft.
-pub(super) type Asked = (usize, Ask, bool);
+/// What one policy is asked.
+pub(super) struct Asked<L> {
+    pub(super) policy: usize,
+    pub(super) ask: Ask,
+    pub(super) is_soft: bool,
+    pub(super) limit: L,
+}
+
+/// What charges bring of limits: `()` is nothing, and costs nothing.
+pub(super) trait Brought: Copy {
+    fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>>;
+
+    fn charge(
+        self,
+        opened: &Opened,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    );
+}
+
+impl Brought for () {
+    #[inline]
+    fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        if opened.limit.is_some() {
+            return None;
+        }
+        opened.counter.look_up(ask, now)
+    }
+
+    #[inline]
+    fn charge(
+        self,
+        opened: &Opened,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) {
+        opened.counter.charge_known(known, ask, lock, now, told);
+    }
+}
+
+impl Brought for Option<Limit> {
+    #[inline]
+    fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        match opened.under(self) {
+            Some(limit) => opened.counter.look_up_under(&limit, ask, now),
+            None => opened.counter.look_up(ask, now),
+        }
+    }
+
+    #[inline]
+    fn charge(
+        self,
+        opened: &Opened,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) {
+        let counter = &*opened.counter;
+        match opened.under(self) {
+            Some(limit) => counter.charge_known_under(&limit, known, ask, lock, now, told),
+            None => counter.charge_known(known, ask, lock, now, told),
+        }
+    }
+}
 
 /// Decides at `now`, which the clock has just told; `None` if there is more to it than usual.
 #[inline]
-pub(super) fn decide(
+pub(super) fn decide<L: Brought>(
     policies: &[Opened],
-    charges: impl ExactSizeIterator<Item = Asked>,
+    charges: impl ExactSizeIterator<Item = Asked<L>>,
     now: Micros,
     wanted: Wanted,
     outcomes: &mut Outcomes,
@@ -38,18 +110,17 @@ pub(super) fn decide(
     if charges.len() > MOST {
         return None;
     }
-    let mut parts: SmallVec<[Part<'_>; MOST]> = SmallVec::new();
+    let mut parts: SmallVec<[Part<'_, L>; MOST]> = SmallVec::new();
     let (mut next, mut is_in_order) = (0, true);
-    for (policy, ask, is_soft) in charges {
-        let opened = policies
-            .get(policy)
-            .filter(|opened| opened.limit.is_none())?;
+    for asked in charges {
+        let (policy, ask) = (asked.policy, asked.ask);
+        let opened = policies.get(policy)?;
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             return None;
         }
-        let known = opened.counter.look_up(ask, now)?;
+        let known = asked.limit.look_up(opened, ask, now)?;
         if !known.is_allowed {
-            return (wanted == Wanted::Verdict && !is_soft).then_some(false);
+            return (wanted == Wanted::Verdict && !asked.is_soft).then_some(false);
         }
         is_in_order &= opened.number >= next;
         next = opened.number + 1;
@@ -57,6 +128,7 @@ pub(super) fn decide(
             opened,
             policy,
             ask,
+            limit: asked.limit,
             known,
             lock: None,
         });
@@ -75,9 +147,9 @@ pub(super) fn decide(
             outcomes,
         };
         let told = wanted.includes(true).then_some(told);
-        let counter = &*part.opened.counter;
+        let (opened, limit) = (part.opened, part.limit);
         if let Some(lock) = &mut part.lock {
-            counter.charge_known(&part.known, part.ask, lock, now, told);
+            limit.charge(opened, &part.known, part.ask, lock, now, told);
         }
     }
     Some(true)
@@ -85,7 +157,7 @@ pub(super) fn decide(
 
 /// Puts parts in the order of locking; `None` if a policy has two parts.
 #[cold]
-fn put_in_order(parts: &mut [Part<'_>]) -> Option<()> {
+fn put_in_order<L>(parts: &mut [Part<'_, L>]) -> Option<()> {
     parts.sort_unstable_by_key(|part| part.opened.number);
     let mut pairs = parts.windows(2);
     let are_apart = pairs.all(|pair| pair[0].opened.number < pair[1].opened.number);

@@ -1,9 +1,10 @@
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 
 use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
-use super::known;
+use super::known::{self, Asked, Brought};
 use super::opened::Opened;
 use super::page_snapshot::Ask;
 use super::seed::Seed;
@@ -41,6 +42,7 @@ impl MemoryLedger {
     pub fn charge_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         self.decide(charges, Wanted::Everything, &mut outcomes);
+        mark(charges, &mut outcomes);
         outcomes
     }
 
@@ -104,11 +106,10 @@ impl MemoryLedger {
 
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
         match charges {
-            [charge]
-                if charge.policy < self.policies.len()
-                    && !charge.is_soft
-                    && charge.limit.is_none() =>
-            {
+            [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
+                if charge.limit.is_some() {
+                    return self.decide_under_its_limit(charge, wanted, outcomes);
+                }
                 let ask = self.ask(&charge.key, charge.cost);
                 let told = &mut OutcomeSink {
                     wanted,
@@ -139,6 +140,35 @@ impl MemoryLedger {
             return allowed;
         }
         self.decide_further(opened, ask, now, told)
+    }
+
+    /// Decides on a request that concerns one policy alone and brings its limit.
+    #[inline(never)]
+    fn decide_under_its_limit(
+        &self,
+        charge: &Charge,
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let opened = &self.policies[charge.policy];
+        let (ask, now) = (self.ask(&charge.key, charge.cost), self.clock.now());
+        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
+            let charges = slice::from_ref(charge);
+            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+        }
+        let limit = opened.limit_of(charge);
+        let told = &mut OutcomeSink {
+            wanted,
+            policy: charge.policy,
+            outcomes,
+        };
+        let (counter, limit) = (&*opened.counter, limit.as_ref());
+        let at_once = match limit {
+            Some(limit) => counter.decide_at_once_under(limit, ask, now, Some(told)),
+            None => counter.decide_at_once(ask, now, Some(told)),
+        };
+        at_once
+            .unwrap_or_else(|| counter.decide_in_the_end(ask, limit, now, &self.clock, Some(told)))
     }
 
     /// Apart from the fast path, which takes fewer instructions the less it carries along.
@@ -176,6 +206,7 @@ impl MemoryLedger {
     pub fn peek_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         self.decide_as(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
+        mark(charges, &mut outcomes);
         outcomes
     }
 
@@ -189,18 +220,44 @@ impl MemoryLedger {
         cost: u32,
     ) -> Option<bool> {
         let ask = self.ask(key, cost);
-        let charges = policies
-            .iter()
-            .map(|&(policy, is_soft)| (policy, ask, is_soft));
+        let charges = policies.iter().map(|&(policy, is_soft)| Asked {
+            policy,
+            ask,
+            is_soft,
+            limit: None,
+        });
         let mut unwanted = Outcomes::new(Micros::ZERO);
         let now = self.clock.now();
         known::decide(&self.policies, charges, now, Wanted::Verdict, &mut unwanted)
     }
 
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
-        if charges.iter().any(|charge| charge.limit.is_some()) {
-            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+        let bring_limits = charges.iter().any(|charge| charge.limit.is_some());
+        let known = if bring_limits {
+            self.decide_known(charges, |charge| charge.limit, wanted, outcomes)
+        } else {
+            self.decide_known(charges, |_| (), wanted, outcomes)
+        };
+        match known {
+            Some(allowed) => {
+                if wanted.includes(allowed) {
+                    outcomes.put_in_order();
+                }
+                allowed
+            }
+            None => self.decide_as(charges, wanted, Purpose::Charge, outcomes),
         }
+    }
+
+    /// Decides if each key is known and nothing is out of the ordinary.
+    #[inline]
+    fn decide_known<L: Brought>(
+        &self,
+        charges: &[Charge],
+        limit: impl Fn(&Charge) -> L,
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> Option<bool> {
         let mut last: Option<(&Key, u64)> = None;
         let asked = charges.iter().map(|charge| {
             // Most requests ask all policies about one key.
@@ -210,19 +267,15 @@ impl MemoryLedger {
             };
             last = Some((&charge.key, fingerprint));
             let cost = charge.cost;
-            (charge.policy, Ask { fingerprint, cost }, charge.is_soft)
+            Asked {
+                policy: charge.policy,
+                ask: Ask { fingerprint, cost },
+                is_soft: charge.is_soft,
+                limit: limit(charge),
+            }
         });
         let now = self.clock.now();
-        match known::decide(&self.policies, asked, now, wanted, outcomes) {
-            Some(allowed) => {
-                if wanted.includes(allowed) {
-                    outcomes.put_in_order();
-                    mark(charges, outcomes);
-                }
-                allowed
-            }
-            None => self.decide_as(charges, wanted, Purpose::Charge, outcomes),
-        }
+        known::decide(&self.policies, asked, now, wanted, outcomes)
     }
 
     fn decide_as(
@@ -236,9 +289,7 @@ impl MemoryLedger {
         if !self.add_parts(&mut decision, charges) {
             return false;
         }
-        let allowed = decision.decide(outcomes);
-        mark(charges, outcomes);
-        allowed
+        decision.decide(outcomes)
     }
 
     /// Adds a part for each charge. Returns `false` if a charge names a policy that was never opened: of that

@@ -4,7 +4,7 @@ use super::blocks::Blocks;
 use super::counter::Counter;
 use super::page_snapshot::Ask;
 use super::timed::Full;
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::charged::cannot_have;
@@ -24,8 +24,15 @@ pub(super) struct Opened {
 impl Opened {
     /// The limit that a charge brings, if it is not that of the counter.
     pub(super) fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
-        let own = charge.limit.and_then(|limit| self.algorithm.under(limit));
-        own.or(self.limit)
+        self.under(charge.limit)
+    }
+
+    #[inline]
+    pub(super) fn under(&self, limit: Option<Limit>) -> Option<Algorithm> {
+        match limit {
+            Some(limit) => self.algorithm.under(limit).or(self.limit),
+            None => self.limit,
+        }
     }
 
     pub(super) fn amend(

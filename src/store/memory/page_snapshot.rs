@@ -41,6 +41,16 @@ pub(super) struct Own {
     pub(super) is_overridden: bool,
 }
 
+impl Own {
+    /// The limit that a request brings.
+    pub(super) fn of_request(algorithm: Algorithm) -> Self {
+        Self {
+            algorithm,
+            is_overridden: false,
+        }
+    }
+}
+
 /// A known key as it was seen at rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
@@ -48,7 +58,7 @@ pub(super) struct Known<'a> {
     pub(super) seen: u64,
     pub(super) index: usize,
     pub(super) is_allowed: bool,
-    /// Whether it is in the wide table of a policy that has two.
+    /// Whether it is in the [wide](Self::widely) table.
     pub(super) is_wide: bool,
 }
 
@@ -57,6 +67,14 @@ impl<'a> Known<'a> {
     #[inline]
     pub(super) fn lock(&self) -> Option<Lock<'a>> {
         self.seqlock.lock(self.seen)
+    }
+
+    /// The same in the wide table of a policy that has two.
+    pub(super) fn widely(self) -> Self {
+        Self {
+            is_wide: true,
+            ..self
+        }
     }
 }
 

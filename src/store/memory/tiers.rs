@@ -99,6 +99,19 @@ impl<S: Pack> Counter for Tiers<S> {
             .decide_at_once(ask, now.min(self.packed.until()), told)
     }
 
+    fn decide_at_once_under(
+        &self,
+        limit: &Algorithm,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
+        if *limit == self.algorithm {
+            return Counter::decide_at_once(self, ask, now, told);
+        }
+        Counter::decide_at_once_under(&**self.wide.get()?, limit, ask, now, told)
+    }
+
     fn decide_in_the_end(
         &self,
         ask: Ask,
@@ -126,14 +139,19 @@ impl<S: Pack> Counter for Tiers<S> {
     }
 
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
-        if let Some(known) = self.packed.look_up(ask, now) {
+        if let Some(known) = Counter::look_up(&self.packed, ask, now) {
             return Some(known);
         }
-        let known = self.wide.get()?.look_up(ask, now)?;
-        Some(Known {
-            is_wide: true,
-            ..known
-        })
+        let known = Counter::look_up(&**self.wide.get()?, ask, now)?;
+        Some(known.widely())
+    }
+
+    fn look_up_under(&self, limit: &Algorithm, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        if *limit == self.algorithm {
+            return self.look_up(ask, now);
+        }
+        let known = Counter::look_up_under(&**self.wide.get()?, limit, ask, now)?;
+        Some(known.widely())
     }
 
     fn charge_known(
@@ -145,8 +163,23 @@ impl<S: Pack> Counter for Tiers<S> {
         told: Option<&mut OutcomeSink<'_>>,
     ) {
         match self.wide.get().filter(|_| known.is_wide) {
-            Some(wide) => wide.charge_known(known, ask, lock, now, told),
-            None => self.packed.charge_known(known, ask, lock, now, told),
+            Some(wide) => Counter::charge_known(&**wide, known, ask, lock, now, told),
+            None => Counter::charge_known(&self.packed, known, ask, lock, now, told),
+        }
+    }
+
+    fn charge_known_under(
+        &self,
+        limit: &Algorithm,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) {
+        match self.wide.get().filter(|_| *limit != self.algorithm) {
+            Some(wide) => wide.charge_known_under(limit, known, ask, lock, now, told),
+            None => self.charge_known(known, ask, lock, now, told),
         }
     }
 

@@ -1,4 +1,4 @@
-use super::{Ask, Changed, Counted, Known, NoRoom, Override, PageSnapshot, Settled, Table};
+use super::{Ask, Changed, Counted, Known, NoRoom, Override, Own, PageSnapshot, Settled, Table};
 use crate::algorithm::{Algorithm, State, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
@@ -18,6 +18,16 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         self.decide_at_once(ask, now.min(self.until), told)
     }
 
+    fn decide_at_once_under(
+        &self,
+        limit: &Algorithm,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
+        self.decide_at_once_under(limit, ask, now.min(self.until), told)
+    }
+
     fn decide_in_the_end(
         &self,
         ask: Ask,
@@ -31,7 +41,11 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
     }
 
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
-        self.look_up(ask, now)
+        self.look_up_by(&self.rule, ask, now)
+    }
+
+    fn look_up_under(&self, limit: &Algorithm, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        self.look_up_by(&self.rule_of(limit), ask, now)
     }
 
     fn charge_known(
@@ -42,7 +56,20 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) {
-        self.charge_known(known, ask, lock, now, told);
+        self.charge_known_by((&self.rule, None), known, ask, lock, now, told);
+    }
+
+    fn charge_known_under(
+        &self,
+        limit: &Algorithm,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) {
+        let own = Some(Own::of_request(*limit));
+        self.charge_known_by((&self.rule_of(limit), own), known, ask, lock, now, told);
     }
 
     fn until(&self) -> Micros {

@@ -1,6 +1,6 @@
 use std::hint::spin_loop;
 
-use super::{Ask, Counted, Known, NoRoom, PageSnapshot, Table, Undecided, moved_back};
+use super::{Ask, Counted, Known, NoRoom, Own, PageSnapshot, Table, Undecided, moved_back};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::Keeps;
@@ -19,6 +19,42 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
+        self.decide_at_once_by(&self.rule, None, ask, now, told)
+    }
+
+    /// The same under the limit of a request.
+    #[inline]
+    pub(in crate::store::memory) fn decide_at_once_under(
+        &self,
+        limit: &Algorithm,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
+        let rule = self.rule_of(limit);
+        self.decide_at_once_by(&rule, Some(Own::of_request(*limit)), ask, now, told)
+    }
+
+    /// The rule under the limit of a request.
+    #[inline]
+    pub(super) fn rule_of(&self, limit: &Algorithm) -> S {
+        self.meet(limit);
+        C::under(&self.rule, limit)
+    }
+
+    #[expect(
+        clippy::inline_always,
+        reason = "without a limit of the request, nothing is left of it"
+    )]
+    #[inline(always)]
+    fn decide_at_once_by(
+        &self,
+        rule: &S,
+        own: Option<Own>,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
         let (page, index) = self.pages.at(ask.fingerprint);
         let seen = page.seqlock.seen_at_rest()?;
         // If the page was split before this, its key is not found on it.
@@ -32,16 +68,16 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             // What was owed then and what is left of it now decide alike, and this takes less.
             latest: now,
             counted: Counted::Apart,
-            own: None,
+            own,
         };
-        let known = (&self.rule, &slot.cell);
+        let known = (rule, &slot.cell);
         let decided = self.decide_known((page, &snapshot), known, ask, now, told);
         decided.ok()
     }
 
     /// Looks a key up as [`decide_at_once`](Self::decide_at_once) does, and asks whether it may be charged.
     #[inline]
-    pub(in crate::store::memory) fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
+    pub(super) fn look_up_by(&self, rule: &S, ask: Ask, now: Micros) -> Option<Known<'_>> {
         let (page, index) = self.pages.at(ask.fingerprint);
         let seen = page.seqlock.seen_at_rest()?;
         let slot = page.find_soon(ask.fingerprint)?;
@@ -51,11 +87,11 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if self.may_be_overridden(ask.fingerprint, now) {
             return None;
         }
-        let kept = slot.cell.see(&self.rule, now);
+        let kept = slot.cell.see(rule, now);
         if !page.seqlock.still_is(seen) {
             return None;
         }
-        let is_allowed = self.rule.allows(&kept, now, ask.cost);
+        let is_allowed = rule.allows(&kept, now, ask.cost);
         Some(Known {
             seqlock: &page.seqlock,
             seen,
@@ -67,8 +103,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// Charges a key that was looked up. Its page is locked.
     #[inline]
-    pub(in crate::store::memory) fn charge_known(
+    pub(super) fn charge_known_by(
         &self,
+        (rule, own): (&S, Option<Own>),
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,
@@ -84,9 +121,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             seen: known.seen,
             latest: now,
             counted: Counted::Apart,
-            own: None,
+            own,
         };
-        let rule = &self.rule;
         let seen = slot.cell.see(rule, now);
         self.charge(
             (page, &snapshot),

@@ -239,10 +239,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         let algorithm = *limit?;
         self.meet(&algorithm);
-        Some(Own {
-            algorithm,
-            is_overridden: false,
-        })
+        Some(Own::of_request(algorithm))
     }
 
     /// The rule of a request.

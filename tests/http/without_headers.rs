@@ -19,7 +19,7 @@ use crate::slow_store::{BrokenStore, Reciting, SlowStore, When};
 /// Two requests a minute for everybody.
 fn two_a_minute(store: impl Store) -> RateLimitLayer {
     let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_minute(2)));
-    builder.without_fields().store(store).build().unwrap()
+    builder.without_headers().store(store).build().unwrap()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn responses_tell_no_limits_and_a_refusal_still_tells_the_wait() {
 #[test]
 fn where_no_wait_can_help_a_refusal_has_none() {
     let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(0)));
-    let layer = builder.without_fields().build().unwrap();
+    let layer = builder.without_headers().build().unwrap();
     let answer = ask(&Hello::behind(&layer), get());
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
     answer.assert_no_fields();
@@ -125,7 +125,7 @@ fn a_decision_that_is_exposed_has_its_numbers() {
     let layer = RateLimitLayer::builder()
         .policy(everybody("a", FixedWindow::per_minute(2)))
         .store(store.clone())
-        .without_fields()
+        .without_headers()
         .expose_decision()
         .build()
         .unwrap();
