@@ -14,7 +14,7 @@ use crate::clock::Micros;
 
 #[path = "../../../tests/support/redis.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
-mod server;
+pub(super) mod server;
 
 /// Calls one function of a rule and tells what it returns and what is kept then, as text.
 const DRIVER: &str = "

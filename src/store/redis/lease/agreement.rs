@@ -11,11 +11,8 @@ use super::leased::Leased;
 use super::terms::Terms;
 use crate::algorithm::{Algorithm, Fixed, Lua, State, Step, WithRule, read};
 use crate::clock::Micros;
+use crate::store::redis::functions::server::Server;
 use crate::store::redis::glue::glue;
-
-#[path = "../../../../tests/support/redis.rs"]
-#[allow(dead_code, reason = "other tests use the rest of it")]
-mod server;
 
 /// What is done with the key.
 #[derive(Clone, Copy, Debug)]
@@ -123,12 +120,13 @@ impl Act<'_> {
         Told {
             units,
             grant,
-            kept: match is_written {
-                true => Kept {
+            kept: if is_written {
+                Kept {
                     state: rule.write(kept),
                     leased,
-                },
-                false => before,
+                }
+            } else {
+                before
             },
             is_new,
         }
@@ -346,33 +344,31 @@ fn holds(
         } = algorithm.with_rule(act);
         prop_assert_eq!(in_lua, (units, grant), "{:?}", deed);
         kept = then;
-        match stored(connection, algorithm) {
-            Some((mark, state)) => {
-                let leased = kept.leased.words();
-                let leased = if mark.is_empty() && kept.leased == Leased::default() {
-                    Vec::new()
-                } else {
-                    leased
-                };
-                prop_assert_eq!(mark, leased, "{:?}", deed);
-                let in_lua = trimmed(algorithm, &state);
-                let in_rust = trimmed(algorithm, kept.state.words());
-                prop_assert_eq!(in_lua, in_rust, "{:?}", deed);
-                let dies: i64 = redis::cmd("PTTL")
-                    .arg("key")
-                    .query(connection)
-                    .expect("a time");
-                prop_assert!(dies > 0, "it dies in {}", dies);
-            }
-            None => {
-                prop_assert!(is_new, "the server has nothing of {:?}", kept);
-                kept = Kept::default();
-            }
-        }
+        let Some((mark, state)) = stored(connection, algorithm) else {
+            prop_assert!(is_new, "the server has nothing of {:?}", kept);
+            kept = Kept::default();
+            continue;
+        };
+        let is_unmarked = mark.is_empty() && kept.leased == Leased::default();
+        prop_assert!(
+            is_unmarked || mark == kept.leased.words(),
+            "{:?} of {:?}: {:?}",
+            mark,
+            kept,
+            deed
+        );
+        let in_lua = trimmed(algorithm, &state);
+        let in_rust = trimmed(algorithm, kept.state.words());
+        prop_assert_eq!(in_lua, in_rust, "{:?}", deed);
+        let dies: i64 = redis::cmd("PTTL")
+            .arg("key")
+            .query(connection)
+            .expect("a time");
+        prop_assert!(dies > 0, "it dies in {}", dies);
         if let Verb::Ask { .. } = deed.verb {
-            held.iter_mut().for_each(|(_, units)| {
+            for (_, units) in &mut held {
                 *units -= part(*units, deed.spent).min(*units);
-            });
+            }
         }
         if let Some(grant) = grant {
             held.push((grant.end, grant.units));
@@ -428,7 +424,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 
 #[test]
 fn law_9_asks_tells_and_grants_are_the_same_in_both_languages() {
-    let server = server::Server::start(&[]);
+    let server = Server::start(&[]);
     let connection = RefCell::new(server.connection());
     let lives = prop_oneof![10_000..100_000_u32, 1_000_000..60_000_000_u32];
     let mut config = Config::default();

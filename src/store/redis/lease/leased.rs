@@ -100,7 +100,7 @@ impl Leased {
         ask: &Ask,
         terms: Terms,
     ) -> Option<Grant> {
-        // Nobody leases it.
+        // No node leases it.
         if ask.units == 0 && *self == Self::default() {
             return None;
         }

@@ -236,17 +236,15 @@ impl Pair {
         // The clock of the node may run slower by one in a thousand.
         let lasts = grant.lasts.get() - grant.lasts.get().div_ceil(1_000);
         let until = Micros::new(put.get().saturating_add(lasts));
-        let same = |held: &&mut Held| held.end == grant.end && held.until > now;
-        let place = match self.held.iter_mut().position(|mut held| same(&&mut held)) {
-            Some(place) => place,
-            None => match self.held.iter().position(|held| held.until <= now) {
-                Some(place) => {
-                    self.held[place] = Held::default();
-                    place
-                }
-                // They lapse.
-                None => return,
-            },
+        let is_of_the_class = |held: &Held| held.end == grant.end && held.until > now;
+        let place = if let Some(place) = self.held.iter().position(is_of_the_class) {
+            place
+        } else if let Some(place) = self.held.iter().position(|held| held.until <= now) {
+            self.held[place] = Held::default();
+            place
+        } else {
+            // They lapse.
+            return;
         };
         let held = &mut self.held[place];
         held.end = grant.end;

@@ -26,7 +26,6 @@ impl Terms {
             Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) => {
                 (algorithm.period()?, false)
             }
-            Algorithm::SlidingWindow(_) => (algorithm.period()?, true),
             Algorithm::SlidingSlots(slots) => (slots.length().to_duration(), false),
             Algorithm::TokenBucket(bucket) if bucket.is_by_interval() => {
                 (bucket.quota().period(), false)
@@ -34,6 +33,7 @@ impl Terms {
             Algorithm::TokenBucket(_)
             | Algorithm::LeakyBucket(_)
             | Algorithm::Gcra(_)
+            | Algorithm::SlidingWindow(_)
             | Algorithm::SlidingLog(_) => (algorithm.period()?, true),
             _ => return None,
         };

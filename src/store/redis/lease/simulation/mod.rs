@@ -66,11 +66,11 @@ impl Scene {
                 break;
             }
         }
-        let last = report.trace.len().saturating_sub(40);
+        let end = report.trace.len().saturating_sub(40);
         format!(
             "{self:?}\nshrunk to {least:?}\nthe last of {} lines:\n{}",
             report.trace.len(),
-            report.trace[last..].join("\n")
+            report.trace[end..].join("\n")
         )
     }
 

@@ -1,4 +1,4 @@
-/// SplitMix64: the same numbers for the same seed, on every machine.
+/// `SplitMix64`: the same numbers for the same seed, on every machine.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -19,9 +19,14 @@ impl Random {
         self.next() % bound.max(1)
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+    /// A place in a list of this length.
+    #[expect(clippy::cast_possible_truncation, reason = "it is below a length")]
+    pub(super) fn place(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
+    }
+
     pub(super) fn one_of<'a, T>(&mut self, list: &'a [T]) -> &'a T {
-        &list[self.below(list.len() as u64) as usize]
+        &list[self.place(list.len())]
     }
 
     /// From 0 to 1, without 1.

@@ -105,9 +105,9 @@ impl Report {
     fn quantile(&self, of_thousand: u64) -> u64 {
         let waited: u64 = self.waits.iter().sum();
         let mut below = self.decisions - waited.min(self.decisions);
-        let wanted = self.decisions * of_thousand / 1_000;
+        let share = self.decisions * of_thousand / 1_000;
         for (power, waits) in self.waits.iter().enumerate() {
-            if below >= wanted {
+            if below >= share {
                 return 1 << power;
             }
             below += waits;

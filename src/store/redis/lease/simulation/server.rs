@@ -16,13 +16,16 @@ pub(super) struct Server<S: Step> {
     weighs: bool,
     keys: Map<u64, Kept<S>>,
     /// What it knew at some moments before, if it can fail over.
-    before: Option<VecDeque<(u64, Map<u64, Kept<S>>)>>,
+    before: Option<VecDeque<Known<S>>>,
     /// How far its clock is ahead.
     ahead: i64,
     away: u64,
     free_at: u64,
     pub(super) busy: f64,
 }
+
+/// All keys at one moment.
+type Known<S> = (u64, Map<u64, Kept<S>>);
 
 struct Kept<S: Step> {
     state: S::Kept,

@@ -91,7 +91,11 @@ impl Workload {
     }
 
     /// The rate of a stream, and until when it holds.
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "small numbers"
+    )]
     fn rate_at(&self, stream: u64, now: u64) -> (f64, u64) {
         let each = self.rate / self.streams() as f64;
         match self.shape {
@@ -140,6 +144,7 @@ impl Workload {
         }
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
     pub(super) fn request(&mut self, stream: u64, random: &mut Random) -> Request {
         let any = |random: &mut Random, nodes| random.below(nodes) as usize;
         let one = |cost| Request {

@@ -288,15 +288,12 @@ impl<S: Step> World<S> {
             sent: self.now,
             answer: None,
         };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.messages[place] = message;
-                place
-            }
-            None => {
-                self.messages.push(message);
-                self.messages.len() - 1
-            }
+        let place = if let Some(place) = self.free.pop() {
+            self.messages[place] = message;
+            place
+        } else {
+            self.messages.push(message);
+            self.messages.len() - 1
         };
         let faults = self.scene.faults;
         let is_cut = self.now < self.nodes[node].cut;
@@ -433,7 +430,7 @@ impl<S: Step> World<S> {
     fn fault(&mut self) {
         self.next_fault();
         let random = &mut self.random;
-        let node = random.below(self.nodes.len() as u64) as usize;
+        let node = random.place(self.nodes.len());
         let fault = self.scene.faults.draw(random);
         self.report.faults += 1;
         self.note(node, 0, || format!("{fault:?}"));
