@@ -250,7 +250,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithm::{Algorithm, Fixed, State, WithRule};
+    use crate::algorithm::{Algorithm, Fixed, FixedWindow, State, WithRule};
 
     /// What is asked, one after the other: the time since the ask before, the cost, and how many units.
     struct Asked<'a> {
@@ -306,6 +306,33 @@ mod tests {
         fn long(self, rule: impl Step<Kept = State>) {
             self.waits_are_true(&rule);
         }
+    }
+
+    #[test]
+    fn what_is_told_of_a_class_that_has_ended_changes_nothing() {
+        let rule = FixedWindow::per_minute(1_000);
+        let terms = Terms::of(&rule.into(), Micros::new(20_000)).unwrap();
+        let mut kept = <FixedWindow as Step>::Kept::default();
+        let mut leased = Leased::default();
+        let ask = Ask {
+            units: 10,
+            ..Ask::default()
+        };
+        let first = Micros::new(1_790_000_000_000_000);
+        let ended = leased.grant(&rule, &kept, first, &ask, terms).unwrap();
+        leased.end(&rule, &mut kept, ended.end);
+        assert_eq!((leased.units(), rule.remaining(&kept, ended.end)), (0, 990));
+        leased.grant(&rule, &kept, ended.end, &ask, terms).unwrap();
+        let tell = Tell {
+            end: ended.end,
+            spent: 0,
+            unspent: 10,
+        };
+        leased.hear(&rule, &mut kept, ended.end, &[tell]);
+        assert_eq!(
+            (leased.units(), rule.remaining(&kept, ended.end)),
+            (10, 990)
+        );
     }
 
     proptest! {
