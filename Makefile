@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test servers faults chaos simulate model interop loadtest lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
+.PHONY: run test servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -37,6 +37,9 @@ interop: ## curl, urllib3, grpcio, ky and Chromium against the examples; install
 
 loadtest: servers ## the load tester against our algorithms, two crates and nginx, in two minutes; ends with a table
 	examples/loadtest/check
+
+day: ## a day of 10^9 decisions, simulated in two minutes: what watching costs, and that memory stays flat
+	cargo run --release --quiet --example day
 
 lint: ## format and clippy, warnings denied
 	cargo fmt --all --check

@@ -4,6 +4,8 @@
 //! of allowed and of denied requests share a field. [`Outcomes`] belongs to the stores; a `Decision` adds the
 //! names of the policies for the caller.
 
+#[cfg(feature = "calendar")]
+mod hours_now;
 mod limit_rule;
 #[cfg(feature = "resolver")]
 mod resolution;
@@ -15,10 +17,14 @@ use std::time::{Duration, SystemTime};
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "calendar")]
+pub use self::hours_now::HoursNow;
 pub use self::limit_rule::LimitRule;
 #[cfg(feature = "resolver")]
 pub use self::resolution::{Resolution, Unresolved};
 
+#[cfg(feature = "calendar")]
+pub(crate) use self::hours_now::TellHours;
 #[cfg(feature = "resolver")]
 pub(crate) use self::resolution::ResolvedNames;
 
@@ -30,14 +36,10 @@ use crate::factor::{Explanation, FactorCell};
 /// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is denied must not go on"]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are independent of each other"
-)]
 pub struct Outcome {
     allowed: bool,
     counted_together: bool,
-    soft: bool,
+    weight: Weight,
     blocked: bool,
     limit: u32,
     remaining: u32,
@@ -49,6 +51,17 @@ pub struct Outcome {
     effective_window: Option<Wait>,
     /// How long until a denied request would pass, or until an allowed request goes on.
     wait: Option<Wait>,
+}
+
+/// What a denial by one policy does to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    /// It is denied.
+    Full,
+    /// It goes on, marked.
+    Soft,
+    /// It goes on, even if the key is blocked.
+    Shadow,
 }
 
 const OVERRIDDEN: u32 = 1 << 31;
@@ -82,7 +95,7 @@ impl Outcome {
         Self {
             allowed: true,
             counted_together: false,
-            soft: false,
+            weight: Weight::Full,
             blocked: false,
             limit,
             remaining,
@@ -105,6 +118,15 @@ impl Outcome {
     pub(crate) fn held(self, delay: Micros) -> Self {
         Self {
             wait: Wait::new(delay.get()),
+            ..self
+        }
+    }
+
+    /// The same with another time until the whole limit is available again.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn resetting(self, reset_after: Micros) -> Self {
+        Self {
+            reset_after,
             ..self
         }
     }
@@ -281,12 +303,21 @@ impl Outcome {
 
     /// Whether the policy is [soft](crate::Policy::soft): it denies only the requests of blocked keys.
     pub fn is_soft(&self) -> bool {
-        self.soft
+        self.weight == Weight::Soft
+    }
+
+    /// Whether the policy is in [shadow](crate::policy::Mode::Shadow): it denies no request.
+    pub fn is_shadow(&self) -> bool {
+        self.weight == Weight::Shadow
     }
 
     /// Whether a request is denied because of this policy.
     pub(crate) fn denies(&self) -> bool {
-        !self.allowed && (!self.soft || self.is_blocked())
+        match self.weight {
+            Weight::Full => !self.allowed,
+            Weight::Soft => !self.allowed && self.is_blocked(),
+            Weight::Shadow => false,
+        }
     }
 
     /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
@@ -359,6 +390,10 @@ impl Outcome {
         self.effective_micros().map(Micros::to_duration)
     }
 }
+
+/// The time to which a limit applies that is not the policy's own; `None` if it denies every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
 
 /// The outcomes of all policies that were asked about one request, in the order in which the policies were
 /// declared.
@@ -509,22 +544,38 @@ impl Outcomes {
 
     /// Notes which rule gave this policy its limit, and to which time that limit applies if it is not the policy's
     /// own. An override is told as such.
-    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<Option<Duration>>) {
+    pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<OwnWindow>) {
         for (place, outcome) in &mut self.each {
             if place.policy() == policy && !outcome.is_overridden() {
                 place.rule = rule;
-                if let Some(window) = own {
+                if let Some(OwnWindow(window)) = own {
                     *outcome = outcome.within(window);
                 }
             }
         }
     }
 
-    /// Marks the outcomes of soft policies.
-    pub(crate) fn soften(&mut self, is_soft: impl Fn(usize) -> bool) {
+    /// Marks the outcomes of soft policies, and of those in shadow.
+    pub(crate) fn weigh(&mut self, weight: impl Fn(usize) -> Weight) {
         for (place, outcome) in &mut self.each {
-            outcome.soft = is_soft(place.policy());
+            outcome.weight = weight(place.policy());
         }
+    }
+
+    /// Those of the policies that are not in shadow.
+    #[cfg(feature = "http")]
+    pub(crate) fn in_force(&self) -> Self {
+        let mut in_force = self.clone();
+        in_force.retain(|_, outcome| !outcome.is_shadow());
+        in_force
+    }
+
+    /// The policies in shadow that would have denied the request.
+    pub(crate) fn would_refuse(&self) -> impl Iterator<Item = usize> {
+        let denied = self
+            .iter()
+            .filter(|(_, outcome)| outcome.is_shadow() && !outcome.is_allowed());
+        denied.map(|(policy, _)| policy)
     }
 
     /// Whether every policy lets the request pass.
@@ -536,6 +587,67 @@ impl Outcomes {
     pub(crate) fn retry_after(&self) -> Option<Micros> {
         let (_, outcome) = self.binding()?;
         outcome.retry_micros().filter(|_| outcome.denies())
+    }
+
+    /// Whether the request is denied since it costs more than a policy ever admits.
+    #[cfg(feature = "http")]
+    pub(crate) fn are_too_large(&self) -> bool {
+        let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
+        // Of concurrency no time is told.
+        let is_rate = |outcome: &Outcome| outcome.limit > 0 && outcome.effective_window.is_some();
+        denying.any(|(_, outcome)| outcome.wait.is_none() && is_rate(outcome))
+    }
+
+    /// Whether the request is denied since too many are in flight, and would pass when some have ended.
+    #[cfg(feature = "http")]
+    pub(crate) fn are_too_many_at_once(&self) -> bool {
+        let at_once = |outcome: &Outcome| {
+            outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.blocked
+        };
+        let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
+        !self.are_too_large() && denying.any(|(_, outcome)| at_once(outcome))
+    }
+
+    /// Makes the wait of a denied request one after which all policies let it pass together, where their limits depend
+    /// on the hour: what one of them gives can be gone when another gives it. `later` tells what these policies say
+    /// after a wait, if nothing arrives meanwhile. Which of them are soft is known here and there.
+    #[cfg(feature = "calendar")]
+    #[cold]
+    pub(crate) fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
+        /// So often may one take back what another waits for, before no wait is told: as if none of their hours had room
+        /// for the request at the same time.
+        const MOST: usize = 100;
+        let Some(shortest) = self.retry_after() else {
+            return;
+        };
+        // Whatever it costs, a request of a blocked key is told the end of the block.
+        let is_blocked = self
+            .binding()
+            .is_some_and(|(_, outcome)| outcome.is_blocked());
+        let mut waited = shortest;
+        let mut next = || {
+            let then = later(waited);
+            if then.is_allowed() {
+                return Some(Some(waited));
+            }
+            match then.retry_after() {
+                None => Some(is_blocked.then_some(waited)),
+                Some(more) => {
+                    waited = waited.saturating_add(more);
+                    None
+                }
+            }
+        };
+        let wait = (0..MOST).find_map(|_| next()).flatten();
+        if wait != Some(shortest)
+            && let Some((binding, _)) = self.binding()
+        {
+            self.change_each(|policy, outcome| {
+                if policy == binding {
+                    *outcome = outcome.denied(wait);
+                }
+            });
+        }
     }
 
     /// How long the request is held, if it is allowed.
@@ -556,11 +668,9 @@ impl Outcomes {
 
     fn binding_place(&self) -> Option<&(Place, Outcome)> {
         if self.is_allowed() {
-            // A soft policy denies nothing, and so binds only if all policies are soft.
-            return self
-                .each
-                .iter()
-                .min_by_key(|(_, outcome)| (outcome.soft, outcome.remaining));
+            // A soft policy denies nothing, and so binds only if all policies are soft. One in shadow never binds.
+            let in_force = self.each.iter().filter(|(_, outcome)| !outcome.is_shadow());
+            return in_force.min_by_key(|(_, outcome)| (outcome.is_soft(), outcome.remaining));
         }
         let denied = self.each.iter().filter(|(_, outcome)| outcome.denies());
         // Not `max_by_key`, which returns the last of several equals.
@@ -654,14 +764,19 @@ impl RuleNames {
 }
 
 /// What decisions and responses tell of a policy, whatever they say of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Rule {
     name: String,
     factor: Option<FactorCell>,
+    #[cfg(feature = "calendar")]
+    hours: Option<TellHours>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
     #[cfg(feature = "http")]
     period: Option<Duration>,
+    /// Whether the limit is on requests at once.
+    #[cfg(feature = "http")]
+    is_at_once: bool,
 }
 
 impl Rule {
@@ -675,10 +790,14 @@ impl Rule {
         Self {
             name: name.to_owned(),
             factor: None,
+            #[cfg(feature = "calendar")]
+            hours: None,
             #[cfg(feature = "http")]
             limit,
             #[cfg(feature = "http")]
             period,
+            #[cfg(feature = "http")]
+            is_at_once: false,
         }
     }
 
@@ -687,8 +806,20 @@ impl Rule {
         Self { factor, ..self }
     }
 
+    /// The same of a policy with these hours.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn by_hours(self, hours: Option<TellHours>) -> Self {
+        Self { hours, ..self }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rule").field(&self.name).finish()
     }
 }
 
@@ -701,6 +832,15 @@ impl Rule {
 
     pub(crate) fn period(&self) -> Option<Duration> {
         self.period
+    }
+
+    /// The same of a limit on requests at once, if it is one.
+    pub(crate) fn at_once(self, is_at_once: bool) -> Self {
+        Self { is_at_once, ..self }
+    }
+
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.is_at_once
     }
 }
 
@@ -797,7 +937,14 @@ impl Decision {
     /// service may do less for this request.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
-            .filter(|(_, outcome)| outcome.soft && !outcome.allowed && !outcome.is_blocked())
+            .filter(|(_, outcome)| outcome.is_soft() && !outcome.allowed && !outcome.is_blocked())
+    }
+
+    /// The policies in [shadow](crate::policy::Mode::Shadow) that would have denied the request, in the order of
+    /// declaration.
+    pub fn would_refuse(&self) -> impl Iterator<Item = (&str, &Outcome)> {
+        self.policies()
+            .filter(|(_, outcome)| outcome.is_shadow() && !outcome.is_allowed())
     }
 
     /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:
@@ -830,10 +977,38 @@ impl Decision {
         })
     }
 
+    /// The policies with [hours](crate::Hours), in the order of declaration, each with the interval in which it decided.
+    /// Not those under which the key has an override, which holds at all hours.
+    ///
+    /// ```
+    /// use tower_ratelimit::factor::Factor;
+    /// use tower_ratelimit::{FixedWindow, Hours, Limiter, Policy};
+    ///
+    /// let nights = Hours::in_zone("UTC")?.at("00:00-24:00", Factor::thousandths(2_000))?;
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).hours(&nights)?)
+    ///     .build()?;
+    /// let decision = limiter.check_now("ann", 1);
+    /// let (policy, hours) = decision.hours().next().unwrap();
+    /// assert_eq!((policy, hours.interval()), ("api", Some("00:00-24:00")));
+    /// assert_eq!(decision.binding().unwrap().1.limit(), 200);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    #[cfg(feature = "calendar")]
+    pub fn hours(&self) -> impl Iterator<Item = (&str, HoursNow)> {
+        let at = self.outcomes.at();
+        let all = self.outcomes.iter();
+        let by_policy = all.filter(|(_, outcome)| !outcome.is_overridden());
+        by_policy.filter_map(move |(policy, _)| {
+            let rule = self.names.policies.get(policy)?;
+            Some((rule.name(), rule.hours.as_ref()?(at)))
+        })
+    }
+
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
     ///
     /// For an allowed request this is the policy with the least remaining, and a soft policy only if all are
-    /// soft. For a denied request it is the policy with the longest wait, where "never" is the longest. Ties
+    /// soft. A policy in [shadow](crate::policy::Mode::Shadow) never binds. For a denied request it is the policy with the longest wait, where "never" is the longest. Ties
     /// go to the policy declared first.
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;
@@ -856,7 +1031,21 @@ impl Decision {
         if outcome.is_overridden() {
             return LimitRule::Override;
         }
-        self.names.rules.get(place.rule)
+        let rule = self.names.rules.get(place.rule);
+        #[cfg(feature = "calendar")]
+        if rule == LimitRule::Policy
+            && let Some(tell) = self
+                .names
+                .policies
+                .get(place.policy())
+                .and_then(|rule| rule.hours.as_ref())
+            && let hours = tell(self.outcomes.at())
+            && hours.gives_limit
+            && let Some(interval) = hours.interval
+        {
+            return LimitRule::Hours(interval.into());
+        }
+        rule
     }
 
     /// How the plan or the limits of the request were found, if a [`Resolver`](crate::plan::Resolver) was asked.

@@ -111,6 +111,8 @@ struct Cell {
     /// Whether a limit that holds this cell was reached since that was last asked.
     was_reached: AtomicBool,
     explanation: Mutex<Explanation>,
+    /// What the signals told last that it follows, if it does.
+    signals: Mutex<Vec<(String, Option<f64>)>>,
 }
 
 /// How much a request matters. Load that makes a factor fall lets the classes that matter less fall further.
@@ -165,6 +167,7 @@ impl FactorCell {
                 cause: None,
                 since: SystemTime::now(),
             }),
+            signals: Mutex::default(),
         }))
     }
 
@@ -229,6 +232,24 @@ impl FactorCell {
         if !self.0.was_reached.load(Ordering::Relaxed) {
             self.0.was_reached.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Notes what the signals told last, as shares of what they can bear.
+    #[cfg(feature = "adapt")]
+    pub(crate) fn note_signals(&self, signals: Vec<(String, Option<f64>)>) {
+        *self.signals_lock() = signals;
+    }
+
+    /// What the signals told last, if it follows any.
+    pub(crate) fn signals(&self) -> Vec<(String, Option<f64>)> {
+        self.signals_lock().clone()
+    }
+
+    fn signals_lock(&self) -> std::sync::MutexGuard<'_, Vec<(String, Option<f64>)>> {
+        self.0
+            .signals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a key has reached its limit since this was last asked.

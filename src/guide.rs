@@ -9,6 +9,10 @@ pub mod choosing {}
 #[doc = include_str!("../docs/calendars.md")]
 pub mod calendars {}
 
+#[cfg(feature = "calendar")]
+#[doc = include_str!("../docs/hours.md")]
+pub mod hours {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
@@ -16,6 +20,10 @@ pub mod keys {}
 #[cfg(all(feature = "adapt", feature = "axum"))]
 #[doc = include_str!("../docs/adaptive.md")]
 pub mod adaptive {}
+
+#[cfg(feature = "admin")]
+#[doc = include_str!("../docs/dashboard.md")]
+pub mod dashboard {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
@@ -28,6 +36,10 @@ pub mod resolver {}
 #[doc = include_str!("../docs/config.md")]
 pub mod config {}
 
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/gateway.md")]
+pub mod gateway {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}
@@ -36,10 +48,22 @@ pub mod responses {}
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/outcomes.md")]
+pub mod outcomes {}
+
 // The example is a test in `tests/docs.rs`, since it needs more of tonic than the crate does.
 #[cfg(feature = "tonic")]
 #[cfg_attr(not(doctest), doc = include_str!("../docs/grpc.md"))]
 pub mod grpc {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/concurrency.md")]
+pub mod concurrency {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/penalties.md")]
+pub mod penalties {}
 
 #[doc = include_str!("../docs/without-http.md")]
 pub mod without_http {}
@@ -59,6 +83,14 @@ pub mod many_nodes {}
 #[cfg(feature = "redis")]
 #[doc = include_str!("../docs/reliability.md")]
 pub mod reliability {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/metrics.md")]
+pub mod metrics {}
+
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
 
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}

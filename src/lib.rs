@@ -2,9 +2,11 @@
 #![cfg_attr(
     not(all(
         feature = "adapt",
+        feature = "admin",
         feature = "axum",
         feature = "client",
         feature = "config",
+        feature = "metrics",
         feature = "quanta",
         feature = "serde",
         feature = "tonic"
@@ -54,7 +56,9 @@
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
 //! - [`config`]: limits from a file
+//! - [`observe`]: counters, and a snapshot of them
 //! - [`factor`]: the share of a limit that is in force; [`adapt`] lets it follow the load
+//! - [`admin`]: a page for operators, which shows the limits live
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
@@ -69,15 +73,17 @@
 //! | --- | --- | --- |
 //! | `axum` | yes | the peer address and the matched path of axum; turns on `http` |
 //! | `tracing` | yes | [diagnostics] in the log |
+//! | `admin` | no | an operator's page and its router: [`admin`]; turns on `axum` and `serde` |
 //! | `adapt` | no | limits that follow the load: [adaptive limits](guide::adaptive) |
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients |
 //! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
+//! | `metrics` | no | [metrics](guide::metrics) for Prometheus and others, by the `metrics` facade |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
 //! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
-//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow` |
+//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow`; limits by the hour: `Hours` |
 //! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
 //! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
 //! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
@@ -99,6 +105,7 @@ pub mod factor;
 pub mod guide;
 pub mod key;
 pub mod limiter;
+pub mod observe;
 pub mod plan;
 pub mod policy;
 pub mod quota;
@@ -109,20 +116,25 @@ mod line;
 
 #[cfg(feature = "adapt")]
 pub mod adapt;
+#[cfg(feature = "admin")]
+pub mod admin;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "config")]
 pub mod config;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 #[cfg(feature = "http")]
 pub mod middleware;
-mod observe;
 #[cfg(feature = "http")]
 pub mod response;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(feature = "calendar")]
+pub use self::algorithm::Hours;
 pub use self::algorithm::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
+    Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
     SlidingSlots, SlidingWindow, TokenBucket,
 };
 pub use self::clock::{ManualClock, Micros};

@@ -14,6 +14,7 @@ use axum::extract::ConnectInfo;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::key::{Extract, Forwarding, Head, IntoKey, Proxies, Secret};
+use tower_ratelimit::policy::Settle;
 use tower_ratelimit::{Algorithm, Limiter, Policy, RateLimitLayer, TokenBucket, key};
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -165,12 +166,13 @@ fn layer_allocations(layer: &RateLimitLayer, status: StatusCode) -> u64 {
         let info = measure(|| {
             let mut future = pin!(service.call(request));
             match future.as_mut().poll(&mut cx) {
-                Poll::Ready(Ok(response)) => answer = Some(response),
+                // With the body the request ends.
+                Poll::Ready(Ok(response)) => answer = Some(response.status()),
                 Poll::Ready(Err(never)) => match never {},
                 Poll::Pending => panic!("the service waits"),
             }
         });
-        assert_eq!(answer.map(|answer| answer.status()), Some(status));
+        assert_eq!(answer, Some(status));
         info.count_total
     };
     send();
@@ -199,6 +201,40 @@ fn an_allowed_request_without_headers_allocates_nothing() {
     let layer = RateLimitLayer::builder().policy(plenty).without_headers();
     let layer = layer.build().unwrap();
     assert_eq!(layer_allocations(&layer, StatusCode::OK), 0);
+}
+
+#[test]
+fn to_settle_a_request_allocates_nothing_more() {
+    let plenty = Policy::new("a", TokenBucket::per_day(1_000_000)).key(key::client_ip());
+    let settled = plenty.estimate(50).settle(Settle::from_bytes());
+    let builder = || RateLimitLayer::builder().policy(settled.clone());
+    let with_fields = builder().build().unwrap();
+    assert_eq!(layer_allocations(&with_fields, StatusCode::OK), 3);
+    let without = builder().without_headers().build().unwrap();
+    assert_eq!(layer_allocations(&without, StatusCode::OK), 0);
+    let limiter = without.limiter();
+    let told = pin!(limiter.peek(ADDRESS, 0)).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(Ok(told)) = told else {
+        panic!("there is no answer yet")
+    };
+    assert_eq!(told.binding().unwrap().1.used(), 0, "it was not settled");
+}
+
+#[test]
+fn to_reserve_and_to_settle_allocates_nothing() {
+    for algorithm in [
+        "fixed-window 1000000/day",
+        "anchored-window 1000000/day",
+        "sliding-window 1000000/day",
+        "token-bucket 1000000/day",
+        "gcra 1000000/day",
+    ] {
+        let limiter = limiter(&["a", "b"], algorithm);
+        for cost in [0, 20, 40] {
+            let count = allocations(|| limiter.reserve_now(ADDRESS, 20).settle(cost));
+            assert_eq!(count, 0, "{algorithm}");
+        }
+    }
 }
 
 #[test]

@@ -15,7 +15,8 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("quota", 0, &["clock", "error"]),
     ("decision", 1, &[]),
     ("diagnostics", 1, &[]),
-    ("observe", 1, &[]),
+    // It counts outcomes.
+    ("observe", 1, &["decision"]),
     // A window may be one of a calendar.
     ("algorithm", 2, &["calendar"]),
     ("calendar", 2, &[]),
@@ -33,7 +34,10 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("service", 7, &[]),
     ("client", 7, &[]),
     ("testing", 7, &[]),
+    // The page of a watched file shows its version.
+    ("admin", 8, &["config"]),
     ("config", 8, &[]),
+    ("metrics", 8, &[]),
     // Pages of documentation, without code.
     ("guide", 8, &[]),
 ];

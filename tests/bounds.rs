@@ -8,6 +8,8 @@
 use std::time::Duration;
 
 use tower_ratelimit::algorithm::State;
+#[cfg(feature = "calendar")]
+use tower_ratelimit::calendar::Zone;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Micros, SlidingLog, SlidingSlots,
     SlidingWindow, TokenBucket,
@@ -111,6 +113,39 @@ fn token_bucket_by_interval() {
             Some(burst.max(burst - 1 + refilled(x)))
         });
     }
+}
+
+/// Twice the limit at the edge of two windows, as a fixed window.
+#[cfg(feature = "calendar")]
+#[test]
+fn calendar_window() {
+    // 2026-10-25 has 25 hours in Berlin, and the window begins at 22:00 UTC of the day before.
+    const BEGINS: u64 = 1_792_879_200_000_000;
+    const HOUR: u64 = 3_600_000_000;
+    let berlin = Zone::named("Europe/Berlin").unwrap();
+    let day = Algorithm::from(FixedWindow::per_calendar_day(N).zone(berlin));
+    let mut state = State::NEW;
+    let mut admitted = Vec::new();
+    for at in [
+        BEGINS - 1,
+        BEGINS,
+        BEGINS + 24 * HOUR,
+        BEGINS + 25 * HOUR - 1,
+        BEGINS + 25 * HOUR,
+    ] {
+        let mut count = 0;
+        loop {
+            let (outcome, after) = day.step(state.clone(), Micros::new(at), 1);
+            if !outcome.is_allowed() {
+                break;
+            }
+            state = after;
+            count += 1;
+        }
+        admitted.push(count);
+    }
+    // In two microseconds twice the limit, and nothing more to the end of the day of 25 hours.
+    assert_eq!(admitted, [N, N, 0, 0, N]);
 }
 
 fn within_a_window(most: u32) -> impl Fn(u64) -> Option<u64> {

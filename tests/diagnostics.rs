@@ -23,12 +23,12 @@ use tower_ratelimit::key::{
     self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies, Secret,
 };
 use tower_ratelimit::plan::{Operations, Plan, Plans};
-use tower_ratelimit::policy::{Http, NoKey};
+use tower_ratelimit::policy::{Http, NoKey, Settle};
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, Store, Wanted};
+use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, LeakyQueue, LimitLayer, Limiter, Policy, RateLimitLayer, StoreError,
-    TokenBucket,
+    ConfigError, FixedWindow, LeakyQueue, LimitLayer, Limiter, MemoryStore, Policy, RateLimitLayer,
+    StoreError, TokenBucket,
 };
 use tracing::Level;
 
@@ -853,4 +853,62 @@ impl OfSomebodyElse for Policy<Http> {
     fn key_of_somebody_else(self) -> Policy<Http> {
         Policy::new(self.name(), *self.algorithm()).key(key::header("x-tenant"))
     }
+}
+
+#[test]
+fn a_response_that_does_not_tell_its_cost_is_warned_of() {
+    let untold = Policy::new("cost that is untold", FixedWindow::per_hour(100))
+        .key(key::global())
+        .settle(Settle::from_header("x-cost"));
+    let layer = RateLimitLayer::builder().policy(untold).build().unwrap();
+    let app = |status: StatusCode, cost: &'static str| -> Router {
+        let answer = move || async move { (status, [("x-cost", cost)], "hello") };
+        Router::new().route("/", get(answer)).layer(layer.clone())
+    };
+    let send = |app: Router| {
+        let response = block_on(app.oneshot(Request::new(Body::empty()))).unwrap();
+        block_on(response.into_body().collect()).unwrap();
+    };
+    let ((), lines) = Log::of(|| {
+        send(app(StatusCode::OK, "3"));
+        send(app(StatusCode::NOT_FOUND, "none"));
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+    let ((), lines) = Log::of(|| (0..3).for_each(|_| send(app(StatusCode::OK, "none"))));
+    assert_warns_once(&lines, "TRL025", "policy \"cost that is untold\"");
+}
+
+/// A store that charges and changes nothing else.
+#[derive(Debug)]
+struct ChargesOnly<T>(T);
+
+impl Store for ChargesOnly<MemoryStore> {
+    type Ledger = ChargesOnly<MemoryLedger>;
+
+    fn open(&self, policies: &[Policy]) -> Result<Self::Ledger, ConfigError> {
+        self.0.open(policies).map(ChargesOnly)
+    }
+}
+
+impl Ledger for ChargesOnly<MemoryLedger> {
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
+        self.0.charge(charges, wanted, outcomes)
+    }
+}
+
+#[test]
+fn a_settlement_that_is_lost_is_warned_of_once_and_counted() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("never settled", FixedWindow::per_hour(100)))
+        .store(ChargesOnly(MemoryStore::new()))
+        .build()
+        .unwrap();
+    let ((), lines) = Log::of(|| {
+        for cost in [3, 4, 5] {
+            block_on(limiter.reserve("ann", 4)).unwrap().settle(cost);
+        }
+    });
+    assert_warns_once(&lines, "TRL024", "policy \"never settled\"");
+    // To settle the estimate changes nothing.
+    assert_eq!(limiter.lost_settlements(), 2);
 }

@@ -4,7 +4,7 @@
 //! line of its limit. With a request it prints which limits hold for it, and which lines give them:
 //!
 //! ```text
-//! cargo run --example check -- limits.toml --method GET --path /x --key k --plan pro
+//! cargo run --example check -- limits.toml --method GET --path /x --key k --plan pro --at 2026-03-29T02:30
 //! ```
 //!
 //! `--schema` prints the JSON Schema. Functions that a program registers are not known here, so a file that needs them is
@@ -37,6 +37,9 @@ struct Arguments {
     /// The plan of the request, in place of the one that it has.
     #[arg(long)]
     plan: Option<String>,
+    /// The time of the request, on the clock of each policy's hours, such as 2026-03-29T02:30; now unless said.
+    #[arg(long)]
+    at: Option<String>,
     /// Prints the JSON Schema.
     #[arg(long)]
     schema: bool,
@@ -73,11 +76,11 @@ fn check(arguments: &Arguments) -> Result<String, Box<dyn std::error::Error>> {
         request = request.header(name, value);
     }
     let request = request.body(())?;
-    let explained = config.explain(
-        &request,
-        arguments.key.as_deref(),
-        arguments.plan.as_deref(),
-    );
+    let (key, plan) = (arguments.key.as_deref(), arguments.plan.as_deref());
+    let explained = match &arguments.at {
+        None => config.explain(&request, key, plan),
+        Some(at) => config.explain_at(&request, key, plan, at)?,
+    };
     Ok(explained.to_string())
 }
 

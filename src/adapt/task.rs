@@ -10,6 +10,7 @@ use super::{Controller, Load, Loads, Signal};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::factor::{Explanation, Factor, FactorCell};
+use crate::observe::factor_changed;
 
 /// Makes the limits of chosen policies follow the load: signals, a controller, and the factor that it writes.
 ///
@@ -133,8 +134,17 @@ impl Adapt {
         sampler.spent += reading.elapsed();
         let cost = share_of(sampler.spent, elapsed.max(INTERVAL));
         drop(sampler);
+        let before = self.factor.explain();
         self.factor
             .set(target.factor(), target.cause().unwrap_or_default());
+        let now = self.factor.explain();
+        if now.factor() != before.factor() {
+            factor_changed(&before, &now);
+        }
+        let share = |load: Load| f64::from(load.get()) / 1e6;
+        let signals = loads.iter();
+        let signals = signals.map(|(name, load)| (name.to_owned(), load.map(share)));
+        self.factor.note_signals(signals.collect());
         *lock(&self.told) = Told { loads, cost };
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Load, Signal};
+use crate::observe::{Times, one_in};
 
 /// Counts requests, for the signals that tell of them. Clones share the counts.
 ///
@@ -33,28 +34,15 @@ use super::{Load, Signal};
 #[derive(Clone, Default)]
 pub struct Traffic(Arc<Counts>);
 
+#[derive(Default)]
 struct Counts {
     in_flight: AtomicU32,
     /// The most since it was last read.
     peak: AtomicU32,
     failed: AtomicU64,
     /// Those that did not fail, by how long they took.
-    took: [AtomicU64; BUCKETS],
+    took: Times,
 }
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self {
-            in_flight: AtomicU32::new(0),
-            peak: AtomicU32::new(0),
-            failed: AtomicU64::new(0),
-            took: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
-}
-
-/// Eight for each doubling, from 8 µs to five hours.
-const BUCKETS: usize = 8 * 32;
 
 /// Fewer requests than this tell nothing.
 const ENOUGH: u64 = 50;
@@ -107,8 +95,7 @@ impl Traffic {
     }
 
     fn took(&self) -> Vec<u64> {
-        let took = self.0.took.iter();
-        took.map(|count| count.load(Ordering::Relaxed)).collect()
+        self.0.took.counts()
     }
 
     /// How many failed, and how many ended.
@@ -154,9 +141,7 @@ impl Passage {
     }
 
     fn took(&self, time: Duration) {
-        if let Some(count) = self.counts.took.get(bucket(time)) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.counts.took.note(time);
     }
 }
 
@@ -165,22 +150,6 @@ impl Drop for Passage {
     fn drop(&mut self) {
         self.counts.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// The bucket of a time: its number of bits, and the three bits below the first.
-fn bucket(time: Duration) -> usize {
-    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(8);
-    let shift = 60 - micros.leading_zeros();
-    let place = u64::from(shift) * 8 + (micros >> shift) % 8;
-    usize::try_from(place)
-        .unwrap_or(usize::MAX)
-        .min(BUCKETS - 1)
-}
-
-/// The longest time in a bucket, in microseconds.
-fn end_of(bucket: usize) -> u64 {
-    let (shift, part) = (bucket / 8, (bucket % 8) as u64);
-    ((8 + part + 1) << shift) - 1
 }
 
 /// See [`Traffic::latency`].
@@ -205,13 +174,8 @@ impl Signal for Latency {
             return None;
         }
         self.counted = counted;
-        let mut left = all.div_ceil(10);
-        let slowest = new.iter().enumerate().rev().find(|(_, count)| {
-            left = left.saturating_sub(**count);
-            left == 0
-        });
-        let micros = end_of(slowest?.0);
-        Load::of(micros, u64::try_from(self.target.as_micros()).ok()?)
+        let slow = u64::try_from(one_in(10, &new)?.as_micros()).ok()?;
+        Load::of(slow, u64::try_from(self.target.as_micros()).ok()?)
     }
 
     fn may_be_absent(&self) -> bool {
@@ -270,7 +234,6 @@ impl Signal for Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use std::num::NonZeroU32;
 
     /// So many requests that took this long.
@@ -339,13 +302,5 @@ mod tests {
         let one = traffic.begin();
         one.answered();
         assert_eq!(in_flight.read(Duration::ZERO), Some(Load::percent(10)));
-    }
-
-    proptest! {
-        #[test]
-        fn a_time_is_in_a_bucket_that_ends_at_most_an_eighth_later(micros in 8_u64..10_000_000_000) {
-            let end = end_of(bucket(Duration::from_micros(micros)));
-            prop_assert!(end >= micros && end - micros <= micros / 8, "{} to {}", micros, end);
-        }
     }
 }

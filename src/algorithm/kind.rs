@@ -89,7 +89,7 @@ pub(super) use each_kind_of_a_quota;
 #[cfg(feature = "calendar")]
 macro_rules! each_kind {
     ($repeat:ident $($arguments:tt)*) => {
-        $crate::algorithm::kind::with_these! { [CalendarWindow] $repeat $($arguments)* }
+        $crate::algorithm::kind::with_these! { [CalendarWindow ByHours] $repeat $($arguments)* }
     };
 }
 #[cfg(not(feature = "calendar"))]
@@ -113,6 +113,7 @@ macro_rules! with_these {
                 LeakyBucket
                 Gcra
                 LeakyQueue
+                Concurrency
                 $($more)*
             ]
             $($arguments)*

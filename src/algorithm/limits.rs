@@ -68,6 +68,15 @@ impl Limit {
         }
     }
 
+    /// The same with other numbers.
+    pub(crate) fn with(self, quota: u32, size: u32) -> Self {
+        Self {
+            quota,
+            size,
+            ..self
+        }
+    }
+
     fn map(self, change: impl Fn(u32) -> u32) -> Self {
         Self {
             quota: change(self.quota),
@@ -106,6 +115,10 @@ impl Algorithm {
 
     /// In what algorithms of one [frame](Self::frame) differ. `None` if unlimited.
     pub(crate) fn limits(&self) -> Option<Limit> {
+        #[cfg(feature = "calendar")]
+        if let Self::ByHours(hours) = self {
+            return Some(hours.limit());
+        }
         let limit = match_kind!(self, kind => Limit::new(kind.quota().limit(), Kind::size(kind)), return None);
         #[cfg(feature = "calendar")]
         if let Self::CalendarWindow(window) = self {
@@ -119,6 +132,18 @@ impl Algorithm {
     pub(crate) fn beyond(&self, more: u32) -> Option<Limit> {
         let limit = self.limits()?;
         let size = limit.size.checked_add(more)?;
+        // A window has one number for both.
+        let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
+        Some(Limit {
+            quota: if has_rate { limit.quota } else { size },
+            size,
+            ..limit
+        })
+    }
+
+    /// This limit without so much of what it admits at one instant, at the same rate; `None` if it is no more than that.
+    pub(crate) fn leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
+        let size = limit.size.checked_sub(reserve).filter(|size| *size > 0)?;
         // A window has one number for both.
         let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
         Some(Limit {
@@ -144,14 +169,59 @@ impl Algorithm {
         }
     }
 
+    /// The same under the limit that holds outside all hours, at any time.
+    pub(crate) fn without_hours(&self) -> Self {
+        match self {
+            #[cfg(feature = "calendar")]
+            Self::ByHours(hours) => hours.plain(),
+            _ => *self,
+        }
+    }
+
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn has_hours(&self) -> bool {
+        matches!(self, Self::ByHours(_))
+    }
+
+    /// Whether what is kept is a debt, which drains at the rate of a limit.
+    #[cfg(feature = "calendar")]
+    pub(super) fn drains(&self) -> bool {
+        self.has_rate() || matches!(self, Self::TokenBucket(_))
+    }
+
     /// The share of each of so many nodes: the limits divided among them, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
+        #[cfg(feature = "calendar")]
+        if let Self::ByHours(hours) = self {
+            return hours.shared_by(nodes).into();
+        }
         let limit = self.limits().map(|limit| limit.shared_by(nodes));
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 
+    /// The same with this quota, and a burst or a capacity in proportion, rounded up. A queue keeps its places. `None` if it
+    /// cannot have that.
+    #[cfg(feature = "admin")]
+    pub(crate) fn scaled_to(&self, quota: u32) -> Option<Self> {
+        let now = self.limits()?;
+        let size = match (self, now.quota) {
+            (Self::LeakyQueue(_), _) => now.size,
+            (_, 0) => quota,
+            (_, before) => {
+                let size = u64::from(now.size) * u64::from(quota);
+                u32::try_from(size.div_ceil(before.into())).ok()?
+            }
+        };
+        self.under(now.with(quota, size))
+    }
+
     /// The same with this limit; `None` if it cannot have it.
     pub(crate) fn under(&self, limit: Limit) -> Option<Self> {
+        #[cfg(feature = "calendar")]
+        if let Self::ByHours(hours) = self {
+            return hours.under(limit).map(Self::from);
+        }
         let (_, period, _) = self.frame();
         let quota = Quota::new(limit.quota, period?).ok()?;
         let algorithm = match_kind!(self, kind => Self::from(kind.resized(quota, limit.size).ok()?), return None);

@@ -1,5 +1,7 @@
 //! The rule of an algorithm in Lua, for stores that run it where the state is.
 
+#[cfg(feature = "calendar")]
+use super::ByHours;
 use super::kind::{Kind, match_kind};
 use super::{Algorithm, Limit};
 #[cfg(feature = "calendar")]
@@ -20,6 +22,9 @@ pub(crate) struct Lua {
     /// The calendar whose windows the numbers tell: see [`numbers_at`](Self::numbers_at).
     #[cfg(feature = "calendar")]
     pub(crate) calendar: Option<Calendar>,
+    /// The hours on which the limit depends: see [`hours_at`](Self::hours_at).
+    #[cfg(feature = "calendar")]
+    pub(crate) hours: Option<ByHours>,
 }
 
 impl Lua {
@@ -36,6 +41,8 @@ impl Lua {
             numbers,
             #[cfg(feature = "calendar")]
             calendar: None,
+            #[cfg(feature = "calendar")]
+            hours: None,
         }
     }
 
@@ -45,22 +52,53 @@ impl Lua {
     /// the window beside it that is nearer. So the clock of the server may differ by half a window.
     pub(crate) fn numbers_at(&self, now: impl FnOnce() -> Micros) -> [u64; 4] {
         #[cfg(feature = "calendar")]
-        if let Some(calendar) = self.calendar {
-            let now = now();
-            let (present, beside) = (calendar.at(now), calendar.beside(now));
-            let [from, until] = [
-                present.from.min(beside.from),
-                present.until.max(beside.until),
-            ];
-            let between = present.from.max(beside.from);
-            let [limit, ..] = self.numbers;
-            // The last number has room for the longest window too, in hours: boundaries are whole seconds.
-            let hours = calendar.windows().unit.longest().ceil_secs() / 3_600;
-            let until = until.get() / 1_000_000 * 16_384 + hours;
-            return [limit, from.get(), between.get(), until];
+        if self.calendar.is_some() || self.hours.is_some() {
+            return self.numbers_by(now());
         }
         let _ = now;
         self.numbers
+    }
+
+    #[cfg(feature = "calendar")]
+    fn numbers_by(&self, now: Micros) -> [u64; 4] {
+        if let Some(hours) = self.hours {
+            let alone = hours.alone_at(now).and_then(|algorithm| algorithm.lua());
+            let lua = alone.unwrap_or(Self {
+                hours: None,
+                ..*self
+            });
+            return lua.numbers_by(now);
+        }
+        let Some(calendar) = self.calendar else {
+            return self.numbers;
+        };
+        let (present, beside) = (calendar.at(now), calendar.beside(now));
+        let [from, until] = [
+            present.from.min(beside.from),
+            present.until.max(beside.until),
+        ];
+        let between = present.from.max(beside.from);
+        let [limit, ..] = self.numbers;
+        // The last number has room for the longest window too, in hours: boundaries are whole seconds.
+        let hours = calendar.windows().unit.longest().ceil_secs() / 3_600;
+        let until = until.get() / 1_000_000 * 16_384 + hours;
+        [limit, from.get(), between.get(), until]
+    }
+}
+
+impl Lua {
+    /// From when on which numbers hold, if the limit depends on the hour and they are not the same around this moment;
+    /// else nothing. The [numbers](Self::numbers_at) then say how long a state lasts at most.
+    pub(crate) fn hours_at(&self, now: impl FnOnce() -> Micros) -> String {
+        #[cfg(feature = "calendar")]
+        if let Some(hours) = self.hours {
+            let now = now();
+            if hours.alone_at(now).is_none() {
+                return hours.told_at(now);
+            }
+        }
+        let _ = now;
+        String::new()
     }
 }
 
@@ -74,10 +112,11 @@ impl Algorithm {
     pub(crate) fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
         let size = size.try_into().ok()?;
         #[cfg(feature = "calendar")]
-        if let Self::CalendarWindow(_) = self {
+        if let Self::CalendarWindow(_) = self.without_hours() {
             // The others are boundaries.
-            return self.under(Limit::new(size, size));
+            return self.without_hours().under(Limit::new(size, size));
         }
-        self.under(Limit::new(limit.try_into().ok()?, size))
+        self.without_hours()
+            .under(Limit::new(limit.try_into().ok()?, size))
     }
 }

@@ -16,6 +16,7 @@
 //! | [`TokenBucket::by_interval`] | a burst, refilled all at once |
 //! | [`LeakyBucket`], [`Gcra`] | a rate and a burst, under the names of networks and telephony |
 //! | [`LeakyQueue`] | a rate, at which requests wait for their turn |
+//! | [`Concurrency`] | a number of requests at once |
 //!
 //! [Choosing](crate::guide::choosing) goes from a need to an algorithm, with the price of each.
 //
@@ -26,7 +27,13 @@
 
 mod anchored_window;
 #[cfg(feature = "calendar")]
+mod any_long;
+mod any_rule;
+#[cfg(feature = "calendar")]
+mod by_hours;
+#[cfg(feature = "calendar")]
 mod calendar_window;
+mod concurrency;
 mod constructors;
 mod drain;
 mod fixed_window;
@@ -37,6 +44,7 @@ mod leaky_queue;
 mod limits;
 #[cfg(feature = "redis")]
 mod lua;
+mod refusals;
 #[cfg(feature = "serde")]
 mod serde;
 mod sliding_log;
@@ -54,7 +62,10 @@ use std::time::Duration;
 
 pub use self::anchored_window::AnchoredWindow;
 #[cfg(feature = "calendar")]
+pub use self::by_hours::{ByHours, HourlyLimit, Hours};
+#[cfg(feature = "calendar")]
 pub use self::calendar_window::CalendarWindow;
+pub use self::concurrency::Concurrency;
 pub use self::fixed_window::FixedWindow;
 pub use self::gcra::Gcra;
 pub use self::leaky_bucket::LeakyBucket;
@@ -68,6 +79,9 @@ pub use self::token_bucket::TokenBucket;
 #[doc(hidden)]
 pub use self::unparsed::{Parsed, Unparsed};
 
+#[cfg(feature = "calendar")]
+pub(crate) use self::any_long::AnyLong;
+pub(crate) use self::any_rule::AnyRule;
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
 pub(crate) use self::step::{Fixed, Long, Pack, Step, WithRule, read};
@@ -128,7 +142,7 @@ each_kind! {
     /// `anchored-window 100/minute`, `sliding-window 100/minute`, `sliding-slots 100/minute slots 60`,
     /// `sliding-log 100/minute`, `token-bucket 5/second burst 10`,
     /// `token-bucket-interval 5/second burst 10`, `leaky-bucket 5/second capacity 10`,
-    /// `gcra 5/second burst 10`, `leaky-queue 5/second places 10`, `unlimited`.
+    /// `gcra 5/second burst 10`, `leaky-queue 5/second places 10`, `concurrency 20`, `unlimited`.
     ///
     /// ```
     /// use tower_ratelimit::{Algorithm, TokenBucket};
@@ -151,6 +165,7 @@ each_kind! {
     /// | `token-bucket-interval`, `gcra` | `burst` (default: the limit) |
     /// | `leaky-bucket` | `capacity` (default: the limit) |
     /// | `leaky-queue` | either `places` or `longest-wait`, without a default |
+    /// | `concurrency` | none but `limit`, without `per` |
     ///
     /// Where the type is one algorithm, such as [`FixedWindow`], the inner table stands alone.
     ///
@@ -203,20 +218,26 @@ impl Algorithm {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.longest_wait()))
     }
 
+    /// Whether requests hold what they take to their end.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self, Self::Concurrency(_))
+    }
+
     /// Whether an outcome tells the length of the present window.
+    /// Whether an outcome tells something that changes with the calendar or the hour.
     #[cfg(feature = "redis")]
-    pub(crate) fn has_windows_of_several_lengths(&self) -> bool {
+    pub(crate) fn depends_on_a_calendar(&self) -> bool {
         #[cfg(feature = "calendar")]
-        if matches!(self, Self::CalendarWindow(_)) {
+        if matches!(self, Self::CalendarWindow(_) | Self::ByHours(_)) {
             return true;
         }
         false
     }
 
     fn if_limited(&self, time: Micros) -> Option<Duration> {
-        self.limit()
-            .is_some_and(|limit| limit > 0)
-            .then(|| time.to_duration())
+        // Concurrency has no time.
+        let has_time = time > Micros::ZERO && self.limit().is_some_and(|limit| limit > 0);
+        has_time.then(|| time.to_duration())
     }
 
     /// Decides on one request: a pure function, which reads no clock and keeps nothing.

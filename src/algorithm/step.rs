@@ -5,7 +5,7 @@
 //! [packs](Pack::pack), in three words, or as a list of any length.
 
 use super::kind::Kind;
-use super::{Limit, State};
+use super::{Algorithm, Limit, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 use crate::quota::Quota;
@@ -29,6 +29,11 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
 
     /// The most that can be admitted at one instant; 0 if every request is denied.
     fn limit(&self) -> u32;
+
+    /// The same at this moment, where it depends on the hour.
+    fn limit_at(&self, _: Micros) -> u32 {
+        self.limit()
+    }
 
     /// The time to which the limit applies: the period of a window, or the time in which an empty bucket
     /// fills.
@@ -177,6 +182,12 @@ pub(crate) trait Pack: Step<Kept: Copy + PartialEq> + Copy {
 pub(crate) trait Long: Step<Kept = State> {
     /// The same rule under this limit, if it can have it.
     fn limited(&self, limit: Limit) -> Self;
+
+    /// The rule of this algorithm, which has the same frame.
+    fn under(&self, algorithm: &Algorithm) -> Self {
+        let limit = algorithm.limits();
+        limit.map_or(*self, |limit| self.limited(limit))
+    }
 }
 
 impl<K: Kind + Step<Kept = State>> Long for K {
@@ -298,7 +309,7 @@ pub(super) fn outcome<S: Step>(
 
 /// Charges after the fact; see [`Algorithm::settle`](super::Algorithm::settle).
 pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
-    if units == 0 || rule.limit() == 0 {
+    if units == 0 || rule.limit_at(now) == 0 {
         return state;
     }
     let mut kept = read(rule, state, now);

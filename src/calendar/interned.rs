@@ -1,10 +1,10 @@
 use std::sync::{Mutex, PoisonError};
 
 /// Values that live as long as the program, each of them once, so that a reference stands for the value.
-pub(super) struct Interned<T: 'static>(Mutex<Vec<&'static T>>);
+pub(crate) struct Interned<T: 'static>(Mutex<Vec<&'static T>>);
 
 impl<T> Interned<T> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
@@ -12,7 +12,7 @@ impl<T> Interned<T> {
     ///
     /// What is made is never freed: configurations name a few zones and calendars, and requests name none that no
     /// configuration has.
-    pub(super) fn get(&self, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
+    pub(crate) fn get(&self, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|known| is_it(known)) {
             return known;

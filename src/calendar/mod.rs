@@ -11,8 +11,10 @@
 //! [`CalendarWindow`](crate::algorithm::CalendarWindow) is a limit in such windows.
 
 mod interned;
+mod interval;
 mod kept;
 mod time_of_day;
+mod timetable;
 mod weekday;
 mod windows;
 mod zone;
@@ -21,5 +23,10 @@ pub use self::time_of_day::TimeOfDay;
 pub use self::weekday::Weekday;
 pub use self::zone::Zone;
 
+pub(crate) use self::interned::Interned;
+pub(crate) use self::interval::Interval;
 pub(crate) use self::kept::Calendar;
+pub(crate) use self::timetable::{Stretch, Timetable};
 pub(crate) use self::windows::{Span, Unit, Windows};
+#[cfg(feature = "config")]
+pub(crate) use self::zone::LocalTime;

@@ -8,6 +8,8 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
 use super::interned::Interned;
+#[cfg(feature = "config")]
+use crate::clock::Micros;
 use crate::error::ConfigError;
 
 /// A time zone of the IANA database, such as `Europe/London`.
@@ -73,6 +75,14 @@ impl Zone {
         &self.0.name
     }
 
+    /// The first moment at which its clock shows this time, or a later time if it never shows this time, since the
+    /// epoch; `None` before the epoch.
+    #[cfg(feature = "config")]
+    pub(crate) fn moment(self, LocalTime(shown): LocalTime) -> Option<Micros> {
+        let moment = self.first_moment(shown)?.as_microsecond();
+        u64::try_from(moment).ok().map(Micros::new)
+    }
+
     /// What its clock shows at this moment.
     pub(super) fn civil(self, at: Timestamp) -> DateTime {
         self.0.zone.to_datetime(at)
@@ -102,6 +112,21 @@ fn unknown(name: &str) -> ConfigError {
          data to the program"
     };
     ConfigError::quoting("zone", name, remedy)
+}
+
+/// A date and a time, on the clock of a zone that is said elsewhere: `2026-03-29T02:30`.
+#[cfg(feature = "config")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalTime(DateTime);
+
+#[cfg(feature = "config")]
+impl LocalTime {
+    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+        text.parse().map(Self).map_err(|_| {
+            let remedy = "write a date and a time such as 2026-03-29T02:30";
+            ConfigError::quoting("at", text, remedy)
+        })
+    }
 }
 
 impl PartialEq for Zone {

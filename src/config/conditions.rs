@@ -152,6 +152,7 @@ fn headers(at: &At<'_>) -> Option<Arc<Condition>> {
             is_good = false;
             continue;
         };
+        at.reads_header(name.text);
         let value = match at.node.value {
             Value::Flag(is_present) => Some(Wanted::Present(is_present)),
             _ => values(&at).map(Wanted::OneOf),

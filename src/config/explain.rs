@@ -5,7 +5,14 @@ use std::fmt;
 use http::Request;
 
 use super::Config;
+use crate::algorithm::Algorithm;
+#[cfg(feature = "calendar")]
+use crate::calendar::LocalTime;
+#[cfg(feature = "calendar")]
+use crate::clock::Micros;
 use crate::decision::LimitRule;
+#[cfg(feature = "calendar")]
+use crate::error::ConfigError;
 use crate::key::{Head, IntoKey};
 use crate::middleware::{Considered, Explanation};
 
@@ -109,6 +116,35 @@ impl Config {
         key: Option<&str>,
         plan: Option<&str>,
     ) -> Explained {
+        self.explain_when(request, key, plan, None)
+    }
+
+    /// Explains a request at a time, such as `2026-03-29T02:30`, on the clock of the zone of each policy's
+    /// [hours](crate::Hours). A time that the clocks skip is that at which they go on; of one that they show twice, it is
+    /// the first. [`explain`](Self::explain) is about now.
+    ///
+    /// # Errors
+    ///
+    /// If the text is no date with a time.
+    #[cfg(feature = "calendar")]
+    pub fn explain_at<B>(
+        &self,
+        request: &Request<B>,
+        key: Option<&str>,
+        plan: Option<&str>,
+        at: &str,
+    ) -> Result<Explained, ConfigError> {
+        let at = LocalTime::parse(at)?;
+        Ok(self.explain_when(request, key, plan, Some(at)))
+    }
+
+    fn explain_when<B>(
+        &self,
+        request: &Request<B>,
+        key: Option<&str>,
+        plan: Option<&str>,
+        at: Option<LocalTime>,
+    ) -> Explained {
         let one = |says: &str| Row {
             policy: String::new(),
             says: says.to_owned(),
@@ -151,8 +187,9 @@ impl Config {
                     self.row(&policy, "counts nothing".to_owned(), rule)
                 }
                 Considered::Counts { cost, limit, rule } => {
+                    let (limit, rule) = at_an_hour(limit, rule, at);
                     let says = match cost {
-                        1 => limit.to_string(),
+                        1 => limit,
                         cost => format!("{limit}, cost {cost}"),
                     };
                     self.row(&policy, says, rule)
@@ -172,5 +209,32 @@ impl Config {
             rule: shown,
             place: place.cloned().unwrap_or_default(),
         }
+    }
+}
+
+/// Without calendars no limit depends on the time.
+#[cfg(not(feature = "calendar"))]
+#[derive(Clone, Copy)]
+struct LocalTime;
+
+/// The limit in force at a time, and the rule that gives it.
+#[cfg(not(feature = "calendar"))]
+fn at_an_hour(limit: Algorithm, rule: LimitRule, _: Option<LocalTime>) -> (String, LimitRule) {
+    (limit.to_string(), rule)
+}
+
+#[cfg(feature = "calendar")]
+fn at_an_hour(limit: Algorithm, rule: LimitRule, at: Option<LocalTime>) -> (String, LimitRule) {
+    let Algorithm::ByHours(hours) = limit else {
+        return (limit.to_string(), rule);
+    };
+    let moment = at.map_or_else(|| Some(Micros::by_this_node()), |at| hours.moment(at));
+    let (limit, now) = hours.present(moment.unwrap_or(Micros::ZERO));
+    match now.interval() {
+        None => (limit.to_string(), rule),
+        Some(interval) if now.gives_limit && rule == LimitRule::Policy => {
+            (limit.to_string(), LimitRule::Hours(interval.into()))
+        }
+        Some(interval) => (format!("{limit} in {interval}"), rule),
     }
 }

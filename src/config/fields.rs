@@ -116,6 +116,11 @@ pub(super) static ROOT: Fields = Fields(&[
         Shape::Whole,
     ),
     field(
+        "mode",
+        "The mode of all policies together, which weakens theirs.",
+        Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
         "wait_places",
         "How many requests may wait for their turn, under all policies together.",
         Shape::Whole,
@@ -137,6 +142,11 @@ pub(super) static POLICY: Fields = Fields(&[
         "quota",
         "A limit and a period: \"100/minute\".",
         Shape::Any(&[Shape::Text, Shape::Table(&QUOTA)]),
+    ),
+    field(
+        "concurrency",
+        "How many requests may be in flight at once, in place of a quota.",
+        Shape::Whole,
     ),
     field(
         "limit",
@@ -173,6 +183,16 @@ pub(super) static POLICY: Fields = Fields(&[
         Shape::OneOrList(&Shape::Named("condition")),
     ),
     field(
+        "mode",
+        "Whether it is enforced, decides in shadow, or is off.",
+        Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
+        "was",
+        "The name under which the policy began, if it has been renamed.",
+        Shape::Text,
+    ),
+    field(
         "soft",
         "Lets requests over the limit go on, marked.",
         Shape::Flag,
@@ -202,6 +222,50 @@ pub(super) static POLICY: Fields = Fields(&[
         "Says that the policy has one limit under all plans.",
         Shape::Flag,
     ),
+    field(
+        "penalty",
+        "Blocks a key that the policy has refused too often.",
+        Shape::Table(&PENALTY),
+    ),
+    field("most", "The most that a request may cost.", Shape::Whole),
+    field(
+        "reserve",
+        "How many units requests of low priority leave to the others.",
+        Shape::Whole,
+    ),
+    field(
+        "low_priority",
+        "Which requests are of low priority. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "estimate",
+        "How many units a request is charged when it comes; its real cost is settled at its end.",
+        Shape::Any(&[Shape::Whole, Shape::Table(&FUNCTION)]),
+    ),
+    field(
+        "settle",
+        "Where the real cost of a request is found. Of a list, the first place counts that tells it.",
+        Shape::OneOrList(&Shape::Any(&[
+            Shape::Word(&["cost", "spend", "bytes"]),
+            Shape::Table(&SETTLE),
+        ])),
+    ),
+    field(
+        "charge_when",
+        "Charges only requests that end so. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Table(&ENDING)),
+    ),
+    field(
+        "refund_when",
+        "Gives back what a request was charged that ends so. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Table(&ENDING)),
+    ),
+    field(
+        "unless_settled",
+        "What a request costs that ends without an answer; estimate unless said.",
+        Shape::Any(&[Shape::Word(&["estimate", "nothing"]), Shape::Whole]),
+    ),
     field("key_limits", "Limits by key.", Shape::Table(&KEY_LIMITS)),
     field(
         "operation",
@@ -212,6 +276,117 @@ pub(super) static POLICY: Fields = Fields(&[
         "operations",
         "Limits by operation, and `other` for all other operations.",
         Shape::Map(&Shape::Named("limit")),
+    ),
+    field(
+        "hours",
+        "Limits at certain times; outside them, the limit is the policy's own.",
+        Shape::Table(&HOURS),
+    ),
+    field(
+        "zone",
+        "The time zone of a calendar-day, calendar-week, calendar-month or calendar-year.",
+        Shape::Text,
+    ),
+    field(
+        "start",
+        "When a day of a calendar begins: \"06:00\"; at midnight unless said.",
+        Shape::Text,
+    ),
+    field(
+        "first_day",
+        "On which day a calendar-week begins; monday unless said.",
+        Shape::Word(&WEEKDAYS),
+    ),
+]);
+
+const WEEKDAYS: [&str; 7] = [
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+];
+
+pub(super) static HOURS: Fields = Fields(&[
+    field("zone", "The time zone: \"Europe/London\".", Shape::Text),
+    field(
+        "limits",
+        "Under each interval, such as \"22:00-06:00\", its limit, or a share of the limit: \"2 times\".",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+]);
+
+pub(super) static SETTLE: Fields = Fields(&[
+    field(
+        "header",
+        "The header of the response, or the trailer, that tells the cost.",
+        Shape::Text,
+    ),
+    field(
+        "bytes",
+        "Counts the bytes of the body in units of so many, rounded up.",
+        Shape::Whole,
+    ),
+]);
+
+pub(super) static ENDING: Fields = Fields(&[
+    field(
+        "status",
+        "The status of the response, or its class: \"5xx\". Of a list, one.",
+        Shape::OneOrList(&Shape::Any(&[
+            Shape::Whole,
+            Shape::Word(&["1xx", "2xx", "3xx", "4xx", "5xx"]),
+        ])),
+    ),
+    field(
+        "grpc_status",
+        "The status of a gRPC call, as a number. Of a list, one.",
+        Shape::OneOrList(&Shape::Whole),
+    ),
+    field(
+        "complete",
+        "Whether the whole response went out.",
+        Shape::Flag,
+    ),
+]);
+
+pub(super) static PENALTY: Fields = Fields(&[
+    field(
+        "refusals",
+        "At how many refusals a key is blocked.",
+        Shape::Whole,
+    ),
+    field(
+        "within",
+        "Within what time they have to come.",
+        Shape::Duration,
+    ),
+    field(
+        "block",
+        "How long the first block lasts; a minute unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "times",
+        "How many times as long each further block lasts; 1 unless said.",
+        Shape::Whole,
+    ),
+    field(
+        "up_to",
+        "How long a block can last at most; a day unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "forget_after",
+        "After how long without a block the earlier ones are forgotten; a day unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "extended_by_refusals",
+        "Lets each refusal during a block begin it anew.",
+        Shape::Flag,
     ),
 ]);
 
@@ -446,6 +621,11 @@ pub(super) static RESPONSES: Fields = Fields(&[
         Shape::Whole,
     ),
     field(
+        "too_large_status",
+        "The status of a refusal of a request that costs more than a policy ever admits, such as 413.",
+        Shape::Whole,
+    ),
+    field(
         "refusal_body",
         "The body of a refusal: a word, or a text with its content type.",
         Shape::Any(&[
@@ -506,6 +686,11 @@ pub(super) static STORE: Fields = Fields(&[
     field(
         "remember_denials_for",
         "How long a denial is remembered in this process.",
+        Shape::Duration,
+    ),
+    field(
+        "slot_life",
+        "How long a slot of a concurrency lasts in Redis that is not renewed; 15 seconds unless said.",
         Shape::Duration,
     ),
     field("nodes", "How many nodes share the store.", Shape::Whole),

@@ -67,6 +67,7 @@ impl Common {
             "global" => ReadKey::of(key::global()),
             "api_key" => self.api_key(at, None)?,
             "bearer_token" => {
+                at.reads_header("authorization");
                 let token = at.made(BearerToken::try_new())?;
                 match &self.secret {
                     Some(secret) => ReadKey::of(token.hashed(secret)),
@@ -102,8 +103,12 @@ impl Common {
                 .refuse("a key has one field; combine several with `all_of` or `first_of`");
         };
         Some(match field {
-            "header" => ReadKey::of(at.made(Header::try_new(at.text()?))?),
+            "header" => {
+                at.reads_header(at.text()?);
+                ReadKey::of(at.made(Header::try_new(at.text()?))?)
+            }
             "cookie" => {
+                at.reads_header("cookie");
                 let cookie = at.made(Cookie::try_new(at.text()?))?;
                 match &self.secret {
                     Some(secret) => ReadKey::of(cookie.hashed(secret)),
@@ -112,7 +117,10 @@ impl Common {
             }
             "query" => ReadKey::of(key::query(at.text()?)),
             #[cfg(feature = "tonic")]
-            "metadata" => ReadKey::of(at.made(key::Metadata::try_new(at.text()?))?),
+            "metadata" => {
+                at.reads_header(at.text()?);
+                ReadKey::of(at.made(key::Metadata::try_new(at.text()?))?)
+            }
             "api_key" => self.api_key(at, Some(at.text()?))?,
             "client_ip" => ReadKey::address(self.client_ip_with(at)?),
             "function" => {
@@ -144,6 +152,7 @@ impl Common {
 
     fn api_key(&self, at: &At<'_>, header: Option<&str>) -> Option<ReadKey> {
         let mut key = at.made(ApiKey::try_new())?;
+        at.reads_header(header.unwrap_or("x-api-key"));
         if let Some(header) = header {
             key = at.made(key.try_from_header(header))?;
         }

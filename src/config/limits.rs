@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::fields::{LIMIT, QUOTA};
 use super::tree::{Value, quoted};
 use super::walk::{At, Table};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Concurrency, Limit};
 use crate::quota::Quota;
 
 /// The algorithms, and the field of the number that each has beside its quota.
@@ -20,6 +20,21 @@ const ALGORITHMS: &[(&str, Option<&str>)] = &[
     ("leaky-bucket", Some("capacity")),
     ("gcra", Some("burst")),
     ("leaky-queue", Some("places")),
+    #[cfg(feature = "calendar")]
+    ("calendar-day", None),
+    #[cfg(feature = "calendar")]
+    ("calendar-week", None),
+    #[cfg(feature = "calendar")]
+    ("calendar-month", None),
+    #[cfg(feature = "calendar")]
+    ("calendar-year", None),
+];
+
+/// What the text of a calendar window calls the fields that stand beside its limit.
+const CALENDAR: &[(&str, &str)] = &[
+    ("zone", "zone"),
+    ("start", "start"),
+    ("first_day", "first-day"),
 ];
 
 const NUMBERS: &[&str] = &["burst", "capacity", "slots", "places", "up_to"];
@@ -29,11 +44,22 @@ const DEFAULT: &str = "anchored-window";
 
 /// Reads the algorithm of a policy. `fallback` is the limit that it has if it says none.
 pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Option<Algorithm> {
+    if let Some(at) = table.get("concurrency") {
+        for field in ["algorithm", "quota", "limit", "per"].iter().chain(NUMBERS) {
+            table.either("concurrency", field);
+        }
+        return at.whole().map(|most| Concurrency::of(most).into());
+    }
     let name = match table.get("algorithm") {
         None => DEFAULT,
         Some(at) => match at.text()? {
             text if is_whole(text) => {
-                for field in ["quota", "limit", "per"].iter().chain(NUMBERS) {
+                let calendar = CALENDAR.iter().map(|(field, _)| field);
+                for field in ["quota", "limit", "per"]
+                    .iter()
+                    .chain(NUMBERS)
+                    .chain(calendar)
+                {
                     table.either("algorithm", field);
                 }
                 return at.made(text.parse());
@@ -41,6 +67,16 @@ pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Optio
             name => known_name(at, name)?,
         },
     };
+    if name.starts_with("calendar-") {
+        return calendar(table, name);
+    }
+    for (field, _) in CALENDAR {
+        if let Some(at) = table.get(field) {
+            at.refuse::<()>(format!(
+                "{name} has no `{field}`; a calendar-day, calendar-week, calendar-month or calendar-year has"
+            ));
+        }
+    }
     if table.get("quota").is_none() && table.get("limit").is_none() && table.get("per").is_none() {
         return match fallback {
             Some(fallback) => Some(fallback),
@@ -51,6 +87,36 @@ pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Optio
     }
     let quota = quota(table)?;
     with_number(table, name, quota)
+}
+
+/// Reads a calendar window: a limit, and where its windows lie.
+fn calendar(table: &Table<'_>, name: &str) -> Option<Algorithm> {
+    let mut is_good = true;
+    for field in ["quota", "per"].iter().chain(NUMBERS) {
+        if let Some(at) = table.get(field) {
+            at.refuse::<()>(format!("{name} has no `{field}`; give `limit` and `zone`"));
+            is_good = false;
+        }
+    }
+    let limit = table
+        .need("limit", "give a whole number")
+        .and_then(At::whole::<u32>);
+    table.need(
+        "zone",
+        "name the time zone, such as zone = \"Europe/London\"",
+    )?;
+    let mut text = format!("{name} {}", limit?);
+    for (field, word) in CALENDAR {
+        if let Some(at) = table.get(field) {
+            let value = at.text()?;
+            if value.is_empty() || value.contains(char::is_whitespace) {
+                return at.expected("one word");
+            }
+            text.extend([" ", word, " ", value]);
+        }
+    }
+    let made = table.at.made(text.parse())?;
+    is_good.then_some(made)
 }
 
 /// Whether a text is an algorithm with its quota.
@@ -148,7 +214,7 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algori
             let quota = at.made(text.parse::<Quota>())?;
             at.made(format!("{name} {quota}{}", slots(own)).parse())?
         }
-        Value::Whole(_) if !ALGORITHMS.iter().any(|(known, _)| *known == name) => {
+        Value::Whole(_) if name.starts_with("calendar-") => {
             // A window of a calendar has no period.
             let limit: u32 = at.whole()?;
             own.under(Limit::new(limit, limit))?
@@ -166,7 +232,10 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algori
                 Some(at) => period(at)?.to_owned(),
                 None => period_of(own),
             };
-            if slots(own).is_empty() {
+            if name.starts_with("calendar-") {
+                let limit = limit?;
+                own.under(Limit::new(limit, limit))?
+            } else if slots(own).is_empty() {
                 with_number(&table, name, format!("{}/{per}", limit?))?
             } else {
                 at.made(format!("{name} {}/{per}{}", limit?, slots(own)).parse())?

@@ -35,9 +35,12 @@
 
 mod conditions;
 mod costs;
+mod departed;
+mod endings;
 mod explain;
 mod fields;
 mod functions;
+mod hours;
 mod json;
 mod keys;
 mod limits;
@@ -49,6 +52,7 @@ mod responses;
 mod schema;
 mod settings;
 mod store;
+mod terms;
 mod toml;
 mod tree;
 mod walk;
@@ -58,6 +62,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+
+use http::HeaderName;
 
 pub use self::explain::{Explained, Row};
 pub use self::mistake::{FileError, Mistake};
@@ -70,8 +76,10 @@ use self::settings::Settings;
 use self::store::ReadStore;
 use self::watching::Sha;
 use crate::error::ConfigError;
+use crate::key::Proxies;
 use crate::limiter::Limiter;
 use crate::middleware::RateLimitLayer;
+use crate::policy::Modes;
 #[cfg(feature = "redis")]
 use crate::store::RedisStore;
 use crate::store::{Ledger, Store};
@@ -120,6 +128,31 @@ impl Config {
     /// Returns what is no mistake, and yet worth a look, such as the URL of a store that stands in the file.
     pub fn warnings(&self) -> &[Mistake] {
         &self.warnings
+    }
+
+    /// Returns the proxies that the file trusts; `None` if it names none.
+    pub fn proxies(&self) -> Option<&Proxies> {
+        self.settings.proxies.as_ref()
+    }
+
+    /// Returns the switches of the policies' modes, which all layers and limiters of this configuration obey.
+    pub fn modes(&self) -> Modes {
+        self.settings.modes.clone()
+    }
+
+    /// Returns the headers by which requests are counted or told apart: those of keys, conditions and plans of the file. A
+    /// proxy that limits requests has to forward them. It does not have what registered functions read.
+    ///
+    /// ```
+    /// use tower_ratelimit::config::Config;
+    ///
+    /// let policy = "[policies.minute]\nquota = \"100/minute\"\nkey = { api_key = \"x-token\" }";
+    /// let config: Config = policy.parse()?;
+    /// assert_eq!(*config.headers(), ["x-token"]);
+    /// # Ok::<(), tower_ratelimit::config::FileError>(())
+    /// ```
+    pub fn headers(&self) -> Arc<[HeaderName]> {
+        Arc::clone(&self.settings.headers)
     }
 
     /// Makes a layer. All layers of a configuration share the state of its store.
@@ -173,10 +206,10 @@ impl Config {
 }
 
 impl Config {
-    /// The same configuration with the store of another one, and with the state in it.
+    /// The same configuration with the store and the switches of another one, and with the state in it.
     fn over_the_store_of(self, other: &Self) -> Self {
         let settings = Settings::clone(&self.settings);
-        let settings = settings.over(other.settings.store.clone());
+        let settings = settings.over(&other.settings);
         Self {
             settings: Arc::new(settings),
             ..self

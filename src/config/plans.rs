@@ -118,6 +118,7 @@ fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> 
             .refuse("`plan_of` needs `header` with `from`, `function`, or `key` with `plans`");
     };
     let text = at.text()?;
+    at.reads_header(text);
     let header = text.parse::<HeaderName>().ok();
     let header = header.or_else(|| at.expected("the name of a header"));
     let networks = table.need(

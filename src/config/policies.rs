@@ -7,16 +7,19 @@ use http::StatusCode;
 
 use super::conditions;
 use super::costs;
+use super::endings;
 use super::fields::{KEY_LIMITS, POLICY};
+use super::hours::by_hours;
 use super::keys::{Common, ReadKey};
 use super::limits::{algorithm, limit};
+use super::terms;
 use super::tree::{Value, quoted};
 use super::walk::{At, Name, Table};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, IntoKey, Key};
 use crate::plan::{KeyLimits, Operations};
-use crate::policy::{Http, NoKey, OnStoreFailure, Policy};
+use crate::policy::{Http, Mode, NoKey, OnStoreFailure, Policy};
 
 /// A policy as a layer has it, and as a limiter has it, whose caller gives the key.
 #[derive(Debug)]
@@ -49,6 +52,9 @@ pub(super) fn policies<'w>(
         }
         policies.push((name.text, policy(common, *name, at)));
     }
+    for (name, at) in &entries {
+        check_first_name(*name, at, &mut names);
+    }
     Some(policies)
 }
 
@@ -67,6 +73,24 @@ fn check_name(name: Name<'_>, at: &At<'_>) {
     }
 }
 
+/// The state of a renamed policy is that of no other.
+fn check_first_name(name: Name<'_>, at: &At<'_>, taken: &mut HashMap<String, String>) {
+    let Some(was) = at.field("was") else {
+        return;
+    };
+    let Value::Text(text) = &was.node.value else {
+        return;
+    };
+    if text.eq_ignore_ascii_case(name.text) {
+        was.warn("the policy has this name already; leave `was` out");
+    } else if let Some(before) = taken.insert(text.to_ascii_lowercase(), was.place()) {
+        was.refuse::<()>(format!(
+            "{} is the name of a state already ({before}); name a policy that is there no more, and in one place",
+            quoted(text)
+        ));
+    }
+}
+
 fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     let table = at.table(&POLICY)?;
     let fallback = other_operation(&table);
@@ -81,9 +105,15 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     if let Some(own) = &own {
         policy = with_tables(policy, &table, own, key.as_ref());
     }
+    let by_hours = own.and_then(|own| by_hours(&table, name.text, own));
+    if let Some(by_hours) = by_hours {
+        policy = policy.limited_by(by_hours);
+    }
     policy = with_options(policy, &table);
+    policy = endings::with_unsettled(policy, &table);
+    policy = terms::with_terms(policy, &table, own.as_ref());
     let keyed = with_reads(common, policy.clone(), &table, key);
-    own?;
+    by_hours?;
     Some(ReadPolicy {
         keyed: keyed?,
         unkeyed: policy,
@@ -109,6 +139,12 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
     if table.get("soft").and_then(At::flag) == Some(true) {
         policy = policy.soft();
     }
+    if let Some(mode) = table.get("mode").and_then(mode) {
+        policy = policy.mode(mode);
+    }
+    if let Some(was) = table.get("was").and_then(At::text) {
+        policy = policy.was(was);
+    }
     if table.get("for_all_plans").and_then(At::flag) == Some(true) {
         policy = policy.for_all_plans();
     }
@@ -133,6 +169,15 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
         policy = policy.wait_places(places);
     }
     policy
+}
+
+/// Reads a mode, of a policy or of all.
+pub(super) fn mode(at: &At<'_>) -> Option<Mode> {
+    at.one_of(&[
+        ("enforce", Mode::Enforce),
+        ("shadow", Mode::Shadow),
+        ("off", Mode::Off),
+    ])
 }
 
 /// Adds what a policy reads of a request.
@@ -172,6 +217,8 @@ fn with_reads(
         let when = when?;
         policy = policy.when(move |head: &Head<'_>| when(head));
     }
+    policy = terms::with_priority(common, policy, table)?;
+    policy = endings::with_endings(policy, table)?;
     if let Some(no_key) = no_key {
         policy = policy.no_key(no_key?);
     }

@@ -55,6 +55,9 @@ pub(super) fn responses(
     if let Some(status) = table.get("refusal_status").and_then(status) {
         builder = builder.refusal_status(status);
     }
+    if let Some(status) = table.get("too_large_status").and_then(status) {
+        builder = builder.too_large_status(status);
+    }
     if let Some(body) = table.get("refusal_body").and_then(body) {
         builder = builder.refusal_body(body);
     }

@@ -2,12 +2,15 @@
 
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::sync::Arc;
+
+use http::HeaderName;
 
 use super::conditions;
 use super::fields::{LISTS, PROXIES, ROOT};
 use super::keys::Common;
 use super::plans::plans;
-use super::policies::{ReadPolicy, policies};
+use super::policies::{ReadPolicy, mode, policies};
 use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
 use super::walk::{At, Places, Table};
@@ -16,17 +19,25 @@ use crate::algorithm::Algorithm;
 use crate::key::{Forwarding, Head, Proxies, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
+use crate::policy::Modes;
 
 /// What a file says, ready to be built.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// The names of the policies, and their own limits.
     pub(super) policies: Vec<(String, Algorithm)>,
+    /// The same, each by the name under which it began.
+    pub(super) states: Vec<(String, Algorithm)>,
     pub(super) layer: RateLimitLayerBuilder,
     pub(super) limiter: LimiterBuilder,
     pub(super) store: ReadStore,
+    /// Of all layers and limiters that are made of them.
+    pub(super) modes: Modes,
     /// Where the limits stand.
     pub(super) places: Places,
+    pub(super) proxies: Option<Proxies>,
+    /// The headers that the file reads.
+    pub(super) headers: Arc<[HeaderName]>,
     fixed: [Fixed; FIXED.len()],
 }
 
@@ -41,9 +52,15 @@ struct Fixed {
 }
 
 impl Settings {
-    /// The same settings with another store.
-    pub(super) fn over(self, store: ReadStore) -> Self {
-        Self { store, ..self }
+    /// The same settings with the store and the switches of others.
+    pub(super) fn over(self, other: &Self) -> Self {
+        Self {
+            layer: self.layer.modes(&other.modes),
+            limiter: self.limiter.modes(&other.modes),
+            modes: other.modes.clone(),
+            store: other.store.clone(),
+            ..self
+        }
     }
 
     /// The fields of the next settings that differ and cannot.
@@ -78,13 +95,17 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             "a file without policies limits nothing; add one, such as [policies.minute]",
         )
         .and_then(|at| policies(&common, at));
-    let mut layer = RateLimitLayer::builder();
-    let mut limiter = Limiter::builder();
+    let modes = Modes::new();
+    let mut layer = RateLimitLayer::builder().modes(&modes);
+    let mut limiter = Limiter::builder().modes(&modes);
     if let Some(at) = root.get("responses") {
         layer = responses(at, common.secret.as_ref(), layer);
     }
     if let Some(at) = root.get("lists") {
         layer = lists(&common, at, layer);
+    }
+    if let Some(mode) = root.get("mode").and_then(mode) {
+        (layer, limiter) = (layer.mode(mode), limiter.mode(mode));
     }
     if let Some(places) = root.get("wait_places").and_then(At::whole) {
         layer = layer.wait_places(places);
@@ -111,7 +132,10 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.plans(read.plans.clone(), move |head: &Head<'_>| plan_of(head));
         limiter = limiter.plans(read.plans, |_| None::<String>);
     }
+    let states = policies.iter().map(|policy| &policy.unkeyed);
+    let states = states.map(|policy| (policy.first_name().to_owned(), *policy.algorithm()));
     Some(Settings {
+        states: states.collect(),
         policies: policies
             .iter()
             .map(|policy| {
@@ -124,7 +148,10 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer: layer.policies(policies.iter().map(|policy| policy.keyed.clone())),
         limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
         store: store.unwrap_or_default().unwrap_or_default(),
+        modes,
         places: at.walk.take_limits(),
+        proxies: common.proxies.map(|(proxies, _)| proxies),
+        headers: at.walk.take_headers().into_iter().collect(),
         fixed: FIXED.map(|field| {
             let at = root.get(field);
             Fixed {
@@ -150,10 +177,13 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
         "header",
         "name the header that the proxies write, such as \"x-forwarded-for\"",
     );
-    let forwarding = header.and_then(|at| match at.text()?.to_ascii_lowercase().as_str() {
-        "x-forwarded-for" => Some(Forwarding::XForwardedFor),
-        "forwarded" => Some(Forwarding::Forwarded),
-        other => at.made(Forwarding::try_single(other)),
+    let forwarding = header.and_then(|at| {
+        at.reads_header(at.text()?);
+        match at.text()?.to_ascii_lowercase().as_str() {
+            "x-forwarded-for" => Some(Forwarding::XForwardedFor),
+            "forwarded" => Some(Forwarding::Forwarded),
+            other => at.made(Forwarding::try_single(other)),
+        }
     });
     let is_socket = table.get("unix_socket").and_then(At::flag) == Some(true);
     let proxies = match (table.get("networks"), table.get("hops")) {

@@ -25,7 +25,13 @@ impl Default for ReadStore {
     }
 }
 
-const OF_REDIS: &[&str] = &["prefix", "deadline", "remember_denials_for", "nodes"];
+const OF_REDIS: &[&str] = &[
+    "prefix",
+    "deadline",
+    "remember_denials_for",
+    "slot_life",
+    "nodes",
+];
 const PLACES: &[&str] = &["redis", "cluster", "sentinel"];
 
 /// Reads the store.
@@ -73,6 +79,9 @@ fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
     }
     if let Some(at) = table.get("remember_denials_for") {
         builder = builder.remember_denials_for(at.duration()?);
+    }
+    if let Some(at) = table.get("slot_life") {
+        builder = builder.slot_life(at.duration()?);
     }
     if let Some(at) = table.get("nodes") {
         builder = builder.nodes(at.whole()?);

@@ -9,6 +9,8 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::time::Duration;
 
+use http::HeaderName;
+
 use super::fields::Fields;
 use super::functions::Functions;
 use super::mistake::{Mistake, Source};
@@ -25,6 +27,7 @@ pub(super) struct Walk<'w> {
     mistakes: RefCell<Vec<Mistake>>,
     warnings: RefCell<Vec<Mistake>>,
     limits: RefCell<Places>,
+    headers: RefCell<HashSet<HeaderName>>,
 }
 
 /// Where the limit of each policy stands that a rule gives.
@@ -38,6 +41,7 @@ impl<'w> Walk<'w> {
             mistakes: RefCell::default(),
             warnings: RefCell::default(),
             limits: RefCell::default(),
+            headers: RefCell::default(),
         }
     }
 
@@ -54,6 +58,11 @@ impl<'w> Walk<'w> {
     /// Where the limits of the policies stand. It is empty afterwards.
     pub(super) fn take_limits(&self) -> Places {
         self.limits.take()
+    }
+
+    /// The headers that the file reads. It is empty afterwards.
+    pub(super) fn take_headers(&self) -> HashSet<HeaderName> {
+        self.headers.take()
     }
 
     /// The mistakes, and the warnings.
@@ -113,6 +122,13 @@ impl<'w> At<'w> {
     pub(super) fn gives(&self, policy: &str, rule: LimitRule) {
         let mut limits = self.walk.limits.borrow_mut();
         limits.insert((policy.to_owned(), rule), self.place());
+    }
+
+    /// Notes that the file reads this header, if it is one.
+    pub(super) fn reads_header(&self, name: &str) {
+        if let Ok(name) = name.parse() {
+            self.walk.headers.borrow_mut().insert(name);
+        }
     }
 
     /// Where the value is, as another message names it.
@@ -274,6 +290,19 @@ impl<'w> At<'w> {
             message.into(),
         );
         None
+    }
+
+    /// A field of a table that is read elsewhere.
+    pub(super) fn field(&self, field: &str) -> Option<At<'w>> {
+        let Value::Table(entries) = &self.node.value else {
+            return None;
+        };
+        let entry = entries.iter().find(|entry| entry.name == field)?;
+        Some(At {
+            walk: self.walk,
+            node: &entry.node,
+            path: join(&self.path, field),
+        })
     }
 
     /// A table with these fields. Another field is a mistake.

@@ -14,12 +14,17 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Config;
+use super::departed::Departed;
 use super::mistake::{FileError, Mistake};
 use super::reading::ConfigBuilder;
 use super::settings::Settings;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
+use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
+use crate::observe::{ConfigStats, configuration_changed};
+use crate::policy::Modes;
+use crate::store::Ledger;
 
 const REFUSED: Diagnostic = Diagnostic::new(
     "TRL023",
@@ -65,6 +70,7 @@ struct State {
     status: Status,
     /// The file that was refused last.
     refused: Option<Sha>,
+    departed: Departed,
 }
 
 /// What a [`Watched`] layer has in force.
@@ -95,6 +101,16 @@ impl Status {
     /// Returns why the newest file is not in force; `None` if it is.
     pub fn error(&self) -> Option<&FileError> {
         self.error.as_ref()
+    }
+
+    /// What snapshots tell of it.
+    fn stats(&self) -> ConfigStats {
+        ConfigStats {
+            version: self.version,
+            sha256: self.sha256(),
+            since: self.since,
+            error: self.error.as_ref().map(ToString::to_string),
+        }
     }
 }
 
@@ -129,6 +145,13 @@ impl Config {
             return Err(ConfigError::new("watch", "a text", remedy));
         };
         let (layer, swap) = self.layer()?.replaceable();
+        let status = Status {
+            version: 1,
+            sha256: origin.sha256,
+            since: SystemTime::now(),
+            error: None,
+        };
+        swap.tell(status.stats());
         let maybe = Arc::new(Notify::new());
         let watcher = watcher(&origin.path, Arc::clone(&maybe));
         let shared = Arc::new(Shared {
@@ -138,13 +161,9 @@ impl Config {
             swap,
             state: Mutex::new(State {
                 config: self.clone(),
-                status: Status {
-                    version: 1,
-                    sha256: origin.sha256,
-                    since: SystemTime::now(),
-                    error: None,
-                },
+                status,
                 refused: None,
+                departed: Departed::default(),
             }),
             reloading: Mutex::default(),
             _watcher: watcher,
@@ -161,6 +180,19 @@ impl Watched {
     /// Returns the layer. All layers of the handle follow the file together.
     pub fn layer(&self) -> RateLimitLayer {
         self.shared.layer.clone()
+    }
+
+    /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not follow the
+    /// file: ask for it anew for each decision.
+    ///
+    /// A key has to be the one that the policy's extractor makes: see [`RateLimitLayer::limiter`].
+    pub fn limiter(&self) -> Limiter<dyn Ledger> {
+        self.shared.layer.limiter()
+    }
+
+    /// Returns the switches of the policies' modes. What is set there holds through reloads.
+    pub fn modes(&self) -> Modes {
+        self.shared.layer.modes()
     }
 
     /// Returns what is in force, and the error if the newest file is not.
@@ -197,8 +229,12 @@ impl Shared {
     /// Whether the file has other bytes than those that were seen last.
     fn is_new(&self, sha256: &Sha) -> bool {
         let state = self.state();
-        state.status.sha256 != *sha256 && state.refused != Some(*sha256)
-            || state.status.sha256 == *sha256 && state.refused.is_some()
+        if state.status.sha256 == *sha256 {
+            // A bad file, or none, was there meanwhile.
+            state.status.error.is_some()
+        } else {
+            state.refused != Some(*sha256)
+        }
     }
 
     fn reload(&self) -> Result<Status, FileError> {
@@ -218,18 +254,23 @@ impl Shared {
             Err(error) => Err(next.refused(&error)),
         });
         let mut state = self.state();
-        match built {
+        let reloaded = match built {
             Ok((next, layer)) => {
                 state.refused = None;
                 state.status.error = None;
                 if let Some(sha256) = sha256
                     && sha256 != state.status.sha256
                 {
-                    self.swap.put(&layer);
+                    // What a policy has used is there if it comes back.
+                    let before = self.swap.put(&layer);
+                    let (was, is) = (&now.settings.states, &next.settings.states);
+                    let at = std::time::Instant::now();
+                    state.departed.leave(was, is, &before, at);
                     state.status.version += 1;
                     state.status.sha256 = sha256;
                     state.status.since = SystemTime::now();
                     state.config = next;
+                    configuration_changed(state.status.version, &state.status.sha256());
                 }
                 Ok(state.status.clone())
             }
@@ -243,7 +284,9 @@ impl Shared {
                 state.status.error = Some(error.clone());
                 Err(error)
             }
-        }
+        };
+        self.swap.tell(state.status.stats());
+        reloaded
     }
 }
 
@@ -303,6 +346,7 @@ async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
         let Some(shared) = shared.upgrade() else {
             return;
         };
+        shared.state().departed.forget(std::time::Instant::now());
         look(shared).await;
     }
 }

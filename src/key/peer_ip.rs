@@ -112,7 +112,7 @@ impl PeerIp {
     }
 
     /// Returns the address in canonical form: an IPv4 address is never mapped into IPv6.
-    fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+    pub(crate) fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         match self.peer(head) {
             Peer::Ip(address) => Ok(address.to_canonical()),
             peer => Err(self.missing(peer)),

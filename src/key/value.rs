@@ -99,6 +99,22 @@ impl Key {
         self.with_bytes(KeyName::of)
     }
 
+    /// What kind of key it is, for the log.
+    pub(crate) fn class(&self) -> &'static str {
+        match self.kind() {
+            Kind::Nobody => "nobody",
+            Kind::Everybody => "everybody",
+            Kind::Number | Kind::Negative => "number",
+            Kind::Ipv4 | Kind::Ipv6 => "address",
+            Kind::Secret => "secret",
+            Kind::Text | Kind::DigestOfText => "text",
+            Kind::Bytes | Kind::DigestOfBytes => "bytes",
+            Kind::Pair | Kind::DigestOfPair => "pair",
+            Kind::First | Kind::DigestOfFirst => "first source",
+            Kind::Second | Kind::DigestOfSecond => "second source",
+        }
+    }
+
     /// Returns whether the key is text that begins with `prefix`.
     ///
     /// A text of more than 46 bytes is a digest in the key, and begins with nothing.

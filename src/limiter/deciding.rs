@@ -42,10 +42,15 @@ impl Deciding {
                 Ok(()) => {
                     policies.look_at_costs(charges, &this.outcomes);
                     policies.prices.tell(charges, &mut this.outcomes);
+                    policies.note_shadow(&this.outcomes);
+                    policies.count_decided(charges, &this.outcomes);
                 }
-                Err(error) => this.charged = Charged::Now(Err(error)),
+                Err(error) => {
+                    policies.count_failed(charges);
+                    this.charged = Charged::Now(Err(error));
+                }
             },
-            Charged::Now(Err(_)) => {}
+            Charged::Now(Err(_)) => policies.count_failed(charges),
             Charged::Later(_) => this.asked = Some((Arc::clone(policies), charges.into())),
         }
         this

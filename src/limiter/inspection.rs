@@ -5,6 +5,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+#[cfg(feature = "calendar")]
+use crate::decision::HoursNow;
 use crate::decision::{Decision, Outcome};
 
 /// The state of a key under every policy; see
@@ -48,6 +50,31 @@ impl Inspection {
         self.told.reset_at(outcome)
     }
 
+    /// Returns the policies with hours, each with its present interval: see [`Decision::hours`].
+    #[cfg(feature = "calendar")]
+    pub fn hours(&self) -> impl Iterator<Item = (&str, HoursNow)> {
+        self.told.hours()
+    }
+
+    #[cfg(feature = "calendar")]
+    fn describe_hours(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((_, hours)) = self.hours().find(|(name, _)| *name == policy) else {
+            return Ok(());
+        };
+        let left = hours
+            .ends
+            .map(|ends| ends.saturating_sub(self.told.outcomes().at()));
+        let zone = hours.zone();
+        match hours.interval() {
+            Some(interval) => write!(f, " It is in the hours {interval} of {zone}")?,
+            None => write!(f, " It is outside its hours of {zone}")?,
+        }
+        match left {
+            Some(left) => write!(f, ", for {} more.", Length(left.to_duration())),
+            None => f.write_str("."),
+        }
+    }
+
     /// Returns when the store was asked, by its clock; `None` if the platform cannot hold the
     /// moment.
     pub fn at(&self) -> Option<SystemTime> {
@@ -65,6 +92,9 @@ impl fmt::Display for Inspection {
         for (name, told) in self.policies() {
             write!(f, "{name}: ")?;
             describe(told, self.told.is_degraded(), f)?;
+            #[cfg(feature = "calendar")]
+            self.describe_hours(name, f)?;
+            writeln!(f)?;
         }
         let others = if self.told.is_degraded() {
             "everything goes on"
@@ -87,7 +117,7 @@ fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fm
     if let Some(left) = blocked(told) {
         let left = Length(left);
         write!(f, "blocked for {left}; until then everything is denied.")?;
-        return writeln!(f, " All of {limit} available again in {whole}.");
+        return write!(f, " All of {limit} available again in {whole}.");
     }
     match told.remaining() {
         _ if limit == 0 => f.write_str("the limit is 0, which nothing passes.")?,
@@ -121,7 +151,7 @@ fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fm
     if told.is_overflow() {
         f.write_str(" Counted together with other keys, for want of room.")?;
     }
-    writeln!(f)
+    Ok(())
 }
 
 /// A length of time as `1d 2h 3m 4s`, or as `5ms` below a second; rounded up.

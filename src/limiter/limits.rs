@@ -38,6 +38,8 @@ pub(crate) struct Sources {
     pub(crate) resolver: Option<ResolverOf>,
     /// Whether a resolver may give limits, that of the limiter or another one.
     pub(crate) are_resolved: bool,
+    /// Whether limits may be changed later.
+    pub(crate) is_adjustable: bool,
 }
 
 /// Looks the plan or the limits of a key up.
@@ -83,9 +85,10 @@ impl PreparedLimits {
     ) -> Result<Self, ConfigError> {
         let nodes = NonZeroU32::new(nodes).unwrap_or(NonZeroU32::MIN);
         let limited: Vec<_> = policies.iter().map(Policy::limited).collect();
-        let (limits, rules) = Limits::prepare(plans, &limited, nodes, sources.are_resolved)?;
+        let later = (sources.are_resolved, sources.is_adjustable);
+        let (limits, rules) = Limits::prepare(plans, &limited, nodes, later.0, later.1)?;
         for policy in policies {
-            policy.may_have_several_limits(plans, sources.are_resolved);
+            policy.may_have_several_limits(plans, later);
         }
         let limits = limits.map(|limits| RequestLimits { limits, sources });
         Ok(Self { limits, rules })
@@ -123,7 +126,6 @@ impl RequestLimits {
     }
 
     /// The rules.
-    #[cfg(feature = "http")]
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -176,6 +178,15 @@ impl<L: ?Sized> Limiter<L> {
     pub fn operation(&self, name: impl IntoKey) -> Self {
         let operation = Some(name.into_key());
         self.asking(|asker| Asker { operation, ..asker })
+    }
+
+    /// Returns this limiter for requests of low priority, which leave the [reserve](Policy::reserve) of each policy to the
+    /// others. It shares all state.
+    pub fn low_priority(&self) -> Self {
+        self.asking(|asker| Asker {
+            is_low_priority: true,
+            ..asker
+        })
     }
 
     fn asking(&self, change: impl FnOnce(Asker) -> Asker) -> Self {

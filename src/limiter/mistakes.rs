@@ -68,7 +68,11 @@ impl Mistakes {
         Self {
             never_bind: None,
             least: limits.filter(|limit| *limit > 0).min().unwrap_or(u32::MAX),
-            costs_too_much: policies.iter().map(|_| AtomicBool::new(false)).collect(),
+            // A ceiling on the cost is meant.
+            costs_too_much: policies
+                .iter()
+                .map(|policy| AtomicBool::new(policy.terms().most().is_some()))
+                .collect(),
         }
     }
 

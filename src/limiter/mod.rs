@@ -4,14 +4,22 @@
 //! of their own. Each verb has a form `…_now` for the store in this process, which always answers
 //! at once, and a future for any store.
 
+#[cfg(feature = "admin")]
+mod about;
+mod adjusting;
 mod by_name;
+mod counting;
 mod deciding;
+mod demands;
 mod inspection;
 mod limits;
 mod mistakes;
+mod monitored;
 mod overriding;
 mod prices;
 mod queueing;
+mod reservation;
+mod reserving;
 mod verbs;
 
 use std::borrow::Cow;
@@ -24,19 +32,27 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use self::adjusting::AdjustableLimit;
 pub use self::inspection::Inspection;
+pub use self::reservation::Reservation;
+
+pub(crate) use self::reservation::{Answer, Held, RealCost};
 
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, Sources, heed};
 
+use self::counting::Counting;
 use self::deciding::Deciding;
+use self::demands::Demands;
 use self::limits::PlanOf;
 #[cfg(feature = "resolver")]
 use self::limits::ResolverOf;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
+use self::reservation::Lost;
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
-use crate::clock::Timers;
+#[cfg(feature = "http")]
+use crate::algorithm::Limit;
+use crate::clock::{Micros, Timers};
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
@@ -45,10 +61,10 @@ use crate::line::Lines;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Asker, Finding, Look, Plans};
-use crate::policy::{Policy, check_names};
+use crate::policy::{DeclaredModes, Mode, Modes, Policy, Unsettled, check_names};
 use crate::store::{
-    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Store, Wanted,
-    answered, check,
+    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, MemoryStore, Reply, Slot, Store,
+    Wanted, answered, check,
 };
 
 /// Decides whether a key may go on, under one or more policies. It knows nothing of HTTP.
@@ -93,14 +109,39 @@ struct Policies {
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
     mistakes: Mistakes,
+    demands: Demands,
+    /// Whether requests hold slots under a policy.
+    has_slots: bool,
     /// Of the policies that have a factor.
     prices: Prices,
+    counted: Counting,
+    /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
+    unless_settled: Option<Box<[Unsettled]>>,
+    lost: Lost,
+    modes: DeclaredModes,
 }
 
 impl Policies {
     #[inline]
     fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
         self.mistakes.look_at_costs(&self.names, charges, outcomes);
+    }
+
+    /// What a request is charged by this policy that is not settled.
+    fn unless_settled(&self, policy: usize) -> Unsettled {
+        let all = self.unless_settled.as_ref();
+        let of_policy = all.and_then(|all| all.get(policy)).copied();
+        of_policy.unwrap_or_default()
+    }
+
+    /// The place of the policy with this name.
+    fn place_of(&self, name: &str) -> Result<usize, ConfigError> {
+        let place = self.names.iter().position(|known| known == name);
+        place.ok_or_else(|| {
+            let known: Vec<&str> = self.names.iter().collect();
+            let remedy = format!("name one of {}", known.join(", "));
+            ConfigError::quoting("policy", name, remedy)
+        })
     }
 
     /// A store's answer to these charges, looked through and told.
@@ -113,8 +154,49 @@ impl Policies {
         if let Ok(outcomes) = &mut answer {
             self.look_at_costs(charges, outcomes);
             self.prices.tell(charges, outcomes);
+            self.note_shadow(outcomes);
         }
+        self.count(charges, &answer);
         answer
+    }
+
+    #[inline]
+    fn only(&self) -> Option<usize> {
+        self.only.filter(|_| self.modes.are_plain())
+    }
+
+    #[inline]
+    fn one(&self) -> Option<usize> {
+        self.one.filter(|_| self.modes.are_plain())
+    }
+
+    /// Leaves out what is off, and marks what is in shadow.
+    #[inline]
+    fn heed_modes(&self, charges: &mut Charges) {
+        if !self.modes.are_plain() {
+            self.heed_each_mode(charges);
+        }
+    }
+
+    #[cold]
+    fn heed_each_mode(&self, charges: &mut Charges) {
+        charges.retain(|charge| {
+            let mode = self.modes.of(charge.policy);
+            if mode == Mode::Shadow {
+                *charge = charge.shadow();
+            }
+            mode != Mode::Off
+        });
+    }
+
+    /// Counts what policies in shadow would have refused.
+    #[inline]
+    fn note_shadow(&self, outcomes: &Outcomes) {
+        if !self.modes.are_plain() {
+            for policy in outcomes.would_refuse() {
+                self.modes.would_have_refused(policy);
+            }
+        }
     }
 }
 
@@ -135,6 +217,8 @@ impl Limiter {
             sources: Sources::default(),
             store: MemoryStore::new(),
             nodes: 1,
+            mode: Mode::Enforce,
+            modes: None,
         }
     }
 
@@ -154,19 +238,30 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only {
+        match self.policies.only() {
             Some(policy) => {
-                Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost))
+                let decision =
+                    Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
+                self.policies
+                    .count_one(policy, &key, cost, decision.outcomes());
+                decision
             }
-            None => Decision::new(names, self.charge_alike(key, cost)),
+            None => match self.policies.one() {
+                Some(policy) => {
+                    let charge = self.charge_of_one(policy, key, cost);
+                    self.decide_all(names, charge.as_slice())
+                }
+                None => self.decide_all(names, &self.alike(key, cost)),
+            },
         }
     }
 
-    fn charge_alike(&self, key: Key, cost: u32) -> Outcomes {
-        match self.policies.one {
-            Some(policy) => self.charge_all(self.charge_of_one(policy, key, cost).as_slice()),
-            None => self.charge_all(&self.alike(key, cost)),
-        }
+    #[inline]
+    fn decide_all(&self, names: Arc<Names>, charges: &[Charge]) -> Decision {
+        let decision = Decision::new(names, self.charge_all(charges));
+        self.policies.count_decided(charges, decision.outcomes());
+        self.policies.note_shadow(decision.outcomes());
+        decision
     }
 
     /// The same under policies of which one has a factor.
@@ -176,6 +271,8 @@ impl Limiter {
         let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
+        self.policies.count_decided(&charges, decision.outcomes());
+        self.policies.note_shadow(decision.outcomes());
         decision
     }
 
@@ -194,12 +291,18 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        if self.policies.prices.are_any() {
+        if self.policies.prices.are_any() || !self.policies.modes.are_plain() {
             // A limit that was reached is one that may grow, and the numbers tell that.
             return self.check_now(key, cost).is_allowed();
         }
         let is_admitted = match self.policies.only {
-            Some(policy) => self.ledger.inner().admit_one(policy, &key, cost),
+            Some(policy) => {
+                let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
+                let verdict = is_admitted.then_some(()).ok_or(policy);
+                let asked = std::iter::once((policy, cost));
+                self.policies.count_judged(asked, &key, verdict);
+                is_admitted
+            }
             None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
@@ -226,20 +329,41 @@ impl Limiter {
             limits,
             ..
         } = &*self.policies;
-        let ledger = self.ledger.inner();
-        if let Some(policy) = self.policies.one {
-            return ledger.admit_now(self.charge_of_one(policy, *key, cost).as_slice());
+        if let Some(policy) = self.policies.one() {
+            return self.admit_charges(self.charge_of_one(policy, *key, cost).as_slice());
         }
-        if limits.is_some() {
-            return ledger.admit_now(&self.alike(*key, cost));
+        if limits.is_some() || self.policies.demands.are_any() {
+            return self.admit_charges(&self.alike(*key, cost));
         }
         mistakes.are_asked_alike();
-        let admitted = ledger.admit_alike(limited, key, cost);
-        admitted.unwrap_or_else(|| ledger.admit_now(&self.charges(*key, cost)))
+        match self.ledger.inner().admit_alike(limited, key, cost) {
+            Some(verdict) => {
+                let asked = limited.iter().map(|(policy, _)| (*policy, cost));
+                self.policies.count_judged(asked, key, verdict);
+                verdict.is_ok()
+            }
+            None => self.admit_charges(&self.charges(*key, cost)),
+        }
+    }
+
+    fn admit_charges(&self, charges: &[Charge]) -> bool {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let ledger = self.ledger.inner();
+        let answer = ledger.charge(charges, Wanted::Refusals, &mut outcomes);
+        let is_admitted = matches!(answer, Charged::Now(Ok(true)));
+        if is_admitted {
+            self.policies.count_allowed(charges);
+        } else {
+            // The store in this process tells of each charge.
+            let _ = check(charges, &mut outcomes);
+            self.policies.count_decided(charges, &outcomes);
+        }
+        is_admitted
     }
 
     /// Changes what the store in this process keeps of a key.
     fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
+        self.policies.count_amended(charges, amendment);
         // An override alone can fail, for want of room.
         let _ = self.ledger.inner().amend_now(charges, amendment);
     }
@@ -260,7 +384,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
-        match self.policies.only {
+        match self.policies.only() {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
             Some(policy) => {
@@ -268,7 +392,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match (self.policies.one, self.look(&key)) {
+            None => match (self.policies.one(), self.look(&key)) {
                 (Some(policy), _) => {
                     let mut charge = self.charge_of_one(policy, key, cost);
                     self.price_all(charge.as_mut_slice());
@@ -298,7 +422,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     fn charge_of_one(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
         self.policies.mistakes.are_asked_alike();
         let asker = self.with_plan_of(self.asker(), &key, None);
-        self.limited(Charge::new(policy, key, cost), asker, None)
+        let mut charge = self.limited(Charge::new(policy, key, cost), asker, None)?;
+        self.demand(&mut charge, asker.is_low_priority);
+        Some(charge)
     }
 
     fn deciding(&self, charges: &[Charge]) -> Deciding {
@@ -320,7 +446,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         finding: Option<&Finding>,
     ) -> Charges {
         self.policies.mistakes.are_asked_alike();
-        self.charges_for(asker, key, cost, finding)
+        let mut charges = self.charges_for(asker, key, cost, finding);
+        self.policies.heed_modes(&mut charges);
+        charges
     }
 
     /// The same of some policies, each about a key and at a cost of its own.
@@ -330,6 +458,18 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> Result<Charges, ConfigError> {
         self.policies.mistakes.are_asked_apart();
         self.charges_by_name(asked)
+    }
+
+    /// The same of a request, of which policies may demand something.
+    fn asked_now_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let mut charges = self.unpriced_by_name(asked)?;
+        self.demand_of_all(&mut charges);
+        self.price_all(&mut charges);
+        Ok(charges)
     }
 
     /// Asks some policies by name, once it is known what a resolver has for their keys.
@@ -360,7 +500,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             return Reply::Now(Err(error));
         }
         let mut charges = self.limited_each(charges, findings);
+        self.demand_of_all(&mut charges);
         self.price_all(&mut charges);
+        self.policies.heed_modes(&mut charges);
         let policies = Arc::clone(&self.policies);
         let reply = self.ask(&charges);
         reply.map(move |answer| policies.answered(&charges, answer))
@@ -398,8 +540,66 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn charges_for(&self, asker: Asker, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
         let mut charges = self.unpriced(asker, key, cost, finding);
+        if self.policies.demands.are_any() {
+            for charge in &mut charges {
+                self.demand(charge, asker.is_low_priority);
+            }
+        }
         self.price_all(&mut charges);
         charges
+    }
+
+    /// A charge for each limited policy, at the price of now, to change what is kept: no policy demands anything of it.
+    fn charges_to_amend(&self, key: Key, units: u32) -> Charges {
+        let finding = self.found_now(&key);
+        let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
+        self.price_all(&mut charges);
+        charges
+    }
+
+    /// Turns a charge into what the store is asked about a request of this priority.
+    #[inline]
+    pub(crate) fn demand(&self, charge: &mut Charge, is_low: bool) {
+        self.policies.demands.apply(charge, is_low);
+    }
+
+    /// How many units a request can take at once, of so many.
+    fn most_at_once(&self, key: Key, most: u32) -> u32 {
+        if !self.policies.demands.are_any() {
+            return most;
+        }
+        self.policies.demands.most_of(&self.charges(key, 0), most)
+    }
+
+    /// Whether requests hold slots under a policy.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.policies.has_slots
+    }
+
+    /// Lets a request take slots under this policy, if it is one on concurrency, and hold them to its end.
+    #[inline]
+    pub(crate) fn hold(&self, charge: &mut Charge) {
+        if self.policies.has_slots {
+            let algorithm = self.policies.algorithms.get(charge.policy);
+            let is_held = algorithm.is_some_and(Algorithm::is_held);
+            charge.slot = is_held.then(Slot::unique);
+        }
+    }
+
+    /// The same of all charges of a request.
+    pub(crate) fn hold_all(&self, charges: &mut [Charge]) {
+        for charge in charges {
+            self.hold(charge);
+        }
+    }
+
+    fn demand_of_all(&self, charges: &mut [Charge]) {
+        if self.policies.demands.are_any() {
+            let is_low = self.asker().is_low_priority;
+            for charge in charges {
+                self.demand(charge, is_low);
+            }
+        }
     }
 
     /// The same at the least price, for what is given back.
@@ -410,6 +610,21 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             self.policies.prices.price_at_least(charge);
         }
         charges
+    }
+
+    /// Cuts the cost of a charge that is not priced yet to what can pass.
+    #[cfg(feature = "http")]
+    pub(crate) fn cut(&self, charge: &mut Charge) {
+        let own = charge.limit.map(Limit::size);
+        let whole = || self.policies.prices.whole(charge.policy)?.limit();
+        let policys = || self.policies.algorithms.get(charge.policy)?.limit();
+        let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
+        let hard = Charge {
+            is_soft: false,
+            ..*charge
+        };
+        let most = self.policies.demands.most_of(&[hard], limit);
+        charge.cost = charge.cost.min(most);
     }
 
     /// Turns the cost of a charge from units to what the store is asked for.
@@ -489,15 +704,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
-        let Policies { names, limited, .. } = &*self.policies;
+        let limited = &self.policies.limited;
         let mut charges = Charges::new();
         let mut named: SmallVec<[usize; 8]> = SmallVec::new();
         for (name, key, cost) in asked {
-            let Some(policy) = names.iter().position(|known| known == name) else {
-                let known: Vec<&str> = names.iter().collect();
-                let remedy = format!("name one of {}", known.join(", "));
-                return Err(ConfigError::quoting("policy", name, remedy));
-            };
+            let policy = self.policies.place_of(name)?;
             if named.contains(&policy) {
                 let remedy = "ask each policy about one key, at the cost of all of it";
                 return Err(ConfigError::quoting("policy", name, remedy));
@@ -535,6 +746,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         amendment: Amendment,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
+        self.policies.count_amended(charges, amendment);
         let reply = self.ledger.amend(charges, amendment);
         async move { reply.wait().await.map(drop) }
     }
@@ -555,6 +767,40 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
+    /// Whether something becomes of these charges when their request ends without an answer.
+    #[cfg(feature = "http")]
+    pub(crate) fn holds_any(&self, charges: &[Charge]) -> bool {
+        self.settles_the_unanswered() || charges.iter().any(|charge| charge.slot.is_some())
+    }
+
+    /// Whether a request that ends without an answer may cost something else than its estimate.
+    pub(crate) fn settles_the_unanswered(&self) -> bool {
+        self.policies.unless_settled.is_some()
+    }
+
+    /// Whether the requests of this policy wait for their turn.
+    pub(crate) fn is_a_queue(&self, policy: usize) -> bool {
+        let queue = self.policies.queue.as_ref();
+        queue.is_some_and(|(queue, _)| *queue == policy)
+    }
+
+    /// Returns the switches of the policies' modes, which the limiter shares with its clones and its layer.
+    pub fn modes(&self) -> Modes {
+        self.policies.modes.modes().clone()
+    }
+
+    /// Counts what policies in shadow would have refused.
+    pub(crate) fn note_shadow(&self, outcomes: &Outcomes) {
+        self.policies.note_shadow(outcomes);
+    }
+
+    /// The modes that hold for the next request.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn declared_modes(&self) -> &DeclaredModes {
+        &self.policies.modes
+    }
+
     /// The decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
@@ -564,8 +810,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     #[cfg(feature = "http")]
-    pub(crate) fn of(policies: &[Policy], ledger: Guarded<L>, limits: PreparedLimits) -> Self {
-        Self::with(policies, ledger, Mistakes::of_costs(policies), limits)
+    pub(crate) fn of(
+        policies: &[Policy],
+        ledger: Guarded<L>,
+        limits: PreparedLimits,
+        modes: DeclaredModes,
+    ) -> Self {
+        let mistakes = Mistakes::of_costs(policies);
+        Self::with(policies, ledger, mistakes, limits, modes)
     }
 
     fn with(
@@ -573,22 +825,34 @@ impl<L: Ledger> Limiter<L> {
         ledger: Guarded<L>,
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
+        modes: DeclaredModes,
     ) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
             .filter(|(_, policy)| policy.is_limited())
             .map(|(index, policy)| (index, policy.is_soft()))
             .collect();
+        let demands = Demands::of(policies);
+        let has_penalties = policies
+            .iter()
+            .any(|policy| policy.named_penalty().is_some());
+        let has_slots = policies.iter().any(|policy| policy.algorithm().is_held());
         let only = match *limited {
-            [(policy, false)] if limits.is_none() => Some(policy),
+            [(policy, false)]
+                if limits.is_none() && !demands.are_any() && !has_penalties && !has_slots =>
+            {
+                Some(policy)
+            }
             _ => None,
         };
         let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
         let one = match *limited {
-            [(policy, false)] if !are_looked_up => Some(policy),
+            [(policy, false)] if !are_looked_up && !demands.are_any() && !has_slots => Some(policy),
             _ => None,
         };
         let timers = Timers::of(ledger.clock());
+        let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
+        let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
         Self {
             policies: Arc::new(Policies {
                 queue: queueing::queue(policies, &timers),
@@ -600,7 +864,13 @@ impl<L: Ledger> Limiter<L> {
                 only,
                 one,
                 mistakes,
+                demands,
+                has_slots,
                 prices: Prices::of(policies),
+                counted: Counting::new(policies),
+                unless_settled: (!all_keep_estimates).then_some(unless_settled),
+                lost: Lost::default(),
+                modes,
             }),
             asker: None,
             ledger,
@@ -652,6 +922,8 @@ pub struct LimiterBuilder<S = MemoryStore> {
     sources: Sources,
     store: S,
     nodes: u32,
+    mode: Mode,
+    modes: Option<Modes>,
 }
 
 impl<S> LimiterBuilder<S> {
@@ -718,6 +990,13 @@ impl<S> LimiterBuilder<S> {
         self
     }
 
+    /// Lets limits be changed while they are in force: [`Limiter::adjust_limit`]. A decision then reads one number more for
+    /// each policy.
+    pub fn adjustable(mut self) -> Self {
+        self.sources.is_adjustable = true;
+        self
+    }
+
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
         LimiterBuilder {
@@ -726,6 +1005,8 @@ impl<S> LimiterBuilder<S> {
             sources: self.sources,
             store,
             nodes: self.nodes,
+            mode: self.mode,
+            modes: self.modes,
         }
     }
 
@@ -755,6 +1036,17 @@ impl<S> LimiterBuilder<S> {
     pub fn nodes(self, nodes: u32) -> Self {
         Self { nodes, ..self }
     }
+
+    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Lets these switches change the modes of the policies; by default, the limiter has switches of its own.
+    pub fn modes(self, modes: &Modes) -> Self {
+        let modes = Some(modes.clone());
+        Self { modes, ..self }
+    }
 }
 
 impl<S: Store> LimiterBuilder<S> {
@@ -783,7 +1075,9 @@ impl<S: Store> LimiterBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let mistakes = never_bind.of_parts(&policies);
-        Ok(Limiter::with(&policies, ledger, mistakes, limits))
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
+        Ok(Limiter::with(&policies, ledger, mistakes, limits, modes))
     }
 }
 
@@ -804,13 +1098,16 @@ pub(crate) fn split(
         let remedy = "leave it out: nodes that share a store share each limit already";
         return Err(ConfigError::new("nodes", nodes, remedy));
     }
-    let share = |policy: Policy| policy.limited_by(policy.algorithm().shared_by(over));
+    let share = |policy: Policy| {
+        let share = policy.algorithm().shared_by(over);
+        policy.limited_by(share).with_reserve_shared_by(over)
+    };
     Ok(policies.into_iter().map(share).collect())
 }
 
 /// Returns the policies as a store is opened for them.
 pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
-    policies.into_iter().map(Policy::in_parts).collect()
+    policies.into_iter().map(Policy::into_stored).collect()
 }
 
 /// Refuses policies that let requests wait, because a limiter holds no requests.
@@ -834,8 +1131,38 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         return Err(ConfigError::new("policies", "empty", remedy));
     }
     check_names(&policies.iter().map(Policy::name))?;
+    check_first_names(policies)?;
     policies.iter().try_for_each(Policy::check_mark)?;
+    policies.iter().try_for_each(Policy::check_terms)?;
+    policies.iter().try_for_each(Policy::check_held)?;
+    policies.iter().try_for_each(Policy::check_penalty)?;
     check_queues(policies)
+}
+
+/// Refuses policies that would share a state, and names of states that no policy can have had.
+fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
+    for policy in policies {
+        let was = policy.first_name();
+        if was == policy.name() {
+            continue;
+        }
+        check_names(&std::iter::once(was))?;
+        if !was.is_ascii() {
+            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+        let mut others = policies
+            .iter()
+            .filter(|other| other.name() != policy.name());
+        let is_taken = |other: &Policy| {
+            other.name().eq_ignore_ascii_case(was) || other.first_name().eq_ignore_ascii_case(was)
+        };
+        if others.any(is_taken) {
+            let remedy = "name a policy that is there no more, and in one place";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses queues that could not keep their promise.

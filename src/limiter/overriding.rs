@@ -42,7 +42,7 @@ impl Limiter {
     /// When
     ///
     /// - the limiter has no policy of this name, or the policy has no limit,
-    /// - the policy has a [factor](crate::Policy::factor),
+    /// - the policy has a [factor](crate::Policy::factor), or is on [concurrency](crate::Concurrency),
     /// - the new limit is of another kind or period,
     /// - the length is zero, or
     /// - there is no room for another override.
@@ -159,11 +159,16 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));
         };
+        let its = &self.policies.algorithms[charge.policy];
+        if its.is_held() {
+            let remedy =
+                "name a policy on a rate: a limit at once is that of the policy, or of a plan";
+            return Err(ConfigError::quoting("policy", policy, remedy));
+        }
         if self.policies.prices.has(charge.policy) {
             let remedy = "name a policy without a factor: a key with a limit of its own would not keep to the factor";
             return Err(ConfigError::quoting("policy", policy, remedy));
         }
-        let its = &self.policies.algorithms[charge.policy];
         let fits = limit.differs_in_its_limit_alone(its);
         let Some(numbers) = limit.limits().filter(|_| fits) else {
             let remedy = format!(

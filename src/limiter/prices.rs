@@ -62,6 +62,11 @@ impl Prices {
         self.of_policy(policy).is_some()
     }
 
+    /// The limit of a policy with a factor, in units.
+    pub(super) fn whole(&self, policy: usize) -> Option<Algorithm> {
+        Some(self.of_policy(policy)?.whole)
+    }
+
     /// Turns the cost of a charge from units to what a request of this class pays now.
     #[inline]
     pub(super) fn price(&self, charge: &mut Charge, class: Class) {
@@ -74,6 +79,34 @@ impl Prices {
     pub(super) fn price_at_least(&self, charge: &mut Charge) {
         if let Some(price) = self.of_policy(charge.policy) {
             price.charge(charge, price.cell.most());
+        }
+    }
+
+    /// The units of a charge that was priced.
+    #[inline]
+    pub(super) fn units(&self, charge: &Charge) -> u32 {
+        match self.of_policy(charge.policy) {
+            None => charge.cost,
+            Some(price) => price.units_of(charge),
+        }
+    }
+
+    /// What a charge would have cost if its request had cost so many units.
+    pub(super) fn settled(&self, charge: &Charge, units: u32) -> u32 {
+        match self.of_policy(charge.policy) {
+            None => units,
+            Some(price) => price.settled(units, charge.factor),
+        }
+    }
+
+    /// The charge without the room that its price has made for it.
+    pub(super) fn without_its_price(&self, charge: Charge) -> Charge {
+        match self.of_policy(charge.policy) {
+            None => charge,
+            Some(_) => Charge {
+                limit: None,
+                ..charge
+            },
         }
     }
 
@@ -119,6 +152,21 @@ impl Price {
             charge.cost = cost.saturating_add(more);
             charge.limit = self.parts.beyond(more);
         }
+    }
+
+    /// What a charge cost before it was priced. The price was rounded up by less than a unit.
+    fn units_of(&self, charge: &Charge) -> u32 {
+        let most = u128::from(UNIT) * u128::from(self.cell.most().get());
+        let units = u128::from(charge.cost) * u128::from(charge.factor.get()) / most;
+        u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// What a request costs that takes so many units, as it was [charged](Self::charge) and above the limit as well.
+    fn settled(&self, units: u32, factor: Factor) -> u32 {
+        let least = u64::from(units) * UNIT;
+        let more = self.parts(units.into(), factor).saturating_sub(least);
+        let cost = least.saturating_add(more.min(self.size.into()));
+        u32::try_from(cost).unwrap_or(u32::MAX)
     }
 
     /// How many units at this price a key can take of so much.

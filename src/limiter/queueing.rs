@@ -41,7 +41,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// The place of a request that was charged this and allowed, if there is a queue for it.
     pub(crate) fn queued(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Queued> {
         let (queue, _) = self.policies.queue.as_ref()?;
-        let of_queue = |charge: &&Charge| charge.policy == *queue && charge.cost > 0;
+        let of_queue =
+            |charge: &&Charge| charge.policy == *queue && charge.cost > 0 && !charge.is_shadow;
         let charge = *charges.iter().find(of_queue)?;
         let (_, outcome) = outcomes.iter().find(|(policy, _)| policy == queue)?;
         let delay = outcome.delay_micros();
@@ -76,7 +77,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let give_back = move |free| limiter.give_back(&charge, free);
         let delay = queued.delay.to_duration();
         let place = (queued.place, delay);
-        Turn::join(lines, charge.key, place, Box::new(give_back))
+        let turn = Turn::join(lines, charge.key, place, Box::new(give_back))?;
+        Ok(turn.map(|turn| turn.counted_by(self.begin_to_wait(charge.policy))))
     }
 
     /// Gives turns back that no request takes, and keeps for the next requests what the store cannot take

@@ -53,11 +53,14 @@ impl Limiter {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Decision, ConfigError> {
-        let charges = self.asked_by_name(asked)?;
+        let mut charges = self.asked_now_by_name(asked)?;
+        self.policies.heed_modes(&mut charges);
         let names = Arc::clone(&self.policies.names);
         let mut decision = Decision::new(names, self.charge_all(&charges));
         self.look_at_costs(&charges, decision.outcomes());
         decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
+        self.policies.count_decided(&charges, decision.outcomes());
+        self.note_shadow(decision.outcomes());
         Ok(decision)
     }
 
@@ -107,7 +110,8 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn peek_now(&self, key: impl IntoKey, cost: u32) -> Decision {
-        let charges = self.charges(key.into_key(), cost);
+        let mut charges = self.charges(key.into_key(), cost);
+        self.policies.heed_modes(&mut charges);
         let names = Arc::clone(&self.policies.names);
         let mut decision = Decision::new(names, self.ledger.inner().peek_now(&charges));
         decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
@@ -197,12 +201,15 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn settle_now(&self, key: impl IntoKey, units: u32) {
-        self.amend_now(&self.charges(key.into_key(), units), Amendment::Settle);
+        self.amend_now(
+            &self.charges_to_amend(key.into_key(), units),
+            Amendment::Settle,
+        );
     }
 
     /// Makes this key as good as new under every policy.
     pub fn reset_now(&self, key: impl IntoKey) {
-        self.amend_now(&self.charges(key.into_key(), 0), Amendment::Reset);
+        self.amend_now(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset);
     }
 
     /// Blocks this key under every policy for this long from now on, at most 285 years.
@@ -245,13 +252,16 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn block_now(&self, key: impl IntoKey, length: Duration) {
-        let charges = self.charges(key.into_key(), 0);
+        let charges = self.charges_to_amend(key.into_key(), 0);
         self.amend_now(&charges, Amendment::Block(length.into()));
     }
 
     /// Ends the block of this key under every policy, if there is one.
     pub fn unblock_now(&self, key: impl IntoKey) {
-        self.amend_now(&self.charges(key.into_key(), 0), Amendment::Unblock);
+        self.amend_now(
+            &self.charges_to_amend(key.into_key(), 0),
+            Amendment::Unblock,
+        );
     }
 
     /// Takes as much as there is, up to this much, in one step: the units that every policy grants, and the
@@ -280,11 +290,14 @@ impl Limiter {
         if self.policies.prices.are_any() {
             return self.take_priced(key, most);
         }
-        let charges = self.charges(key, most);
+        let most = self.most_at_once(key, most);
+        let mut charges = self.charges(key, most);
+        self.policies.heed_modes(&mut charges);
         if most == 0 || charges.is_empty() {
             return (most, self.peek_now(key, 0));
         }
         let (units, outcomes) = self.ledger.inner().take_up_to_now(&charges);
+        self.policies.count_taken(&charges, units, &outcomes);
         (units, self.decision(outcomes))
     }
 
@@ -311,7 +324,7 @@ const TRIES: usize = 4;
 fn takeable(decision: &Decision, most: u32) -> u32 {
     let limiting = decision
         .policies()
-        .filter(|(_, outcome)| !outcome.is_soft());
+        .filter(|(_, outcome)| !outcome.is_soft() && !outcome.is_shadow());
     let remaining = limiting.map(|(_, outcome)| outcome.remaining());
     remaining
         .min()
@@ -380,7 +393,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<(u32, Decision), StoreError>> + Send + 'static {
         let key = key.into_key();
         self.once_found(key, move |limiter, finding| {
-            let charges = limiter.charges_found(key, most, finding);
+            let most = limiter.most_at_once(key, most);
+            let mut charges = limiter.charges_found(key, most, finding);
+            limiter.policies.heed_modes(&mut charges);
             let taken = match (most, &*charges) {
                 // There is nothing to take, or nothing that limits it.
                 (0, _) | (_, []) => {
@@ -398,6 +413,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 };
                 let mut outcomes = answered(&charges, Ok(outcomes))?;
                 policies.prices.tell(&charges, &mut outcomes);
+                if most > 0 {
+                    policies.count_taken(&charges, units, &outcomes);
+                }
                 Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
             }
         })
@@ -430,7 +448,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
         self.once_found(key, move |limiter, finding| {
-            let charges = limiter.charges_found(key, cost, finding);
+            let mut charges = limiter.charges_found(key, cost, finding);
+            limiter.policies.heed_modes(&mut charges);
             let reply = limiter.ledger.peek(&charges);
             let policies = Arc::clone(&limiter.policies);
             async move {
@@ -471,7 +490,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         units: u32,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges(key.into_key(), units), Amendment::Settle)
+        self.amend(
+            &self.charges_to_amend(key.into_key(), units),
+            Amendment::Settle,
+        )
     }
 
     /// Makes this key as good as new under every policy, in any store.
@@ -483,7 +505,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges(key.into_key(), 0), Amendment::Reset)
+        self.amend(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset)
     }
 
     /// Blocks this key under every policy, from now on and for this long; as
@@ -497,7 +519,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         length: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let charges = self.charges(key.into_key(), 0);
+        let charges = self.charges_to_amend(key.into_key(), 0);
         self.amend(&charges, Amendment::Block(length.into()))
     }
 
@@ -510,6 +532,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges(key.into_key(), 0), Amendment::Unblock)
+        self.amend(
+            &self.charges_to_amend(key.into_key(), 0),
+            Amendment::Unblock,
+        )
     }
 }

@@ -9,6 +9,7 @@ use super::order::{Free, Next};
 use super::stretch::Place;
 use crate::clock::Timer;
 use crate::key::Key;
+use crate::observe::Wait;
 
 /// A request's turn: ready when it may go on. To keep the order, drop it after the request has gone on.
 pub(crate) struct Turn {
@@ -16,6 +17,8 @@ pub(crate) struct Turn {
     key: Key,
     number: u64,
     timer: Timer,
+    /// Counts it among those that wait.
+    wait: Option<Wait>,
     /// `None` once the turn has come: it is used then, even if the request goes away before it has gone on.
     give_back: Option<GiveBack>,
 }
@@ -43,8 +46,15 @@ impl Turn {
             key,
             number: entered.number,
             timer: entered.timer,
+            wait: None,
             give_back: Some(give_back),
         }))
+    }
+
+    /// Counts it as waiting until its turn has come.
+    pub(crate) fn counted_by(mut self, wait: Wait) -> Self {
+        self.wait = Some(wait);
+        self
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -55,6 +65,7 @@ impl Turn {
             match self.lines.look(own, now, cx.waker()) {
                 Next::GoesOn => {
                     self.give_back = None;
+                    self.wait = None;
                     return Poll::Ready(());
                 }
                 Next::LooksAgain(at) if at != self.timer.deadline() => {

@@ -4,23 +4,27 @@
 
 #[cfg(feature = "resolver")]
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 
 use super::RateLimitLayer;
 use super::gate::Gate;
+use super::hooks::Hooks;
 use super::lists::Lists;
 #[cfg(feature = "resolver")]
 use super::plan_of::ResolverOf;
 use super::plan_of::{PlanOf, Sources};
+use super::settles::Settles;
+use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::key::{Head, Secret};
+use crate::key::{Head, Key, Secret};
 use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
-use crate::policy::{Http, Keyed, Policy, warn_of_those_that_never_bind};
+use crate::policy::{Http, Keyed, Mode, Modes, Policy, warn_of_those_that_never_bind};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
 use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
@@ -37,8 +41,12 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     lists: Lists,
     answers: AnswerOptions,
     exposes_decision: bool,
+    hooks: Hooks,
     wait_places: u32,
     nodes: u32,
+    is_adjustable: bool,
+    mode: Mode,
+    modes: Option<Modes>,
 }
 
 impl RateLimitLayerBuilder {
@@ -51,8 +59,12 @@ impl RateLimitLayerBuilder {
             lists: Lists::default(),
             answers: AnswerOptions::default(),
             exposes_decision: false,
+            hooks: Hooks::default(),
             wait_places: 10_000,
             nodes: 1,
+            is_adjustable: false,
+            mode: Mode::Enforce,
+            modes: None,
         }
     }
 }
@@ -157,9 +169,20 @@ impl<S> RateLimitLayerBuilder<S> {
             lists: self.lists,
             answers: self.answers,
             exposes_decision: self.exposes_decision,
+            hooks: self.hooks,
             wait_places: self.wait_places,
             nodes: self.nodes,
+            is_adjustable: self.is_adjustable,
+            mode: self.mode,
+            modes: self.modes,
         }
+    }
+
+    /// Lets limits be changed while they are in force, by [`Limiter::adjust_limit`](crate::Limiter::adjust_limit) of the
+    /// layer's [limiter](RateLimitLayer::limiter). A decision then reads one number more for each policy.
+    pub fn adjustable(mut self) -> Self {
+        self.is_adjustable = true;
+        self
     }
 
     /// Divides every limit by the number of nodes that serve the same clients and share no store.
@@ -250,6 +273,39 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Sets the status of a refusal of a request that costs more than a policy ever admits, from 400 to 599, such as
+    /// `413 Content Too Large`; the default is that of other refusals.
+    ///
+    /// Such a request is above the [ceiling](crate::Policy::most) or the limit of a policy, so no wait helps, and the
+    /// response has no `Retry-After`. A gRPC call has the code of other refusals.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, http::{Request, StatusCode}, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rows = Policy::new("rows", FixedWindow::per_hour(10_000))
+    ///     .most(500)
+    ///     .key(key::global())
+    ///     .cost(|head| head.query("rows").and_then(|rows| rows.parse().ok()).unwrap_or(1));
+    /// let limit = RateLimitLayer::builder()
+    ///     .policy(rows)
+    ///     .too_large_status(StatusCode::PAYLOAD_TOO_LARGE)
+    ///     .build()?;
+    /// let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
+    /// let response = app.oneshot(Request::get("/?rows=501").body(Body::empty())?).await?;
+    /// assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    /// assert!(!response.headers().contains_key("retry-after"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn too_large_status(mut self, status: StatusCode) -> Self {
+        self.answers.too_large_status = Some(status);
+        self
+    }
+
     /// Sets the body of a refusal by a policy; the default is [`RefusalBody::Problem`].
     pub fn refusal_body(mut self, body: RefusalBody) -> Self {
         self.answers.refusal_body = body;
@@ -288,6 +344,19 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Lets these switches change the modes of the policies; by default, the layer has
+    /// [switches of its own](RateLimitLayer::modes).
+    pub fn modes(mut self, modes: &Modes) -> Self {
+        self.modes = Some(modes.clone());
+        self
+    }
+
     /// Sets how gRPC calls are refused; the default is [`Grpc::detected`].
     #[cfg(feature = "tonic")]
     pub fn grpc(mut self, grpc: Grpc) -> Self {
@@ -302,6 +371,65 @@ impl<S> RateLimitLayerBuilder<S> {
     /// is the decision of the innermost layer that was asked.
     pub fn expose_decision(mut self) -> Self {
         self.exposes_decision = true;
+        self
+    }
+
+    /// Puts the [`Decision`](crate::Decision) into the extensions of each response too, for outer layers to read; off by
+    /// default, because it allocates.
+    ///
+    /// A response to a request to which no policy applies gets none. If several layers are stacked, the extension is the
+    /// decision of the outermost layer that was asked.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, http::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::{Decision, FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let layer = RateLimitLayer::builder()
+    ///     .policy(Policy::new("all", FixedWindow::per_day(9)).key(key::global()))
+    ///     .expose_decision_in_response()
+    ///     .build()?;
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// let response = app.oneshot(Request::new(Body::empty())).await?;
+    /// let decision = response.extensions().get::<Decision>().unwrap();
+    /// assert_eq!(decision.binding().unwrap().1.remaining(), 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn expose_decision_in_response(mut self) -> Self {
+        self.hooks.in_response = true;
+        self
+    }
+
+    /// Calls this with each decision, allowed or denied: with the head of the request, the key under the policy that
+    /// [binds](crate::Decision::binding), and the decision. A layer has one such hook, and by default none.
+    ///
+    /// It is called on the path of the request, before the inner service. Let it be quick, and let it not block. It is
+    /// not called for a request to which no policy applies, that has no key or is on a list, or on which the store cannot
+    /// decide. A request that waits under [`wait_up_to`](Policy::wait_up_to) is told once, when its wait is over.
+    ///
+    /// A key may be a secret of its client: take care where it goes.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .policy(Policy::new("daily", FixedWindow::per_day(10_000)).key(key::client_ip()))
+    ///     .on_decision(|head, key, decision| {
+    ///         if !decision.is_allowed() {
+    ///             println!("{} {key:?} {:?}", head.path(), decision.retry_after());
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn on_decision(
+        mut self,
+        hook: impl Fn(&Head<'_>, Key, &Decision) + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.on_decision = Some(Arc::new(hook));
         self
     }
 }
@@ -319,6 +447,18 @@ impl<S> RateLimitLayerBuilder<S> {
         if let Some(patient) = policies.find(|policy| policy.patience().is_any()) {
             let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
             return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
+        }
+        if let Some(held) = self
+            .policies
+            .iter()
+            .find(|policy| policy.algorithm().is_held())
+        {
+            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
+            return Err(ConfigError::quoting("concurrency", held.name(), remedy));
+        }
+        if let Some(settled) = self.policies.iter().find(|policy| policy.settles()) {
+            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
+            return Err(ConfigError::quoting("settle", settled.name(), remedy));
         }
         match self.policies.iter().find(|policy| policy.shapes()) {
             None => Ok(()),
@@ -370,11 +510,16 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         }
         let is_planned = |policy: &&Policy<Http>| {
             let mut plans = self.plans.iter();
-            self.sources.resolver.is_some() || plans.any(|plans| plans.speak_of(policy.name()))
+            let may_change = self.sources.resolver.is_some() || self.is_adjustable;
+            may_change || plans.any(|plans| plans.speak_of(policy.name()))
         };
         let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
         warn_of_those_that_never_bind(&scopes);
+        let holds = self.policies.iter();
+        let holds: Vec<bool> = holds
+            .map(|policy| policy.settles() || policy.algorithm().is_held())
+            .collect();
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
@@ -382,6 +527,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let mut policies = split(policies, self.nodes, &self.store)?;
         let of_keys = limiter::Sources {
             are_resolved: self.sources.resolver.is_some(),
+            is_adjustable: self.is_adjustable,
             ..limiter::Sources::default()
         };
         let plans = self.plans.as_ref();
@@ -389,13 +535,18 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let policies = in_parts(policies)?;
         let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
-        let mut gate = Gate::new(&policies, readers, ledger, answers, limits);
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
+        let settles = Settles::new(&policies, &readers, &holds);
+        let mut gate = Gate::new(&policies, readers, ledger, answers, limits, modes);
         gate.read_plans(self.sources);
+        gate.settle(settles);
         gate.look_up_in(self.lists);
         gate.bound_those_who_wait(self.wait_places);
         if self.exposes_decision {
             gate.expose_decision();
         }
+        gate.tell(self.hooks);
         Ok(gate)
     }
 }

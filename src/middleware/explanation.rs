@@ -56,25 +56,36 @@ impl Gate {
             let Some(counted) = key.or_else(|| reader.key(head).ok()) else {
                 return (name, Considered::HasNoKey);
             };
-            let mut charge = crate::store::Charge::new(*policy, counted, reader.cost(head));
+            let (cost, is_default) = reader.cost(head);
+            let mut charge = crate::store::Charge::new(*policy, counted, cost);
             let counts = limits.is_none_or(|limits| {
                 let operations = limits.limits().operations(*policy);
                 let operation =
                     operations.and_then(|operations| reader.operation(head, operations));
-                let asker = Asker { plan, operation };
+                let asker = Asker {
+                    plan,
+                    operation,
+                    ..Asker::default()
+                };
                 limits.apply(&mut charge, asker, None, || {
                     key.or_else(|| reader.plain_key(head))
                 })
             });
+            if is_default {
+                self.limiter().cut(&mut charge);
+            }
+            let is_low = reader.is_low_priority(head);
+            let mut cost = charge.cost;
+            self.limiter().demand(&mut charge, is_low);
+            if is_default && is_low {
+                self.limiter().cut(&mut charge);
+                cost = charge.cost;
+            }
             let rule = self.limiter().rule_named(charge.rule);
             let own = self.limiter().algorithm_of(*policy);
             let limit = charge.limit.map_or(Some(own), |limit| own.under(limit));
             let considered = match limit {
-                Some(limit) if counts => Considered::Counts {
-                    cost: charge.cost,
-                    limit,
-                    rule,
-                },
+                Some(limit) if counts => Considered::Counts { cost, limit, rule },
                 _ => Considered::CountsNothing(rule),
             };
             (name, considered)

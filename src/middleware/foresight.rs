@@ -39,6 +39,8 @@ pub(super) fn one_after_the_other(
     before: &[u32],
     cost: u32,
 ) -> (u32, Micros) {
+    // What holds at this hour is told as a limit of the key's own.
+    let algorithm = &algorithm.without_hours();
     let limit = algorithm.limit().unwrap_or(u32::MAX);
     let limit = own.map_or(limit, |own| own.limit);
     if cost > limit {

@@ -10,6 +10,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::ResponseBody;
+use super::ending::Kept;
 use super::gate::{Gate, Question, Ruling};
 use super::nesting::Within;
 use crate::line::Turn;
@@ -50,6 +51,7 @@ pin_project! {
             // Of a request that has waited: its place before those who still do.
             place: Option<Box<Question>>,
             fields: Option<Fields>,
+            kept: Kept,
             gate: Arc<Gate>,
             held: Option<Box<(S, Req)>>,
         },
@@ -57,6 +59,8 @@ pin_project! {
             #[pin]
             future: S::Future,
             fields: Option<Fields>,
+            // Behind the future: what the call still does comes before its end.
+            kept: Kept,
             // The layer's number, for those that stand on a route twice.
             gate: usize,
         },
@@ -73,10 +77,11 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
         inner: &mut S,
         request: Req,
         fields: Option<Fields>,
+        kept: Kept,
         gate: usize,
     ) -> Self {
         Self {
-            state: State::calling(inner, request, fields, gate),
+            state: State::calling(inner, request, fields, kept, gate),
         }
     }
 
@@ -89,15 +94,9 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
     }
 
     /// `inner` is not ready: while its request waits for its turn, others may be served.
-    pub(super) fn held(
-        turn: Turn,
-        fields: Option<Fields>,
-        gate: Arc<Gate>,
-        inner: S,
-        request: Req,
-    ) -> Self {
+    pub(super) fn held(turn: Turn, end: AtItsEnd, gate: Arc<Gate>, inner: S, request: Req) -> Self {
         Self {
-            state: State::held(turn, fields, gate, (inner, request)),
+            state: State::held(turn, end, gate, (inner, request)),
         }
     }
 
@@ -121,21 +120,29 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
 
 impl<S: Service<Req>, Req> State<S, Req> {
     #[inline]
-    fn calling(inner: &mut S, request: Req, fields: Option<Fields>, gate: usize) -> Self {
+    fn calling(
+        inner: &mut S,
+        request: Req,
+        fields: Option<Fields>,
+        kept: Kept,
+        gate: usize,
+    ) -> Self {
         let _within = Within::enter(gate);
         Self::Calling {
             future: inner.call(request),
             fields,
+            kept,
             gate,
         }
     }
 
-    fn held(turn: Turn, fields: Option<Fields>, gate: Arc<Gate>, held: (S, Req)) -> Self {
+    fn held(turn: Turn, (fields, kept): AtItsEnd, gate: Arc<Gate>, held: (S, Req)) -> Self {
         Self::Held {
             turn: Some(Box::new(turn)),
             is_its_turn: false,
             place: None,
             fields,
+            kept,
             gate,
             held: Some(Box::new(held)),
         }
@@ -144,7 +151,7 @@ impl<S: Service<Req>, Req> State<S, Req> {
     /// It is its turn, and the inner service is not ready yet.
     fn having_waited(
         place: Option<Box<Question>>,
-        fields: Option<Fields>,
+        (fields, kept): AtItsEnd,
         gate: Arc<Gate>,
         held: Option<Box<(S, Req)>>,
     ) -> Self {
@@ -153,6 +160,7 @@ impl<S: Service<Req>, Req> State<S, Req> {
             is_its_turn: true,
             place,
             fields,
+            kept,
             gate,
             held,
         }
@@ -174,11 +182,18 @@ where
                 StateProj::Calling {
                     future,
                     fields,
+                    kept,
                     gate,
                 } => {
                     let _within = Within::enter(*gate);
-                    let response = ready!(future.poll(cx))?;
-                    let mut response = response.map(ResponseBody::inner);
+                    let response = ready!(future.poll(cx));
+                    let kept = kept.take();
+                    let response = response?;
+                    let mut response = if kept.is_nothing() {
+                        response.map(ResponseBody::inner)
+                    } else {
+                        kept.answered(response)
+                    };
                     // Taking none would copy as much as taking some.
                     if fields.is_some()
                         && let Some(fields) = fields.take()
@@ -197,6 +212,9 @@ where
         }
     }
 }
+
+/// What its response gets, and what the request holds to its end.
+type AtItsEnd = (Option<Fields>, Kept);
 
 /// A state, or how the inner service failed.
 type Next<S, Req> = Result<State<S, Req>, <S as Service<Req>>::Error>;
@@ -220,22 +238,23 @@ where
                 let (inner, request) = held.as_deref_mut().expect(AGAIN);
                 let asked = question.as_deref_mut().expect(AGAIN);
                 match ready!(gate.resume(asked, request, cx)) {
-                    Ruling::Pass(fields) if !*inner_is_ready => {
+                    Ruling::Pass(fields, kept) if !*inner_is_ready => {
                         let (place, held) = (question.take(), held.take());
-                        break State::having_waited(place, fields, Arc::clone(gate), held);
+                        let end = (fields, kept);
+                        break State::having_waited(place, end, Arc::clone(gate), held);
                     }
-                    Ruling::Pass(fields) => {
+                    Ruling::Pass(fields, kept) => {
                         let (mut ready_inner, request) = *held.take().expect(AGAIN);
-                        break State::calling(&mut ready_inner, request, fields, gate.id());
+                        break State::calling(&mut ready_inner, request, fields, kept, gate.id());
                     }
                     Ruling::Refuse(response) => {
                         let response = Some(response);
                         break State::Refused { response };
                     }
-                    Ruling::Hold(turn, fields) => {
+                    Ruling::Hold(turn, fields, kept) => {
                         let (inner, request) = *held.take().expect(AGAIN);
-                        let not_ready = inner.clone();
-                        break State::held(turn, fields, Arc::clone(gate), (not_ready, request));
+                        let (end, not_ready) = ((fields, kept), inner.clone());
+                        break State::held(turn, end, Arc::clone(gate), (not_ready, request));
                     }
                     Ruling::Wait(unanswered) => {
                         if unanswered.waits_its_turn() {
@@ -252,6 +271,7 @@ where
                 is_its_turn,
                 place,
                 fields,
+                kept,
                 gate,
                 held,
             } => {
@@ -267,7 +287,8 @@ where
                 }
                 ready!(readiness)?;
                 let (mut inner, request) = *held.take().expect(AGAIN);
-                let calling = State::calling(&mut inner, request, fields.take(), gate.id());
+                let (fields, kept) = (fields.take(), kept.take());
+                let calling = State::calling(&mut inner, request, fields, kept, gate.id());
                 // Those behind it go on once it has gone.
                 drop((turn.take(), place.take()));
                 calling

@@ -1,16 +1,57 @@
 use std::sync::Arc;
+#[cfg(feature = "config")]
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "config")]
 use arc_swap::ArcSwap;
 
 use super::gate::Gate;
+#[cfg(feature = "config")]
+use crate::observe::ConfigStats;
+use crate::observe::{Monitored, Snapshot};
 
 /// The gate of a layer: always the same, or that of the newest configuration.
 #[derive(Clone, Debug)]
 pub(super) enum Gates {
     One(Arc<Gate>),
     #[cfg(feature = "config")]
-    Newest(Arc<ArcSwap<Gate>>),
+    Newest(Arc<Newest>),
+}
+
+/// The gate of the newest configuration.
+#[cfg(feature = "config")]
+#[derive(Debug)]
+pub(super) struct Newest {
+    gate: ArcSwap<Gate>,
+    configuration: Mutex<Option<ConfigStats>>,
+}
+
+#[cfg(feature = "config")]
+impl Newest {
+    pub(super) fn new(gate: &Arc<Gate>) -> Self {
+        Self {
+            gate: ArcSwap::new(Arc::clone(gate)),
+            configuration: Mutex::default(),
+        }
+    }
+
+    /// Requests that come from now on are asked by this gate, which counts on. Returns the gate before.
+    pub(super) fn put(&self, gate: &Arc<Gate>) -> Arc<Gate> {
+        let before = self.gate.load_full();
+        gate.limiter().go_on_from(before.limiter());
+        self.gate.store(Arc::clone(gate));
+        before
+    }
+
+    /// What snapshots tell of the configuration.
+    pub(super) fn tell(&self, configuration: ConfigStats) {
+        *self.configuration() = Some(configuration);
+    }
+
+    fn configuration(&self) -> MutexGuard<'_, Option<ConfigStats>> {
+        let configuration = self.configuration.lock();
+        configuration.unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Gates {
@@ -22,7 +63,18 @@ impl Gates {
             // A guard in place of an `Arc` would be faster, and the inner service is called while it is held: a thread
             // has few guards.
             #[cfg(feature = "config")]
-            Self::Newest(newest) => act(&newest.load_full()),
+            Self::Newest(newest) => act(&newest.gate.load_full()),
+        }
+    }
+}
+
+impl Monitored for Gates {
+    fn snapshot(&self) -> Snapshot {
+        let snapshot = self.with(|gate| gate.limiter().snapshot());
+        match self {
+            Self::One(_) => snapshot,
+            #[cfg(feature = "config")]
+            Self::Newest(newest) => snapshot.configured(newest.configuration().clone()),
         }
     }
 }

@@ -75,7 +75,7 @@ impl Interceptor for RateLimitInterceptor {
         *request.extensions_mut() = extensions;
         request.extensions_mut().insert(Pathless);
         match self.gate.ask(&mut request) {
-            Ruling::Pass(_) => {
+            Ruling::Pass(..) => {
                 let (mut head, ()) = request.into_parts();
                 head.extensions.remove::<Pathless>();
                 let metadata = MetadataMap::from_headers(head.headers);

@@ -1,21 +1,28 @@
 use std::sync::Arc;
 
-#[cfg(feature = "config")]
-use arc_swap::ArcSwap;
 use tower_layer::Layer;
 
 #[cfg(feature = "config")]
 use super::explanation::Explanation;
 use super::gate::Gate;
 use super::gates::Gates;
+#[cfg(feature = "config")]
+use super::gates::Newest;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
+#[cfg(any(feature = "admin", feature = "config"))]
+use crate::key::Head;
 #[cfg(feature = "config")]
-use crate::key::{Head, Key};
+use crate::key::Key;
+#[cfg(feature = "admin")]
+use crate::limiter::Charges;
 use crate::limiter::Limiter;
 use crate::limiter::PreparedLimits;
-use crate::policy::Policy;
+#[cfg(feature = "config")]
+use crate::observe::ConfigStats;
+use crate::observe::Monitor;
+use crate::policy::{Mode, Modes, Policy};
 use crate::response::{AnswerOptions, Answers};
 use crate::store::{Guarded, Ledger, MemoryStore};
 
@@ -43,12 +50,15 @@ impl RateLimitLayer {
         let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));
         let policies = [policy];
         let answers = Answers::new(AnswerOptions::default(), &policies);
+        let declared = policies.iter().map(Policy::declared_mode);
+        let modes = Modes::new().declared(Mode::Enforce, declared);
         Self::of(Gate::new(
             &policies,
             vec![reader],
             Guarded::in_process(ledger),
             answers,
             PreparedLimits::of_one_each(),
+            modes,
         ))
     }
 
@@ -105,6 +115,27 @@ impl RateLimitLayer {
         self.gates.with(|gate| gate.limiter().clone())
     }
 
+    /// Returns a monitor of this layer, which reads what is counted. See [`observe`](crate::observe).
+    pub fn monitor(&self) -> Monitor {
+        Monitor::new(self.gates.clone())
+    }
+
+    /// The limiter in force, and what it is asked about a request with this head at this cost.
+    #[cfg(feature = "admin")]
+    pub(crate) fn charges_like(
+        &self,
+        head: &Head<'_>,
+        cost: u32,
+    ) -> (Limiter<dyn Ledger>, Charges) {
+        self.gates
+            .with(|gate| (gate.limiter().clone(), gate.charges_like(head, cost)))
+    }
+
+    /// Returns the switches of the policies' modes: what they enforce, try in shadow, or leave alone.
+    pub fn modes(&self) -> Modes {
+        self.gates.with(|gate| gate.limiter().modes())
+    }
+
     #[cfg(feature = "config")]
     pub(crate) fn explain(
         &self,
@@ -124,9 +155,7 @@ impl RateLimitLayer {
     /// The same layer, whose gate a [`Swap`] can replace.
     #[cfg(feature = "config")]
     pub(crate) fn replaceable(self) -> (Self, Swap) {
-        let newest = self
-            .gates
-            .with(|gate| Arc::new(ArcSwap::new(Arc::clone(gate))));
+        let newest = self.gates.with(|gate| Arc::new(Newest::new(gate)));
         let layer = Self {
             gates: Gates::Newest(Arc::clone(&newest)),
         };
@@ -143,17 +172,26 @@ impl RateLimitLayer {
 #[cfg(feature = "config")]
 #[derive(Debug)]
 pub(crate) struct Swap {
-    newest: Arc<ArcSwap<Gate>>,
+    newest: Arc<Newest>,
 }
 
 #[cfg(feature = "config")]
 impl Swap {
-    /// Requests that come from now on are asked as this layer asks. Others end as they began.
-    pub(crate) fn put(&self, layer: &RateLimitLayer) {
-        layer.gates.with(|gate| {
+    /// Requests that come from now on are asked as this layer asks. Others end as they began. Returns a layer that asks as
+    /// before.
+    pub(crate) fn put(&self, layer: &RateLimitLayer) -> RateLimitLayer {
+        let before = layer.gates.with(|gate| {
             gate.is_one_of_many();
-            self.newest.store(Arc::clone(gate));
+            self.newest.put(gate)
         });
+        RateLimitLayer {
+            gates: Gates::One(before),
+        }
+    }
+
+    /// Snapshots tell this of the configuration.
+    pub(crate) fn tell(&self, configuration: ConfigStats) {
+        self.newest.tell(configuration);
     }
 }
 

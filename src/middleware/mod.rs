@@ -252,6 +252,7 @@ mod body;
 mod builder;
 mod crowd;
 mod deadline;
+mod ending;
 #[cfg(feature = "config")]
 mod explanation;
 mod foresight;
@@ -259,18 +260,23 @@ mod future;
 mod gate;
 mod gates;
 mod grpc_timeout;
+mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;
+#[cfg(feature = "admin")]
+mod likeness;
 mod lists;
 mod nesting;
 mod over_limit;
 mod plan_of;
 mod service;
+mod settles;
 #[cfg(feature = "adapt")]
 mod traffic;
 mod unbuilt;
 mod waiting;
+mod would_refuse;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
@@ -289,3 +295,4 @@ pub use self::service::RateLimit;
 pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
+pub use self::would_refuse::WouldRefuse;

@@ -69,16 +69,20 @@ where
         let Self { inner, gates } = self;
         gates.with(|gate| match gate.ask(&mut request) {
             // A separate arm avoids copying an empty `Fields`.
-            Ruling::Pass(None) => ResponseFuture::calling(inner, request, None, gate.id()),
-            Ruling::Pass(fields) => ResponseFuture::calling(inner, request, fields, gate.id()),
+            Ruling::Pass(None, kept) => {
+                ResponseFuture::calling(inner, request, None, kept, gate.id())
+            }
+            Ruling::Pass(fields, kept) => {
+                ResponseFuture::calling(inner, request, fields, kept, gate.id())
+            }
             Ruling::Refuse(response) => {
                 let_others_have(inner);
                 ResponseFuture::refused(response)
             }
-            Ruling::Hold(turn, fields) => {
+            Ruling::Hold(turn, fields, kept) => {
                 let_others_have(inner);
                 let gate = Arc::clone(gate);
-                ResponseFuture::held(turn, fields, gate, inner.clone(), request)
+                ResponseFuture::held(turn, (fields, kept), gate, inner.clone(), request)
             }
             Ruling::Wait(question) if question.waits_its_turn() => {
                 let_others_have(inner);

@@ -20,10 +20,11 @@ use crate::clock::{Micros, Timer, Timers};
 use crate::decision::Outcomes;
 use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
-use crate::limiter::{Charges, Limiter};
+use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
 use crate::line::Leaving;
+use crate::observe::Wait;
 use crate::policy::{Patience, Policy};
-use crate::store::{Charge, Ledger, answered};
+use crate::store::{Charge, Ledger, Reply, answered};
 
 /// The policies of a layer that let requests wait, and those who do.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub(super) struct Waiter {
     /// The line in which it stands, or in which there is no place for it.
     line: LineOf,
     place: Option<Place>,
+    /// Counts it among those that wait.
+    wait: Option<Wait>,
     timer: Timer,
     step: Step,
     has_ended: bool,
@@ -114,6 +117,10 @@ const LATE: Duration = Duration::from_millis(50);
 /// Before this it is not asked again: a store whose clock stands still would be asked without end.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// When a slot of a [`Concurrency`](crate::Concurrency) is free again is not known: the request at the front asks so
+/// often.
+const ASKS_EVERY: Duration = Duration::from_millis(10);
+
 /// A time that the platform cannot hold is as good as this.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
@@ -145,7 +152,9 @@ impl Waits {
 
     /// The lines to which a request that is charged this belongs.
     fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineOf> {
-        let waits = |charge: &&Charge| charge.cost > 0 && self.terms(charge.policy).is_some();
+        let waits = |charge: &&Charge| {
+            charge.cost > 0 && !charge.is_shadow() && self.terms(charge.policy).is_some()
+        };
         let charges = charges.iter().filter(waits);
         charges.map(|charge| (charge.policy, charge.key))
     }
@@ -172,6 +181,7 @@ impl Waits {
         let line = self.lines(charges).find(|line| self.crowd.has_line(line));
         let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
         waiter.foresee();
+        waiter.begins_to_wait();
         Some(waiter)
     }
 
@@ -200,6 +210,7 @@ impl Waits {
         } else {
             waiter.foresee();
         }
+        waiter.begins_to_wait();
         Some(waiter)
     }
 
@@ -214,7 +225,7 @@ impl Waits {
         told: Option<Instant>,
     ) -> Option<(LineOf, Step)> {
         let (policy, _) = outcomes.binding()?;
-        let wait = outcomes.retry_after()?.to_duration();
+        let wait = wait(outcomes)?;
         let mut longest = FOR_EVER;
         for (policy, _) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
             let (patience, _) = self.terms(policy)?;
@@ -267,6 +278,16 @@ impl Waits {
     }
 }
 
+/// After which wait it is worth to ask again, if it ever is.
+fn wait(outcomes: &Outcomes) -> Option<Duration> {
+    if !outcomes.are_too_many_at_once() {
+        return Some(outcomes.retry_after()?.to_duration());
+    }
+    let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
+    let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());
+    Some(waits.max().unwrap_or_default().max(ASKS_EVERY))
+}
+
 impl Waiter {
     /// In this line, if there is a place in it; `None` where nothing would wake it.
     fn new(
@@ -291,6 +312,7 @@ impl Waiter {
             has_looked_again: false,
             line,
             place: None,
+            wait: None,
             timer,
             step: Step::Stands {
                 due: now,
@@ -403,7 +425,13 @@ impl Waiter {
 
     fn ask(&mut self) {
         let charges = self.charges.clone();
-        let reply = self.limiter.ask(&charges);
+        let reply = match self.limiter.ask(&charges) {
+            // If the client goes away now, what the store charges has to end as well.
+            Reply::Later(coming) if self.limiter.holds_any(&charges) => {
+                Reply::Later(Box::pin(HeldAnswer::new(&self.limiter, &charges, coming)))
+            }
+            reply => reply,
+        };
         self.step = Step::Asks(Box::pin(
             async move { answered(&charges, reply.wait().await) },
         ));
@@ -416,9 +444,17 @@ impl Waiter {
         self.step = Step::Foresees(answer, extras);
     }
 
+    /// It is counted as waiting, if it stands in a line.
+    fn begins_to_wait(&mut self) {
+        if self.place.is_some() {
+            self.wait = Some(self.limiter.begin_to_wait(self.line.0));
+        }
+    }
+
     /// Waits no longer, and asks what it is to be told.
     fn give_up(&mut self) {
         self.place = None;
+        self.wait = None;
         self.has_looked_again = false;
         self.foresee();
     }
@@ -449,6 +485,9 @@ impl Waiter {
         let has_moved = place.move_to(line, cost, places);
         if has_moved {
             self.line = line;
+            if let Some(wait) = &mut self.wait {
+                wait.move_to(line.0);
+            }
         }
         has_moved
     }

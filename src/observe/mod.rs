@@ -1,13 +1,116 @@
-//! The one place where what happened is told.
+//! What happened: counters of each policy, and one place where changes are told.
 //!
-//! It stands below the stores, the limiter and the layers. They tell it events, and it tells operators: in the
-//! log, with feature `tracing`. It needs no feature itself.
-//! [`diagnostics`](crate::diagnostics) lists mistakes and their remedies, which are logged apart.
+//! The stores, the limiter and the layers count here, always. A [`Monitor`] reads all counters as a [`Snapshot`],
+//! without a lock that a request could wait for.
+//!
+//! ```
+//! use tower_ratelimit::{FixedWindow, Limiter, Policy};
+//!
+//! let limiter = Limiter::builder()
+//!     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+//!     .build()?;
+//! let _ = limiter.check_now("ann", 9);
+//! let _ = limiter.check_now("ann", 9);
+//!
+//! let snapshot = limiter.snapshot();
+//! let mails = snapshot.policy("mails").unwrap();
+//! assert_eq!((mails.allowed(), mails.refused(), mails.cost()), (1, 1, 9));
+//! assert_eq!(mails.near_limit(), 1);
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! A layer has a monitor too: [`RateLimitLayer::monitor`](crate::RateLimitLayer::monitor).
+//!
+//! # What is counted
+//!
+//! A request that a policy is asked about has exactly one of these outcomes under it, so that their sum is the number of
+//! such requests:
+//!
+//! | outcome | the request |
+//! | --- | --- |
+//! | [`allowed`](PolicyStats::allowed) | goes on, within the limit of the policy |
+//! | [`refused`](PolicyStats::refused) | is denied by the policy |
+//! | [`shadow_refused`](PolicyStats::shadow_refused) | goes on, and would be refused if the policy were enforced |
+//! | [`soft`](PolicyStats::soft) | goes on, over the limit of a soft policy |
+//! | [`uncharged`](PolicyStats::uncharged) | is within the limit of the policy, and refused because of another one |
+//! | [`failed`](PolicyStats::failed) | is refused, because the store could not decide |
+//!
+//! The other counts tell of some of these requests. A request that waits is counted when its wait is over. A request is
+//! not counted if its client goes away before the decision is there.
+//!
+//! [`near_limit`](PolicyStats::near_limit) needs the numbers of allowed requests. A layer
+//! [`without_headers`](crate::middleware::RateLimitLayerBuilder::without_headers), and
+//! [`admit_now`](crate::Limiter::admit_now), do not ask for them and count no near misses.
+//!
+//! # The heaviest keys
+//!
+//! A policy with [`heaviest_keys`](crate::Policy::heaviest_keys) finds the keys that ask for most units, in fixed memory
+//! and however many keys there are. A snapshot tells them, each with how much its number may be too high. Keys are shown
+//! as hashes, unless the policy is told otherwise.
+//!
+//! ```
+//! use tower_ratelimit::policy::HeaviestKeys;
+//! use tower_ratelimit::{FixedWindow, Limiter, Policy};
+//!
+//! let mails = Policy::new("mails", FixedWindow::per_hour(10)).heaviest_keys(HeaviestKeys::new(5).in_the_clear());
+//! let limiter = Limiter::builder().policy(mails).build()?;
+//! for (key, cost) in [("ann", 2), ("bob", 8), ("bob", 8)] {
+//!     let _ = limiter.check_now(key, cost);
+//! }
+//! let snapshot = limiter.snapshot();
+//! let heaviest = snapshot.policy("mails").unwrap().heaviest().unwrap();
+//! let bob = &heaviest.keys()[0];
+//! assert_eq!((bob.key(), bob.cost(), bob.error(), bob.refused()), ("t:bob", 16, 0, 1));
+//! # Ok::<(), tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! # As data
+//!
+//! With feature `serde`, a snapshot serializes: a map with the names of the methods as keys. Unix times and lengths of
+//! time are numbers of seconds.
 
+mod calls;
+#[cfg(any(feature = "adapt", feature = "config"))]
+mod change;
+mod counters;
 #[cfg(feature = "http")]
 mod health;
+mod heaviest;
+mod monitor;
+mod past;
+mod penalty;
+mod queue;
+mod recent;
+mod refusal;
+mod rows;
+mod sketch;
+mod slot;
+mod snapshot;
 mod store;
+mod times;
+mod wait;
 
+pub use self::monitor::Monitor;
+pub use self::snapshot::{
+    ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, PolicyStats, QueueStats,
+    RequestStats, SignalStats, Snapshot, StoreStats,
+};
+
+pub(crate) use self::calls::Calls;
+#[cfg(feature = "config")]
+pub(crate) use self::change::configuration_changed;
+#[cfg(feature = "adapt")]
+pub(crate) use self::change::factor_changed;
+pub(crate) use self::counters::{Counters, Metered};
 #[cfg(feature = "http")]
 pub(crate) use self::health::StoreHealth;
+pub(crate) use self::heaviest::Heaviest;
+pub(crate) use self::monitor::Monitored;
+pub(crate) use self::past::Past;
+pub(crate) use self::penalty::penalized;
+pub(crate) use self::rows::{Count, Request};
+pub(crate) use self::snapshot::Described;
 pub(crate) use self::store::{StoreEvent, observe};
+#[cfg(feature = "adapt")]
+pub(crate) use self::times::{Times, one_in};
+pub(crate) use self::wait::Wait;

@@ -49,6 +49,7 @@ pub(crate) fn observe(event: &StoreEvent<'_>) {
             allow,
             refuse,
         } => tracing::warn!(
+            target: "tower_ratelimit::store",
             server = store,
             error = *error as &dyn std::error::Error,
             reason = error.reason(),
@@ -64,22 +65,27 @@ pub(crate) fn observe(event: &StoreEvent<'_>) {
             away,
             decided,
         } => tracing::info!(
+            target: "tower_ratelimit::store",
             server = store,
             ?away,
             decided,
             "the rate limiter's store answers again"
         ),
         StoreEvent::FailedForSome { store, error } => tracing::warn!(
+            target: "tower_ratelimit::store",
             server = store,
             error = *error as &dyn std::error::Error,
             reason = error.reason(),
             "the rate limiter's store cannot decide on some requests; they are decided without it"
         ),
         StoreEvent::Failed { error } => tracing::warn!(
+            target: "tower_ratelimit::store",
             error = *error as &dyn std::error::Error,
             "the rate limiter's store has failed; requests are refused until it answers again"
         ),
-        StoreEvent::Recovered => tracing::info!("the rate limiter's store answers again"),
+        StoreEvent::Recovered => {
+            tracing::info!(target: "tower_ratelimit::store", "the rate limiter's store answers again");
+        }
     }
 }
 

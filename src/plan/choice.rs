@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ impl Choice {
 #[derive(Debug)]
 pub(crate) struct Rules {
     list: Vec<LimitRule>,
+    /// Of each rule of the list.
+    places: HashMap<LimitRule, u32>,
     /// By how many nodes each limit is divided.
     nodes: NonZeroU32,
 }
@@ -46,8 +49,11 @@ impl Rules {
     pub(crate) const OWN: u32 = 0;
 
     pub(super) fn new(nodes: NonZeroU32) -> Self {
-        let list = vec![LimitRule::Policy];
-        Self { list, nodes }
+        Self {
+            list: vec![LimitRule::Policy],
+            places: HashMap::from([(LimitRule::Policy, Self::OWN)]),
+            nodes,
+        }
     }
 
     /// The choice of a limit that this rule gives a policy, whose own limit is `of`.
@@ -73,13 +79,15 @@ impl Rules {
     }
 
     pub(super) fn choice(&mut self, rule: LimitRule, given: Given) -> Choice {
-        let known = self.list.iter().position(|known| *known == rule);
-        let place = known.unwrap_or_else(|| {
-            self.list.push(rule);
-            self.list.len() - 1
-        });
-        // There are no more rules than lines of a configuration.
-        let rule = u32::try_from(place).unwrap_or(Self::OWN);
+        let rule = if let Some(place) = self.places.get(&rule) {
+            *place
+        } else {
+            // There are no more rules than lines of a configuration.
+            let place = u32::try_from(self.list.len()).unwrap_or(Self::OWN);
+            self.list.push(rule.clone());
+            self.places.insert(rule, place);
+            place
+        };
         Choice {
             given,
             rule,

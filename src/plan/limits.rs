@@ -1,13 +1,14 @@
 use std::num::NonZeroU32;
 
 use super::Finding;
-use super::choice::{Choice, Rules};
+use super::adjusted::Adjusted;
+use super::choice::{Choice, Given, Rules};
 use super::key_limits::{KeyLimits, LimitsByKey};
 use super::operations::{LimitsByOperation, Operations};
 use super::plans::{ChosenPlan, LimitsByPlan, Plans};
 #[cfg(feature = "resolver")]
 use super::resolver::{OwnLimits, ResolvedPolicies};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 use crate::decision::RuleNames;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -19,6 +20,8 @@ pub(crate) struct Limited<'a> {
     pub(crate) own: &'a Algorithm,
     pub(crate) by_key: Option<&'a KeyLimits>,
     pub(crate) by_operation: Option<&'a Operations>,
+    /// Whether a factor says how much of the limit is in force.
+    pub(crate) has_factor: bool,
 }
 
 /// All rules that give limits, prepared for a list of policies.
@@ -26,6 +29,8 @@ pub(crate) struct Limited<'a> {
 pub(crate) struct Limits {
     by_plan: Option<LimitsByPlan>,
     each: Box<[OfPolicy]>,
+    /// `None` if limits stay as they were declared.
+    adjusted: Option<Adjusted>,
     /// The policies to which a resolver may give limits; `None` if there is none.
     #[cfg(feature = "resolver")]
     resolved: Option<ResolvedPolicies>,
@@ -43,11 +48,13 @@ pub(crate) struct Asker {
     pub(crate) plan: Option<ChosenPlan>,
     /// The name of the operation, as a key.
     pub(crate) operation: Option<Key>,
+    /// Whether it leaves reserves to others.
+    pub(crate) is_low_priority: bool,
 }
 
 impl Limits {
     /// Prepares these rules; `None` if each policy has one limit. Also returns the rules, for decisions.
-    /// `is_resolved` says whether a resolver may give limits too.
+    /// `is_resolved` says whether a resolver may give limits too, and `is_adjustable` whether limits may be changed later.
     ///
     /// # Errors
     ///
@@ -57,6 +64,7 @@ impl Limits {
         policies: &[Limited<'_>],
         nodes: NonZeroU32,
         is_resolved: bool,
+        is_adjustable: bool,
     ) -> Result<(Option<Self>, RuleNames), ConfigError> {
         let mut rules = Rules::new(nodes);
         let named: Vec<_> = policies
@@ -78,10 +86,22 @@ impl Limits {
             });
         }
         let has_any = |its: &OfPolicy| its.by_operation.is_some() || its.by_key.is_some();
-        let are_any = by_plan.is_some() || each.iter().any(has_any) || is_resolved;
+        let are_any = by_plan.is_some() || each.iter().any(has_any) || is_resolved || is_adjustable;
         let all = rules.into_names();
+        let adjusted = is_adjustable.then(|| {
+            let each = policies.iter();
+            // A policy with a factor counts in parts, of which only its own limit is known.
+            let each = each.map(|policy| {
+                (
+                    policy.own,
+                    policy.has_factor || policy.own.limits().is_none(),
+                )
+            });
+            Adjusted::new(each, by_plan.as_ref())
+        });
         let limits = Self {
             by_plan,
+            adjusted,
             each: each.into(),
             #[cfg(feature = "resolver")]
             resolved: is_resolved.then(|| ResolvedPolicies::new(&named, nodes, all.resolved())),
@@ -135,11 +155,66 @@ impl Limits {
             }
         }
         let by_plan = || {
-            let table = self.by_plan.as_ref()?;
-            let chosen = asker.plan.unwrap_or_else(|| table.named(None));
-            Some(table.choice(chosen, policy))
+            let chosen = asker.plan.or_else(|| self.plan(None));
+            self.in_force(chosen, policy)
         };
-        (key, choice.or_else(by_plan).unwrap_or(Choice::OWN))
+        (key, choice.unwrap_or_else(by_plan))
+    }
+
+    /// What a plan gives a policy, as it was declared; what the policy has of its own without plans.
+    #[inline]
+    fn declared(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {
+        match (&self.by_plan, plan) {
+            (Some(table), Some(plan)) => table.choice(plan, policy),
+            _ => Choice::OWN,
+        }
+    }
+
+    /// The same as it is in force.
+    #[inline]
+    fn in_force(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {
+        let declared = self.declared(plan, policy);
+        match &self.adjusted {
+            None => declared,
+            Some(adjusted) => adjusted.in_place_of(plan, policy, declared),
+        }
+    }
+
+    /// Puts another limit of a plan in force, or again the declared one. Returns whether that can be.
+    pub(crate) fn adjust(
+        &self,
+        plan: Option<ChosenPlan>,
+        policy: usize,
+        limit: Option<Limit>,
+    ) -> bool {
+        let declared = self.declared(plan, policy);
+        let adjusted = self.adjusted.as_ref();
+        adjusted.is_some_and(|adjusted| adjusted.put(plan, policy, declared, limit))
+    }
+
+    /// Whether the limits of this policy can be changed.
+    pub(crate) fn is_adjustable(&self, policy: usize) -> bool {
+        let adjusted = self.adjusted.as_ref();
+        adjusted.is_some_and(|adjusted| adjusted.has(policy))
+    }
+
+    /// The limits of a policy by plan, declared and in force. A policy of which no plan speaks has one, without a plan.
+    pub(crate) fn of_plans(
+        &self,
+        policy: usize,
+    ) -> impl Iterator<Item = (Option<(ChosenPlan, &str)>, [Given; 2])> {
+        let table = self.by_plan.as_ref().filter(|table| {
+            let mut plans = table.names();
+            plans.any(|(plan, _)| table.choice(plan, policy) != Choice::OWN)
+        });
+        let plans = table.into_iter().flat_map(LimitsByPlan::names);
+        let plans = plans.map(|(plan, name)| Some((plan, &**name)));
+        let alone = table.is_none().then_some(None);
+        plans.chain(alone).map(move |plan| {
+            let chosen = plan.map(|(plan, _)| plan);
+            let both = [self.declared(chosen, policy), self.in_force(chosen, policy)];
+            (plan, both.map(|choice| choice.given))
+        })
     }
 
     /// The table of a policy's operations.

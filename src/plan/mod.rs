@@ -50,6 +50,7 @@
 //! Lists and blocks come before all of them: a list that denies, a list that allows, a block of the key.
 //! A policy that is unlimited for a request, or that its plan does not speak of, counts nothing of that request.
 
+mod adjusted;
 mod choice;
 mod key_limits;
 mod limits;

@@ -214,6 +214,14 @@ type Choices = Box<[Choice]>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChosenPlan(usize);
 
+impl ChosenPlan {
+    /// Its place among the plans.
+    #[inline]
+    pub(super) fn place(self) -> usize {
+        self.0
+    }
+}
+
 impl LimitsByPlan {
     /// The plan of this name, or the default plan.
     #[inline]
@@ -225,6 +233,12 @@ impl LimitsByPlan {
             Some(place) => ChosenPlan(place),
             None => self.unknown(name),
         }
+    }
+
+    /// The plans in their order, each with its name.
+    pub(crate) fn names(&self) -> impl ExactSizeIterator<Item = (ChosenPlan, &Arc<str>)> {
+        let named = self.plans.iter().enumerate();
+        named.map(|(place, (name, _))| (ChosenPlan(place), name))
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::in_the_clear::watched;
+use super::settling::Settling;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
@@ -23,6 +24,8 @@ pub struct Http {
     operation: Option<OperationOf>,
     no_key: Option<NoKey>,
     class: Option<Arc<ClassOf>>,
+    settling: Option<Arc<Settling>>,
+    is_low: Option<Arc<When>>,
     is_soft: bool,
     is_limited: bool,
 }
@@ -57,9 +60,15 @@ impl Policy {
             has_several_limits: self.has_several_limits,
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
+            mode: self.mode,
+            was: self.was,
             factor: self.factor,
+            heaviest: self.heaviest,
+            terms: self.terms,
+            penalty: self.penalty,
             told: self.told,
             on_store_failure: self.on_store_failure,
+            unsettled: self.unsettled,
             patience: self.patience,
             reads: Http {
                 key: Arc::new(key),
@@ -68,6 +77,8 @@ impl Policy {
                 operation: None,
                 no_key: None,
                 class: None,
+                settling: None,
+                is_low: None,
                 is_soft: false,
                 is_limited: true,
             },
@@ -151,6 +162,25 @@ impl Policy<Http> {
         self
     }
 
+    /// Sets which requests are of low priority; the default is none. They leave the policy's
+    /// [reserve](Policy::reserve) to the others. Without a reserve, it changes nothing.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Policy, key};
+    ///
+    /// let policy = Policy::new("api", FixedWindow::per_minute(100))
+    ///     .reserve(20)
+    ///     .key(key::api_key())
+    ///     .low_priority(|head| head.path().starts_with("/export"));
+    /// ```
+    pub fn low_priority(
+        mut self,
+        is_low: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.reads.is_low = Some(Arc::new(is_low));
+        self
+    }
+
     /// Sets what happens to requests without a key, whether the client or the server has left it
     /// out.
     ///
@@ -172,6 +202,7 @@ impl Policy<Http> {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_patience()?;
         self.check_operations()?;
+        self.check_settling()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)
     }
 
@@ -204,8 +235,9 @@ impl Policy<Http> {
             is_soft: self.is_soft,
             counts: key.identity().filter(|_| {
                 // Of limits that differ between requests nothing is known.
-                let has_one_limit = self.key_limits.is_none() && self.operations.is_none();
-                has_one_limit && self.reads.cost.is_none()
+                let has_one_limit =
+                    self.key_limits.is_none() && self.operations.is_none() && self.terms.are_none();
+                has_one_limit && self.reads.cost.is_none() && !self.settles()
             }),
             is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
             refuses: match self.reads.no_key {
@@ -226,9 +258,15 @@ impl Policy<Http> {
             has_several_limits: self.has_several_limits,
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
+            mode: self.mode,
+            was: self.was,
             factor: self.factor,
+            heaviest: self.heaviest,
+            terms: self.terms,
+            penalty: self.penalty,
             told: self.told,
             on_store_failure: self.on_store_failure,
+            unsettled: self.unsettled,
             patience: self.patience,
             reads: Unkeyed,
         };
@@ -294,8 +332,28 @@ impl Http {
     }
 
     #[inline]
-    pub(crate) fn cost(&self, head: &Head<'_>) -> u32 {
-        self.cost.as_ref().map_or(1, |cost| cost(head))
+    pub(crate) fn is_low_priority(&self, head: &Head<'_>) -> bool {
+        self.is_low.as_ref().is_some_and(|is_low| is_low(head))
+    }
+
+    /// How many units a request is charged, and whether that is a default estimate, which is cut to the limit.
+    #[inline]
+    pub(crate) fn cost(&self, head: &Head<'_>) -> (u32, bool) {
+        if let Some(settling) = &self.settling
+            && let Some(estimate) = settling.estimate()
+        {
+            return estimate.of(head);
+        }
+        (self.cost.as_ref().map_or(1, |cost| cost(head)), false)
+    }
+
+    /// What is settled at the end of a request.
+    pub(crate) fn settling(&self) -> Option<&Arc<Settling>> {
+        self.settling.as_ref()
+    }
+
+    pub(super) fn settling_mut(&mut self) -> &mut Settling {
+        Arc::make_mut(self.settling.get_or_insert_default())
     }
 }
 

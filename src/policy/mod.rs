@@ -14,9 +14,17 @@ mod keyed;
 mod no_key;
 #[cfg(feature = "http")]
 mod patience;
+#[cfg(feature = "http")]
+mod settling;
 
+mod heaviest;
+mod held;
+mod mode;
 mod never_binds;
 mod on_store_failure;
+mod penalty;
+mod terms;
+mod unsettled;
 
 use std::sync::Arc;
 
@@ -24,12 +32,22 @@ use crate::algorithm::Algorithm;
 use crate::decision::Rule;
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
+use crate::observe::Described;
 use crate::plan::{KeyLimits, Limited, Operations, Plans};
 
+pub use self::heaviest::HeaviestKeys;
+pub use self::mode::{Mode, Modes};
 pub use self::on_store_failure::OnStoreFailure;
+pub use self::penalty::Penalty;
+pub use self::unsettled::Unsettled;
+
+pub(crate) use self::mode::DeclaredModes;
 
 #[cfg(feature = "http")]
 pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::penalty::{NamedPenalty, Offences};
+pub(crate) use self::terms::Terms;
+
 pub(crate) use self::never_binds::{
     Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
 };
@@ -44,6 +62,10 @@ pub use self::no_key::NoKey;
 pub(crate) use self::no_key::check_status;
 #[cfg(feature = "http")]
 pub(crate) use self::patience::Patience;
+#[cfg(feature = "http")]
+pub use self::settling::{Cost, Ending, Settle, Spend};
+#[cfg(feature = "http")]
+pub(crate) use self::settling::{Ended, Settling, Told};
 
 /// A named rule.
 ///
@@ -58,8 +80,12 @@ pub(crate) use self::patience::Patience;
 /// - cost: 1
 /// - when: always
 /// - not soft: a request over the limit is denied
+/// - no penalty: a key that is refused often is not blocked
+/// - a request may cost as much as the limit, and all requests may use all of it
+/// - mode: [`Mode::Enforce`]
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see `wait_up_to`)
+/// - a request that ends without an answer costs its estimate ([`Unsettled::Estimate`])
 /// - without a key: one quota for all requests whose client left it out; `500` if the server does
 ///   not provide it (see [`NoKey`])
 ///
@@ -82,10 +108,18 @@ pub struct Policy<R = Unkeyed> {
     has_several_limits: bool,
     is_for_all_plans: bool,
     is_soft: bool,
+    mode: Mode,
+    /// The name under which its state is, if that is another.
+    was: Option<String>,
     factor: Option<FactorCell>,
-    /// Of a policy that [counts in parts](Policy::in_parts): what it is called, and what it is in units.
+    heaviest: Option<HeaviestKeys>,
+    terms: Terms,
+    penalty: Option<Penalty>,
+    /// Of a policy as [a ledger is opened for it](Policy::into_stored), under another name: what it is called, and what it
+    /// is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
+    unsettled: Unsettled,
     #[cfg(feature = "http")]
     patience: Patience,
     #[cfg_attr(
@@ -115,9 +149,15 @@ impl Policy {
             has_several_limits: false,
             is_for_all_plans: false,
             is_soft: false,
+            mode: Mode::Enforce,
+            was: None,
             factor: None,
+            heaviest: None,
+            terms: Terms::default(),
+            penalty: None,
             told: None,
             on_store_failure: OnStoreFailure::default(),
+            unsettled: Unsettled::default(),
             #[cfg(feature = "http")]
             patience: Patience::default(),
             reads: Unkeyed,
@@ -133,29 +173,57 @@ impl Policy {
     }
 
     /// Notes whether requests may have another limit than the policy's own.
-    pub(crate) fn may_have_several_limits(&mut self, plans: Option<&Plans>, is_resolved: bool) {
+    pub(crate) fn may_have_several_limits(
+        &mut self,
+        plans: Option<&Plans>,
+        (is_resolved, is_adjustable): (bool, bool),
+    ) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
-        self.has_several_limits =
+        let is_planned =
             is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        // Requests of low priority have the limit without the reserve.
+        self.has_several_limits = is_planned || self.terms.reserve() > 0;
         if let Some(plans) = plans
-            && !self.has_several_limits
+            && !is_planned
             && !self.is_for_all_plans
             && self.is_limited()
         {
             plans.warn_of_silence_about(&self.name);
         }
+        self.has_several_limits |= is_adjustable && self.factor.is_none();
     }
 
-    /// Returns the same policy, counting in parts if it has a factor, as a ledger is opened for it.
+    /// Returns the same policy as a ledger is opened for it: under the name of its state, and counting in parts if it has
+    /// a factor.
+    pub(crate) fn into_stored(mut self) -> Result<Self, ConfigError> {
+        let Some(was) = self.was.take() else {
+            return self.in_parts();
+        };
+        let name = std::mem::replace(&mut self.name, was);
+        let mut stored = self.in_parts()?;
+        let units = match stored.told.take() {
+            Some((_, units)) => units,
+            None => stored.algorithm,
+        };
+        stored.told = Some((name, units));
+        Ok(stored)
+    }
+
+    /// Returns the same policy, counting in parts if it has a factor.
     ///
     /// The unit of the limits is then a thousandth of a unit under the most that the factor can be. The name is marked by
     /// a character that no name of a policy has, since states in parts and in units do not mix.
-    pub(crate) fn in_parts(self) -> Result<Self, ConfigError> {
+    fn in_parts(self) -> Result<Self, ConfigError> {
         let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
             return Ok(self);
         };
+        #[cfg(feature = "calendar")]
+        if matches!(self.algorithm, Algorithm::ByHours(_)) {
+            let remedy = "leave out the factor or the hours: a policy has one of them";
+            return Err(ConfigError::quoting("factor", &self.name, remedy));
+        }
         if self.has_several_limits {
-            let remedy = "give it one limit, without plans, limits by key and operations; or leave the factor out";
+            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
         let most = cell.most().get();
@@ -194,7 +262,7 @@ impl Policy {
             algorithm: &self.algorithm,
             is_soft: self.is_soft,
             // Of limits that differ between requests nothing is known.
-            counts: (!self.has_several_limits).then(String::new),
+            counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,
         }
@@ -232,6 +300,49 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Sets whether the policy is enforced, decides in shadow, or is off; the default is [`Mode::Enforce`].
+    ///
+    /// [`Modes`] changes it while a layer or a limiter uses the policy.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Says under which name the policy began, so that it keeps its state under a new name.
+    ///
+    /// The state stays under that name, in every store, so nodes that still have the old name count with those that have
+    /// the new one. Leave this as long as the state matters, and through later renames: it is the first name that counts.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, MemoryStore, Policy};
+    ///
+    /// let store = MemoryStore::new();
+    /// let with = |policy: Policy| Limiter::builder().policy(policy).store(store.clone()).build();
+    /// let hourly = FixedWindow::per_hour(1);
+    /// let before = with(Policy::new("hourly", hourly))?;
+    /// assert!(before.check_now("ann", 1).is_allowed());
+    ///
+    /// let after = with(Policy::new("requests", hourly).was("hourly"))?;
+    /// let decision = after.check_now("ann", 1);
+    /// assert!(!decision.is_allowed());
+    /// assert_eq!(decision.binding().unwrap().0, "requests");
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn was(mut self, name: impl Into<String>) -> Self {
+        self.was = Some(name.into());
+        self
+    }
+
+    /// The name as it is told, and the mode.
+    pub(crate) fn declared_mode(&self) -> (String, Mode) {
+        (self.told_name().to_owned(), self.mode)
+    }
+
+    /// The name under which its state began.
+    pub(crate) fn first_name(&self) -> &str {
+        self.was.as_ref().unwrap_or(&self.name)
+    }
+
     /// Sets limits by key: see [`KeyLimits`]. They come before the limit of a plan.
     pub fn key_limits(mut self, limits: KeyLimits) -> Self {
         self.key_limits = Some(Arc::new(limits));
@@ -245,6 +356,18 @@ impl<R> Policy<R> {
     pub fn operations(mut self, operations: Operations) -> Self {
         self.operations = Some(Arc::new(operations));
         self
+    }
+
+    /// Lets the limit depend on the hour: see [`Hours`](crate::Hours). This comes last: a limit of a plan, of an
+    /// operation or of a key is changed in its hours too.
+    ///
+    /// # Errors
+    ///
+    /// If the policy cannot have the limit of an interval, has no limit, or has hours already.
+    #[cfg(feature = "calendar")]
+    pub fn hours(mut self, hours: &crate::algorithm::Hours) -> Result<Self, ConfigError> {
+        self.algorithm = hours.over(self.algorithm)?;
+        Ok(self)
     }
 
     /// Says that the policy has one limit under all [plans](crate::plan::Plans), such as a policy on the address. The
@@ -261,6 +384,7 @@ impl<R> Policy<R> {
             own: &self.algorithm,
             by_key: self.key_limits.as_deref(),
             by_operation: self.operations.as_deref(),
+            has_factor: self.factor.is_some(),
         }
     }
 
@@ -298,6 +422,29 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Sets what a request costs that ends without an answer, or whose
+    /// [reservation](crate::limiter::Reservation) is dropped; the default is [`Unsettled::Estimate`].
+    ///
+    /// ```
+    /// use tower_ratelimit::policy::Unsettled;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("tokens", FixedWindow::per_hour(100)).unless_settled(Unsettled::Nothing))
+    ///     .build()?;
+    /// drop(limiter.reserve_now("ann", 60));
+    /// assert!(limiter.check_now("ann", 100).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn unless_settled(mut self, unsettled: Unsettled) -> Self {
+        self.unsettled = unsettled;
+        self
+    }
+
+    pub(crate) fn if_unsettled(&self) -> Unsettled {
+        self.unsettled
+    }
+
     /// Returns whether the policy is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
@@ -315,7 +462,21 @@ impl<R> Policy<R> {
 
     /// Whether the policy holds requests until their turn.
     pub(crate) fn shapes(&self) -> bool {
-        matches!(self.algorithm, Algorithm::LeakyQueue(_))
+        matches!(self.algorithm.without_hours(), Algorithm::LeakyQueue(_))
+    }
+
+    /// Whether its requests may have to wait for their turn.
+    pub(crate) fn may_wait(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.patience.is_any() && !self.is_soft && self.is_limited() {
+            return true;
+        }
+        self.shapes()
+    }
+
+    /// The name that decisions and responses tell, which is not always that of its state.
+    pub(crate) fn told_name(&self) -> &str {
+        self.told.as_ref().map_or(&self.name, |(name, _)| name)
     }
 
     /// What decisions and responses tell of it.
@@ -325,11 +486,46 @@ impl<R> Policy<R> {
             Some((name, algorithm)) => (name, algorithm),
         };
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
+        #[cfg(feature = "http")]
+        let rule = rule.at_once(algorithm.is_held());
+        #[cfg(feature = "calendar")]
+        let rule = rule.by_hours(algorithm.tells_hours());
         rule.scaled_by(self.factor.clone())
+    }
+
+    /// Finds the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by default, because
+    /// keys are personal data and it costs some 40 ns for each request.
+    pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
+        self.heaviest = Some(keys);
+        self
+    }
+
+    /// How the heaviest keys are found, if they are.
+    pub(crate) fn heaviest(&self) -> Option<&HeaviestKeys> {
+        self.heaviest.as_ref()
+    }
+
+    /// What snapshots tell of it.
+    pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
+        let (name, algorithm) = match &self.told {
+            None => (&self.name, &self.algorithm),
+            Some((name, algorithm)) => (name, algorithm),
+        };
+        let described = Described {
+            name: name.as_str().into(),
+            algorithm: algorithm.name(),
+            mode: if self.is_soft { "soft" } else { "enforce" },
+            limit: algorithm.limit(),
+            period: algorithm.period(),
+        };
+        (described, self.factor.clone())
     }
 
     /// The factor, and the algorithm in units, of a policy that counts in parts.
     pub(crate) fn parts(&self) -> Option<(&FactorCell, &Algorithm)> {
+        if !self.name.ends_with(PARTS) {
+            return None;
+        }
         let (_, algorithm) = self.told.as_ref()?;
         Some((self.factor.as_ref()?, algorithm))
     }
@@ -349,7 +545,7 @@ const PARTS: char = '‰';
 const MOST_PARTS: u32 = u32::MAX / 2;
 
 /// Refuses policies with the same name, and names that a header cannot contain. A policy that [counts in
-/// parts](Policy::in_parts) has a mark behind its name.
+/// parts](Policy::into_stored) has a mark behind its name.
 pub(crate) fn check_names<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
 ) -> Result<(), ConfigError> {

@@ -176,14 +176,15 @@ impl Bodies {
         match self {
             Self::Problem(problems) => problems.denied(outcomes, retry_after),
             Self::Json => {
-                let message = sentence(retry_after).concat();
+                let message = sentence(retry_after, outcomes.are_too_many_at_once()).concat();
                 let wait = retry_after.map(|seconds| format!(r#","retry_after":{seconds}"#));
                 let wait = wait.unwrap_or_default();
                 format!(r#"{{"error":"rate_limit_exceeded","message":"{message}"{wait}}}"#).into()
             }
-            Self::Text => [sentence(retry_after).concat().as_str(), "\n"]
-                .concat()
-                .into(),
+            Self::Text => {
+                let message = sentence(retry_after, outcomes.are_too_many_at_once()).concat();
+                [message.as_str(), "\n"].concat().into()
+            }
             Self::Custom(body) => (body.write)(denied),
         }
     }

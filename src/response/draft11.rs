@@ -30,6 +30,8 @@ struct Item {
     remaining: String,
     /// `"name";q=10;w=2`
     policy: String,
+    /// `;qu="concurrent-requests"`, or nothing for requests.
+    unit: &'static str,
 }
 
 type Buffer = SmallVec<[u8; 256]>;
@@ -173,11 +175,17 @@ impl Item {
     fn new(rule: &Rule) -> Self {
         let name = quoted(rule.name());
         let limit = rule.limit().unwrap_or(0);
+        let unit = if rule.is_at_once() {
+            ";qu=\"concurrent-requests\""
+        } else {
+            ""
+        };
         let window = rule.period();
         let window = window.map(|window| whole_seconds(window.into()));
         Self {
             remaining: format!("{name};r="),
-            policy: format!("{name}{}", quota(limit, window)),
+            policy: format!("{name}{}{unit}", quota(limit, window)),
+            unit,
         }
     }
 
@@ -204,7 +212,7 @@ impl Item {
             Some((limit, window)) => {
                 let name = self.remaining.trim_end_matches(";r=");
                 let window = window.map(u64::from);
-                Cow::Owned(format!("{name}{}", quota(limit, window)))
+                Cow::Owned(format!("{name}{}{}", quota(limit, window), self.unit))
             }
         }
     }

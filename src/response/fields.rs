@@ -19,7 +19,7 @@ use super::partition;
 use super::refusal::Refusal;
 use super::set::Set;
 use crate::clock::Micros;
-use crate::decision::{Outcomes, Rule};
+use crate::decision::{Decision, Outcomes, Rule};
 use crate::key::Secret;
 use crate::store::Charge;
 
@@ -50,6 +50,8 @@ pub(super) struct SeveralWriters {
 pub(crate) enum Fields {
     Draft11(Lists),
     Several(Box<Several>),
+    /// The decision beside them, for outer layers.
+    Exposed(Box<(Option<Fields>, Decision)>),
 }
 
 #[derive(Debug)]
@@ -158,11 +160,24 @@ impl SeveralWriters {
 }
 
 impl Fields {
+    /// These fields, and the decision among the extensions of the response.
+    pub(crate) fn with_decision(fields: Option<Self>, decision: Decision) -> Self {
+        Self::Exposed(Box::new((fields, decision)))
+    }
+
     /// Adds the headers to a response.
     ///
     /// A redirect and an informational response get none. The refusal of an inner layer gets none
     /// either: it lists the policies that the request violates, and no others.
     pub(crate) fn add_to<B>(self, response: &mut Response<B>) {
+        if let Self::Exposed(exposed) = self {
+            let (fields, decision) = *exposed;
+            response.extensions_mut().insert(decision);
+            if let Some(fields) = fields {
+                fields.add_to(response);
+            }
+            return;
+        }
         let status = response.status();
         let redirects = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
         if redirects || status.is_informational() {
@@ -183,6 +198,11 @@ impl Fields {
             Self::Draft11(lists) => lists.add_to(headers),
             Self::Several(several) if several.unless_public && is_public(headers) => {}
             Self::Several(several) => several.add_to(headers),
+            Self::Exposed(exposed) => {
+                if let (Some(fields), _) = *exposed {
+                    fields.add_to_headers(headers);
+                }
+            }
         }
     }
 }
@@ -194,6 +214,11 @@ impl Fields {
         match self {
             Self::Draft11(lists) => lists.add_to(headers),
             Self::Several(several) => several.add_to(headers),
+            Self::Exposed(exposed) => {
+                if let (Some(fields), _) = *exposed {
+                    fields.add_to_refusal(headers);
+                }
+            }
         }
     }
 }

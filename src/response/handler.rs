@@ -11,6 +11,8 @@ use http::Response;
 use super::{Refusal, Responder};
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::limiter::Reservation;
+use crate::store::Ledger;
 
 /// Why a handler refuses a request: the error of [`Decision::or_refuse`], made for `?`.
 ///
@@ -56,6 +58,20 @@ impl Decision {
             return Ok(self);
         }
         Err(Refusal::Denied(self).into())
+    }
+}
+
+impl<L: Ledger + ?Sized> Reservation<L> {
+    /// Returns the reservation if the request may go on, or else what answers it: `reserve(…).await?.or_refuse()?`.
+    ///
+    /// # Errors
+    ///
+    /// When a policy denied the request.
+    pub fn or_refuse(self) -> Result<Self, Refused> {
+        if self.is_allowed() {
+            return Ok(self);
+        }
+        Err(Refusal::Denied(self.decision().clone()).into())
     }
 }
 

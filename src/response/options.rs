@@ -19,6 +19,7 @@ pub(crate) struct AnswerOptions {
     pub(crate) dialects: Vec<Dialect>,
     pub(crate) fields_unless_public: bool,
     pub(crate) refusal_status: StatusCode,
+    pub(crate) too_large_status: Option<StatusCode>,
     pub(crate) refusal_body: RefusalBody,
     pub(crate) retry_jitter: Duration,
     pub(crate) partition_secret: Option<Secret>,
@@ -32,6 +33,7 @@ impl Default for AnswerOptions {
             dialects: vec![Dialect::Draft11],
             fields_unless_public: false,
             refusal_status: StatusCode::TOO_MANY_REQUESTS,
+            too_large_status: None,
             refusal_body: RefusalBody::default(),
             retry_jitter: Duration::ZERO,
             partition_secret: None,
@@ -48,6 +50,9 @@ impl AnswerOptions {
         jitter::check(self.retry_jitter)?;
         #[cfg(feature = "tonic")]
         self.grpc.check()?;
+        if let Some(status) = self.too_large_status {
+            check_status("too_large_status", status)?;
+        }
         check_status("refusal_status", self.refusal_status)
     }
 }

@@ -32,22 +32,24 @@ pub(super) struct Problems {
     endings: Vec<String>,
 }
 
-/// The beginnings of a problem: for a wait of several seconds, for no wait, and for one second.
+/// The beginnings of a problem: for a wait of several seconds, for no wait, for the end of another request, and for one
+/// second.
 #[derive(Debug)]
 struct Starts {
     longer: String,
     never: String,
+    at_once: String,
     one_second: String,
 }
 
 impl Starts {
     fn new(kind: &str, title: &str, status: StatusCode, has_detail: bool) -> Self {
-        let start = |retry_after| {
+        let start = |retry_after, is_at_once| {
             let start = format!(
                 r#"{{"type":"https://iana.org/assignments/http-problem-types#{kind}","title":"{title}","status":{}"#,
                 status.as_u16()
             );
-            let [sentence, ..] = sentence(retry_after);
+            let [sentence, ..] = sentence(retry_after, is_at_once);
             if has_detail {
                 format!(r#"{start},"detail":"{sentence}"#)
             } else {
@@ -55,9 +57,10 @@ impl Starts {
             }
         };
         Self {
-            longer: start(Some("2")),
-            never: start(None),
-            one_second: start(Some("1")),
+            longer: start(Some("2"), false),
+            never: start(None, false),
+            at_once: start(None, true),
+            one_second: start(Some("1"), false),
         }
     }
 }
@@ -86,6 +89,7 @@ impl Problems {
             &self.exceeded
         };
         let [start, seconds, unit] = match retry_after {
+            None if outcomes.are_too_many_at_once() => [&starts.at_once, "", ""],
             None => [&starts.never, "", ""],
             Some("1") => [&starts.one_second, "", ""],
             Some(seconds) if self.has_detail => [&starts.longer, seconds, SECONDS],

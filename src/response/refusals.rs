@@ -32,6 +32,8 @@ const RETRY_OF_STORE: HeaderValue = HeaderValue::from_static("5");
 pub(super) struct Refusals {
     status: StatusCode,
     bodies: Bodies,
+    /// Those of a request that costs more than a policy ever admits.
+    too_large: Option<(StatusCode, Bodies)>,
     jitter: Option<Jitter>,
 }
 
@@ -39,8 +41,13 @@ impl Refusals {
     pub(super) fn new(options: AnswerOptions, rules: &[Rule]) -> Self {
         let status = options.refusal_status;
         let most = options.retry_jitter.as_secs();
+        let too_large = options.too_large_status.map(|status| {
+            let bodies = Bodies::new(options.refusal_body.clone(), status, rules);
+            (status, bodies)
+        });
         Self {
             status,
+            too_large,
             bodies: Bodies::new(options.refusal_body, status, rules),
             jitter: (most > 0).then(|| Jitter::up_to(most)),
         }
@@ -60,10 +67,14 @@ impl Refusals {
         let wait = seconds.map(|seconds| (seconds, digits.format(seconds)));
         let text = wait.map(|(_, text)| text);
         let denied = Denied::new(decision, seconds, head);
-        let body = self.bodies.write(outcomes, text, &denied);
+        let (status, bodies) = match &self.too_large {
+            Some((status, bodies)) if outcomes.are_too_large() => (*status, bodies),
+            _ => (self.status, &self.bodies),
+        };
+        let body = bodies.write(outcomes, text, &denied);
         let wait = wait.and_then(|(seconds, text)| retry_after(seconds, text));
         let mut response = Response::new(body);
-        *response.status_mut() = self.status;
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         *headers = match (wait, fields) {
             (Some(wait), Some(Fields::Draft11(fields))) => {
@@ -83,7 +94,7 @@ impl Refusals {
                 headers
             }
         };
-        if let Some(content_type) = self.bodies.content_type() {
+        if let Some(content_type) = bodies.content_type() {
             headers.insert(CONTENT_TYPE, content_type);
         }
         response

@@ -125,6 +125,13 @@ impl ResponderBuilder {
         self
     }
 
+    /// The status of a refusal of a request that costs more than a policy ever admits; that of other refusals unless
+    /// said.
+    pub fn too_large_status(mut self, status: StatusCode) -> Self {
+        self.options.too_large_status = Some(status);
+        self
+    }
+
     /// The body of a refusal by a policy; [`RefusalBody::Problem`] unless said.
     pub fn refusal_body(mut self, body: RefusalBody) -> Self {
         self.options.refusal_body = body;

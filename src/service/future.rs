@@ -7,12 +7,14 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::Refused;
+use super::kept::Kept;
 use super::layer::Rules;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
-use crate::limiter::heed;
+use crate::limiter::{Answer as HeldAnswer, heed};
 use crate::line::{NoTimer, Turn};
+use crate::observe::Request;
 use crate::plan::{Coming, Finding};
 use crate::store::{Charge, Charged, Wanted, answered};
 
@@ -20,10 +22,10 @@ type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>
 
 /// What becomes of a request.
 pub(super) enum Ruling<T, E> {
-    /// It goes on.
-    Pass,
+    /// It goes on, and holds this until its answer.
+    Pass(Option<Box<Kept<T, E>>>),
     /// It goes on when it is its turn.
-    Hold(Turn),
+    Hold(Turn, Option<Box<Kept<T, E>>>),
     /// It is answered with this.
     Refuse(Result<T, E>),
 }
@@ -43,11 +45,13 @@ pub(super) fn ask<Q, T, E>(
     finding: Option<&Finding>,
 ) -> Asked<T, E> {
     if let Some(Err(error)) = finding.map(heed) {
+        rules.limiter.count_failed(&[]);
         return Asked::Ruled(Ruling::Refuse(rules.refuse(Refused::Store(error))));
     }
     let charges = rules.read(request, finding);
     if charges.is_empty() {
-        return Asked::Ruled(Ruling::Pass);
+        rules.limiter.counters().request(Request::Exempt);
+        return Asked::Ruled(Ruling::Pass(None));
     }
     let mut outcomes = Outcomes::new(Micros::ZERO);
     match rules
@@ -55,6 +59,10 @@ pub(super) fn ask<Q, T, E>(
         .charge(&charges, Wanted::Everything, &mut outcomes)
     {
         Charged::Now(answer) => Asked::Ruled(rule(rules, &charges, answer.map(|_| outcomes))),
+        Charged::Later(answer) if rules.settles() => {
+            let answer = Box::pin(HeldAnswer::new(&rules.limiter, &charges, answer));
+            Asked::Later(answer, charges.to_vec())
+        }
         Charged::Later(answer) => Asked::Later(answer, charges.to_vec()),
     }
 }
@@ -65,18 +73,40 @@ fn rule<Q, T, E>(
     charges: &[Charge],
     answer: Result<Outcomes, StoreError>,
 ) -> Ruling<T, E> {
-    let refused = match answered(charges, answer) {
-        Err(error) => Refused::Store(error),
+    let answer = answered(charges, answer);
+    if let Ok(outcomes) = &answer {
+        rules.limiter.note_shadow(outcomes);
+    }
+    let refused = match answer {
+        // What refuses no request does not do it without its store either.
+        Err(_) if charges.iter().all(Charge::is_shadow) => {
+            rules.limiter.count_failed(charges);
+            return Ruling::Pass(None);
+        }
+        Err(error) => {
+            rules.limiter.count_failed(charges);
+            Refused::Store(error)
+        }
         Ok(outcomes) if !outcomes.is_allowed() => {
             rules.limiter.look_at_costs(charges, &outcomes);
             let told = rules.limiter.told(charges, &outcomes).into_owned();
+            rules.limiter.count_decided(charges, &told);
             Refused::OverLimit(rules.limiter.decision(told))
         }
-        Ok(outcomes) => match turn(rules, charges, &outcomes) {
-            Ok(None) => return Ruling::Pass,
-            Ok(Some(turn)) => return Ruling::Hold(turn),
-            Err(NoTimer) => Refused::NoTimer,
-        },
+        Ok(outcomes) => {
+            if let Ok(turn) = turn(rules, charges, &outcomes) {
+                let told = rules.limiter.told(charges, &outcomes);
+                rules.limiter.count_decided(charges, &told);
+                let kept = Kept::of(rules, charges, &outcomes);
+                return match turn {
+                    None => Ruling::Pass(kept),
+                    Some(turn) => Ruling::Hold(turn, kept),
+                };
+            }
+            rules.limiter.free_slots(charges, &outcomes);
+            rules.limiter.count_failed(charges);
+            Refused::NoTimer
+        }
     };
     Ruling::Refuse(rules.refuse(refused))
 }
@@ -128,11 +158,13 @@ pin_project! {
         Held {
             turn: Turn,
             is_its_turn: bool,
+            kept: Option<Box<Kept<S::Response, S::Error>>>,
             held: Option<Box<(S, Q)>>,
         },
         Calling {
             #[pin]
             future: S::Future,
+            kept: Option<Box<Kept<S::Response, S::Error>>>,
         },
         Refused {
             answer: Option<Result<S::Response, S::Error>>,
@@ -175,15 +207,25 @@ impl<S: Service<Q>, Q> LimitFuture<S, Q> {
     }
 
     /// `inner` is not ready: while its request waits for its turn, others may be served.
-    pub(super) fn held(turn: Turn, inner: S, request: Q) -> Self {
+    pub(super) fn held(
+        turn: Turn,
+        kept: Option<Box<Kept<S::Response, S::Error>>>,
+        inner: S,
+        request: Q,
+    ) -> Self {
         Self {
-            state: State::held(turn, inner, request),
+            state: State::held(turn, kept, inner, request),
         }
     }
 
-    pub(super) fn calling(future: S::Future) -> Self {
+    /// `inner` is ready.
+    pub(super) fn calling(
+        inner: &mut S,
+        request: Q,
+        kept: Option<Box<Kept<S::Response, S::Error>>>,
+    ) -> Self {
         Self {
-            state: State::Calling { future },
+            state: State::calling(inner, request, kept),
         }
     }
 
@@ -196,10 +238,24 @@ impl<S: Service<Q>, Q> LimitFuture<S, Q> {
 }
 
 impl<S: Service<Q>, Q> State<S, Q> {
-    fn held(turn: Turn, inner: S, request: Q) -> Self {
+    /// What is kept is dropped after the inner service has been called, or has panicked.
+    fn calling(inner: &mut S, request: Q, kept: Option<Box<Kept<S::Response, S::Error>>>) -> Self {
+        Self::Calling {
+            future: inner.call(request),
+            kept,
+        }
+    }
+
+    fn held(
+        turn: Turn,
+        kept: Option<Box<Kept<S::Response, S::Error>>>,
+        inner: S,
+        request: Q,
+    ) -> Self {
         Self::Held {
             turn,
             is_its_turn: false,
+            kept,
             held: Some(Box::new((inner, request))),
         }
     }
@@ -209,10 +265,8 @@ impl<S: Service<Q> + Clone, Q> State<S, Q> {
     /// `inner` is ready.
     fn ruled(ruling: Ruling<S::Response, S::Error>, mut inner: S, request: Q) -> Self {
         match ruling {
-            Ruling::Pass => Self::Calling {
-                future: inner.call(request),
-            },
-            Ruling::Hold(turn) => Self::held(turn, inner.clone(), request),
+            Ruling::Pass(kept) => Self::calling(&mut inner, request, kept),
+            Ruling::Hold(turn, kept) => Self::held(turn, kept, inner.clone(), request),
             Ruling::Refuse(answer) => Self::Refused {
                 answer: Some(answer),
             },
@@ -261,6 +315,7 @@ where
                 StateProj::Held {
                     turn,
                     is_its_turn,
+                    kept,
                     held,
                 } => {
                     if !*is_its_turn {
@@ -270,11 +325,15 @@ where
                     let (inner, _) = held.as_deref_mut().expect(AGAIN);
                     ready!(inner.poll_ready(cx))?;
                     let (mut inner, request) = *held.take().expect(AGAIN);
-                    State::Calling {
-                        future: inner.call(request),
-                    }
+                    State::calling(&mut inner, request, kept.take())
                 }
-                StateProj::Calling { future } => return future.poll(cx),
+                StateProj::Calling { future, kept } => {
+                    let answer = ready!(future.poll(cx));
+                    if let Some(kept) = kept.take() {
+                        kept.settle(&answer);
+                    }
+                    return Poll::Ready(answer);
+                }
                 StateProj::Refused { answer } => return Poll::Ready(answer.take().expect(AGAIN)),
             };
             state.set(next);

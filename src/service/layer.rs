@@ -22,7 +22,7 @@ use crate::store::Ledger;
 ///
 /// # Defaults
 ///
-/// - cost: 1
+/// - cost: 1, which is not [settled](Self::settle)
 pub struct LimitLayer<Q, T, E> {
     rules: Rules<Q, T, E>,
 }
@@ -33,6 +33,9 @@ type PlanOf<Q> = Arc<dyn Fn(&Q, &mut dyn FnMut(Option<&str>)) + Send + Sync>;
 /// A closure that reads a value from a request.
 type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
 
+/// What a request cost, as its answer says.
+pub(super) type RealCostOf<T, E> = dyn Fn(Result<&T, &E>) -> Option<u32> + Send + Sync;
+
 pub(super) struct Rules<Q, T, E> {
     pub(super) limiter: Limiter<dyn Ledger>,
     key: Reader<Q, Key>,
@@ -41,6 +44,7 @@ pub(super) struct Rules<Q, T, E> {
     resolver: Option<Reader<Q, Option<Look>>>,
     operation: Option<Reader<Q, Option<Key>>>,
     refuse: Arc<dyn Fn(Refused) -> Result<T, E> + Send + Sync>,
+    pub(super) real_cost: Option<Arc<RealCostOf<T, E>>>,
 }
 
 impl<Q, T, E> LimitLayer<Q, T, E> {
@@ -63,6 +67,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
                 resolver: None,
                 operation: None,
                 refuse: Arc::new(refuse),
+                real_cost: None,
             },
         }
     }
@@ -72,6 +77,40 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// A request of cost 0 is counted by no policy, and refused only if its key is blocked.
     pub fn cost(mut self, cost: impl Fn(&Q) -> u32 + Send + Sync + 'static) -> Self {
         self.rules.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Settles each request at its real cost: what the closure makes of the answer of the inner service. The
+    /// [`cost`](Self::cost) is then an estimate, and stays charged if the closure returns `None`.
+    ///
+    /// A request whose future is dropped before the answer, or panics, costs what
+    /// [`Policy::unless_settled`](crate::Policy::unless_settled) says. All policies of the limiter are settled at the
+    /// same cost, but for a [`LeakyQueue`](crate::LeakyQueue), whose places are not settled. See
+    /// [`Reservation`](crate::limiter::Reservation) for what a settlement does.
+    ///
+    /// ```
+    /// use tower::{BoxError, Layer, ServiceExt, service_fn};
+    /// use tower_ratelimit::{FixedWindow, LimitLayer, Limiter, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let rows = Policy::new("rows", FixedWindow::per_hour(1_000));
+    /// let limiter = Limiter::builder().policy(rows).build()?;
+    /// let limit = LimitLayer::new(limiter.clone(), |_: &&str| "ann", |refused| Err(refused.into()))
+    ///     .cost(|_| 100)
+    ///     .settle(|answer: Result<&Vec<&str>, &BoxError>| u32::try_from(answer.ok()?.len()).ok());
+    ///
+    /// let query = limit.layer(service_fn(async |_: &str| Ok::<_, BoxError>(vec!["a", "b"])));
+    /// query.oneshot("SELECT name").await?;
+    /// assert_eq!(limiter.peek_now("ann", 0).binding().unwrap().1.used(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle(
+        mut self,
+        real_cost: impl Fn(Result<&T, &E>) -> Option<u32> + Send + Sync + 'static,
+    ) -> Self {
+        self.rules.real_cost = Some(Arc::new(real_cost));
         self
     }
 
@@ -133,6 +172,13 @@ impl<Q, T, E> Rules<Q, T, E> {
         is_by_key.then(|| self.limiter.look(&(self.key)(request)))?
     }
 
+    /// Whether requests are held until their answers.
+    pub(super) fn settles(&self) -> bool {
+        self.real_cost.is_some()
+            || self.limiter.settles_the_unanswered()
+            || self.limiter.has_slots()
+    }
+
     /// What the policies charge this request, for which a resolver has this.
     pub(super) fn read(&self, request: &Q, finding: Option<&Finding>) -> Charges {
         let key = (self.key)(request);
@@ -149,7 +195,9 @@ impl<Q, T, E> Rules<Q, T, E> {
         if let Some(plan) = self.limiter.plan_found(finding) {
             asker.plan = Some(plan);
         }
-        self.limiter.alike_for(asker, key, cost, finding)
+        let mut charges = self.limiter.alike_for(asker, key, cost, finding);
+        self.limiter.hold_all(&mut charges);
+        charges
     }
 
     pub(super) fn refuse(&self, refused: Refused) -> Result<T, E> {
@@ -175,6 +223,7 @@ impl<Q, T, E> Clone for Rules<Q, T, E> {
             resolver: self.resolver.clone(),
             operation: self.operation.clone(),
             refuse: Arc::clone(&self.refuse),
+            real_cost: self.real_cost.clone(),
         }
     }
 }

@@ -86,10 +86,10 @@ where
             }
         };
         match ruling {
-            Ruling::Pass => LimitFuture::calling(self.inner.call(request)),
-            Ruling::Hold(turn) => {
+            Ruling::Pass(kept) => LimitFuture::calling(&mut self.inner, request, kept),
+            Ruling::Hold(turn, kept) => {
                 self.let_others_have_it();
-                LimitFuture::held(turn, self.inner.clone(), request)
+                LimitFuture::held(turn, kept, self.inner.clone(), request)
             }
             Ruling::Refuse(answer) => {
                 self.let_others_have_it();

@@ -123,6 +123,7 @@
 //! waiting request keeps a clone of it.
 
 mod future;
+mod kept;
 mod layer;
 mod limit;
 mod refused;

@@ -16,6 +16,9 @@ pub enum Amendment {
     /// Charges the cost, whether there is room for it or not: see [`Algorithm::settle`]. It denies
     /// nothing, and a soft charge is made like any other.
     Settle,
+    /// Charges the cost as [`Settle`](Self::Settle) does, in addition to what this request has taken and in the same
+    /// place. If the store has failed, the cost is charged nowhere.
+    Add(Taken),
     /// Makes the key as good as new, whatever the cost. Blocks and overrides stay.
     Reset,
     /// Blocks the key for this long from now on, whatever the cost.
@@ -35,6 +38,9 @@ pub enum Amendment {
     /// Ends the override of the key, if there is one. The debt of a bucket drains under the override until
     /// this moment.
     EndOverride,
+    /// Gives the slots back that the charge [holds](Charge::holding) under a policy on concurrency. No other amendment
+    /// changes slots, but [`Block`](Self::Block) and [`Unblock`](Self::Unblock) hold for their keys.
+    Release,
     /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which
     /// the first begins at this moment, rounded up to a microsecond or to the next. The requests have
     /// gone away, and those behind them have moved up, so that nothing takes these turns.
@@ -42,6 +48,13 @@ pub enum Amendment {
     /// Only the last turns can be given back. The answer is `false` if a request of another process has
     /// come behind them: then they are kept, and the next request of this process takes them.
     GiveBack(Micros),
+}
+
+impl Amendment {
+    /// Whether it concerns a charge that was made in this process, because the store was away.
+    pub(crate) fn is_of_a_degraded_charge(self) -> bool {
+        matches!(self, Self::TakeBack(taken) | Self::Add(taken) if taken.is_degraded())
+    }
 }
 
 /// Until when the charge of a request can be taken back, and where it was made.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::pin::Pin;
 
 use super::{Charge, Reply};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, OwnWindow, Weight};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
@@ -17,6 +17,14 @@ pub enum Wanted {
 }
 
 impl Wanted {
+    /// The same, with those of refusals.
+    pub(super) fn with_refusals(self) -> Self {
+        match self {
+            Self::Verdict => Self::Refusals,
+            wanted => wanted,
+        }
+    }
+
     /// Returns whether the numbers of a request are needed that is allowed, or denied.
     #[inline]
     pub fn includes(self, allowed: bool) -> bool {
@@ -134,13 +142,13 @@ fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
 /// Marks the outcomes of soft charges, and of limits that are not the policy's own.
 pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
     for charge in charges.iter().filter(|charge| charge.is_ruled()) {
-        let own = charge.limit.map(|_| charge.window);
+        let own = charge.limit.map(|_| OwnWindow(charge.window));
         outcomes.ruled_by(charge.policy, charge.rule, own);
     }
     if charges.iter().any(Charge::is_soft) {
-        outcomes.soften(|policy| {
+        outcomes.weigh(|policy| {
             let of = |charge: &&Charge| charge.policy == policy;
-            charges.iter().find(of).is_some_and(Charge::is_soft)
+            charges.iter().find(of).map_or(Weight::Full, Charge::weight)
         });
     }
 }

@@ -16,6 +16,7 @@ mod outage;
 mod redis;
 mod reply;
 mod shared;
+mod slot;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,13 +34,15 @@ pub use self::reply::Reply;
 #[cfg(feature = "testing")]
 pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
+pub use self::slot::Slot;
 
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::Key;
+use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 
 /// A place where state lives.
@@ -58,6 +61,19 @@ pub trait Store {
     /// Returns whether several nodes share the state of this store. The default is `false`: the
     /// state belongs to this process.
     fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Returns whether its ledgers count refusals for the [penalties](crate::Policy::penalty) of policies, and block
+    /// keys. The default is `false`: then a policy with a penalty is refused when a limiter or a layer is built.
+    fn counts_refusals(&self) -> bool {
+        false
+    }
+
+    /// Returns whether its ledgers know the slots of a [`Concurrency`](crate::Concurrency): a charge takes them by its
+    /// [slot](Charge::holding), and [`Amendment::Release`] gives them back. The default is `false`: then such a policy
+    /// is refused when a limiter or a layer is built.
+    fn holds_slots(&self) -> bool {
         false
     }
 
@@ -87,7 +103,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// Decides on one request, in one step at one moment.
     ///
     /// - If every policy allows the request, each is charged. If one denies it, none is.
-    /// - A [soft](Charge::is_soft) charge that does not fit is left out, and denies nothing.
+    /// - A [soft](Charge::is_soft) charge that does not fit is left out, and denies nothing. One in
+    ///   [shadow](Charge::is_shadow) is left out too if its key is blocked.
     /// - There is an outcome for every charge, made by [`Algorithm::step`](crate::Algorithm::step). A
     ///   store that answers now [pushes](Outcomes::push) them to `outcomes`, which are empty, and may
     ///   leave out those that are not wanted.
@@ -155,6 +172,19 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         })
     }
 
+    /// Tells what the store has counted, for a [snapshot](crate::Limiter::snapshot). By default it tells nothing but that
+    /// it is up.
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+
+    /// Tells how many keys it keeps for a policy, by its index. By default it does not tell. It must not take longer
+    /// when it keeps more keys.
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        let _ = policy;
+        None
+    }
+
     /// The clock by which requests wait for their turn, if a test moves it: see
     /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
     fn clock(&self) -> Option<Arc<dyn Clock>> {
@@ -171,6 +201,8 @@ pub struct Charge {
     pub(crate) key: Key,
     pub(crate) cost: u32,
     pub(crate) is_soft: bool,
+    /// If so, it is soft too.
+    pub(crate) is_shadow: bool,
     pub(crate) limit: Option<Limit>,
     /// The rule that gave the limit, by its place among those of the limiter.
     pub(crate) rule: u32,
@@ -178,6 +210,8 @@ pub struct Charge {
     pub(crate) window: Option<Duration>,
     /// By which it was priced.
     pub(crate) factor: Factor,
+    /// By what its request holds slots, under a policy on concurrency.
+    pub(crate) slot: Option<Slot>,
 }
 
 impl Charge {
@@ -188,10 +222,12 @@ impl Charge {
             key,
             cost,
             is_soft: false,
+            is_shadow: false,
             limit: None,
             rule: 0,
             window: None,
             factor: Factor::ONE,
+            slot: None,
         }
     }
 
@@ -209,6 +245,29 @@ impl Charge {
         Self {
             is_soft: true,
             ..self
+        }
+    }
+
+    /// Returns the same charge, which takes slots of a [`Concurrency`](crate::Concurrency) if the request is allowed,
+    /// and holds them by this until they are [released](Amendment::Release).
+    pub fn holding(self, slot: Slot) -> Self {
+        Self {
+            slot: Some(slot),
+            ..self
+        }
+    }
+
+    /// Returns by what its request holds slots.
+    pub fn slot(&self) -> Option<Slot> {
+        self.slot
+    }
+
+    /// Returns the same charge, made [soft](Self::soft), and such that a block of the key does not deny it either. It is then
+    /// left out, and the other charges are made without it.
+    pub fn shadow(self) -> Self {
+        Self {
+            is_shadow: true,
+            ..self.soft()
         }
     }
 
@@ -247,5 +306,25 @@ impl Charge {
     /// Returns whether it is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
+    }
+
+    /// Returns whether it is made in [shadow](Self::shadow).
+    pub fn is_shadow(&self) -> bool {
+        self.is_shadow
+    }
+
+    /// How it weighs, as scripts have it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn softness(&self) -> u8 {
+        u8::from(self.is_soft) + u8::from(self.is_shadow)
+    }
+
+    /// What a denial of it does to the request.
+    pub(crate) fn weight(&self) -> Weight {
+        match (self.is_shadow, self.is_soft) {
+            (true, _) => Weight::Shadow,
+            (false, true) => Weight::Soft,
+            (false, false) => Weight::Full,
+        }
     }
 }

@@ -24,7 +24,7 @@ const HOUR: Micros = Micros::from_secs(3_600);
 
 /// Every algorithm, and the least and the largest numbers.
 fn algorithms() -> Vec<Algorithm> {
-    vec![
+    let algorithms = vec![
         FixedWindow::per_day(5).into(),
         AnchoredWindow::per_day(5).into(),
         SlidingLog::per_day(5).into(),
@@ -38,7 +38,16 @@ fn algorithms() -> Vec<Algorithm> {
         FixedWindow::per_day(0).into(),
         FixedWindow::per_day(u32::MAX).into(),
         Gcra::per_day(999_983).into(),
-    ]
+    ];
+    #[cfg(feature = "calendar")]
+    let algorithms = {
+        let windows = [
+            FixedWindow::per_calendar_day(5).into(),
+            FixedWindow::per_calendar_month(5).into(),
+        ];
+        algorithms.into_iter().chain(windows).collect()
+    };
+    algorithms
 }
 
 pub(super) const DECIDES: &str = "every algorithm decides as its step does";
@@ -94,10 +103,11 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
                 let key = if several { own } else { same };
                 let cost = cost(&mut scene, *first).min(3);
                 let charge = Charge::new(policy, key, cost);
-                match scene.random.below(6) {
+                match scene.random.below(7) {
                     // Some requests concern some policies only.
                     0 => {}
                     1 => charges.push(charge.soft()),
+                    2 => charges.push(charge.shadow()),
                     _ => charges.push(charge),
                 }
             }
@@ -152,7 +162,7 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 _ => &both[..],
             };
             let alike = [Charge::new(0, key, cost), Charge::new(1, key, cost)];
-            match scene.random.below(14) {
+            match scene.random.below(17) {
                 0 | 1 => scene.refund(charges).await?,
                 2 => scene.reset(charges).await?,
                 3 => {
@@ -165,6 +175,13 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 6 => scene.take_up_to(&alike).await?,
                 7 => scene.take_up_to(&[alike[0], alike[1].soft()]).await?,
                 8 => scene.take_up_to(&[alike[0].soft(), alike[1]]).await?,
+                9 => scene.take_up_to(&[alike[0].shadow(), alike[1]]).await?,
+                10 => {
+                    let _ = scene.charge(&[alike[0].shadow(), alike[1]]).await?;
+                }
+                11 => {
+                    let _ = scene.charge(&[alike[0], alike[1].shadow()]).await?;
+                }
                 _ => {
                     let _ = scene.charge(charges).await?;
                 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
-use crate::decision::Outcome;
+use crate::decision::{Outcome, Weight};
 use crate::key::Key;
 use crate::store::Charge;
 
@@ -38,7 +38,7 @@ struct Own {
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     told: Outcome,
-    is_soft: bool,
+    weight: Weight,
     /// The shortest and the longest time that the block may yet last, if the key is blocked.
     blocked: Option<(Micros, Micros)>,
     /// Whether the request goes on, and has a turn to wait for.
@@ -79,6 +79,7 @@ impl Reference {
             .iter()
             .zip(stands)
             .map(|(charge, stands)| match stands.blocked {
+                Some(_) if charge.is_shadow => most,
                 Some(_) => 0,
                 None if charge.is_soft || charge.cost == 0 => most,
                 None => stands.told.remaining(),
@@ -109,12 +110,14 @@ impl Reference {
             .map(|charge| self.limit(charge).step(self.state(charge), at, charge.cost));
         let steps: Vec<_> = steps.collect();
         let goes_on = charges.iter().zip(&steps).all(|(charge, (told, _))| {
-            (told.is_allowed() || charge.is_soft) && blocked(charge).is_none()
+            let is_blocked = blocked(charge).is_some();
+            charge.is_shadow || (told.is_allowed() || charge.is_soft) && !is_blocked
         });
         let mut states = Vec::new();
         let mut expected = Vec::new();
         for (charge, (mut told, state)) in charges.iter().zip(steps) {
-            if told.is_allowed() && goes_on && charge.cost > 0 {
+            let is_left_out = blocked(charge).is_some() || charge.cost == 0;
+            if told.is_allowed() && goes_on && !is_left_out {
                 states.push(((charge.policy, charge.key), state));
             } else if told.is_allowed() {
                 told = self.limit(charge).step(self.state(charge), at, 0).0;
@@ -124,7 +127,7 @@ impl Reference {
             }
             expected.push(Expected {
                 told,
-                is_soft: charge.is_soft,
+                weight: charge.weight(),
                 blocked: blocked(charge),
                 goes_on,
             });
@@ -275,9 +278,10 @@ impl Expected {
                 self.blocked.is_some().to_string(),
             ),
             (
-                "is_soft",
-                told.is_soft() == self.is_soft,
-                self.is_soft.to_string(),
+                "is_soft, is_shadow",
+                (told.is_soft(), told.is_shadow())
+                    == (self.weight == Weight::Soft, self.weight == Weight::Shadow),
+                format!("{:?}", self.weight),
             ),
             (
                 "is_overridden",

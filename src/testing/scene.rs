@@ -10,7 +10,7 @@ use super::random::Random;
 use super::reference::{Expected, Reference};
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, ManualClock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::policy::Policy;
@@ -269,7 +269,11 @@ impl<L: Ledger> Scene<L> {
         let mut note = verb.to_owned();
         for charge in charges {
             let (policy, name, cost) = (charge.policy, charge.key.name(), charge.cost);
-            let soft = if charge.is_soft { ", softly" } else { "" };
+            let soft = match charge.weight() {
+                Weight::Full => "",
+                Weight::Soft => ", softly",
+                Weight::Shadow => ", in shadow",
+            };
             // Writing to a `String` does not fail.
             let _ = write!(note, " [policy {policy}, key {name}, cost {cost}{soft}]");
         }

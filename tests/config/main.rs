@@ -1,8 +1,13 @@
 //! Limits from a file: what it means, how its mistakes are told, and its schema.
 
+mod endings;
 mod fuzzed;
+#[cfg(feature = "calendar")]
+mod hours;
 mod meaning;
 mod mistakes;
+mod modes;
 mod reload;
 mod scene;
 mod schema;
+mod terms;

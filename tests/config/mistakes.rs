@@ -31,14 +31,16 @@ key = \"clientip\"
         [
             "<text>:2:13: policies.daily.algorithm: algorithm \"fixed-widow\" is unknown; did you mean \"fixed-window\"? \
              Known are fixed-window, anchored-window, sliding-log, sliding-window, sliding-slots, token-bucket, \
-             token-bucket-interval, leaky-bucket, gcra, leaky-queue",
+             token-bucket-interval, leaky-bucket, gcra, leaky-queue, calendar-day, calendar-week, calendar-month, \
+             calendar-year",
             "<text>:7:1: policies.minute: `key` is missing; say what is counted apart, such as key = \"client_ip\", or \
              key = \"global\" for all requests together",
             "<text>:8:9: policies.minute.quota: `period` cannot be \"fortnight\": use one of the units us, ms, s, min, h, d, \
              such as 10s or minute, and nothing after it",
             "<text>:9:1: policies.minute.kye: field \"kye\" is unknown; did you mean \"key\"? Known are algorithm, quota, \
-             limit, per, burst, capacity, slots, places, up_to, key, cost, when, soft, no_key, on_store_failure, \
-             wait_up_to, wait_places, for_all_plans, key_limits, operation, operations",
+             concurrency, limit, per, burst, capacity, slots, places, up_to, key, cost, when, mode, was, soft, no_key, on_store_failure, \
+             wait_up_to, wait_places, for_all_plans, penalty, most, reserve, low_priority, estimate, settle, charge_when, \
+             refund_when, unless_settled, key_limits, operation, operations, hours, zone, start, first_day",
             "<text>:10:8: policies.minute.soft: 1 is not true or false",
             "<text>:13:13: policies.hour.limit: \"10k\" is not a whole number; write 10_000",
             "<text>:15:7: policies.hour.key: key \"clientip\" is unknown; did you mean \"client_ip\"? Known are client_ip, \

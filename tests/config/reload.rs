@@ -1,13 +1,22 @@
 //! Reload: a changed file comes into force as a whole, whatever way it is written, and a bad one changes nothing.
 
+use std::convert::Infallible;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::config::{Config, Watched};
+use tower_ratelimit::policy::Mode;
 
-use crate::scene::{get, send};
+use crate::scene::{get, now, send};
 
 /// A directory of its own, removed when it is dropped.
 struct Folder(PathBuf);
@@ -70,6 +79,9 @@ fn a_layer_follows_its_file_when_it_is_told_to() {
     assert!(after.since() >= before.since());
     // The layer that was made before follows too.
     assert_eq!(send(&layer, get("/")).policies.unwrap(), policy(20));
+    // So does the limiter.
+    let decision = now(watched.limiter().check("k", 1)).unwrap();
+    assert_eq!(decision.binding().unwrap().1.limit(), 20);
 
     // The same bytes are no change.
     assert_eq!(watched.reload().unwrap().version(), 2);
@@ -140,33 +152,128 @@ fn what_cannot_change_without_a_restart_is_refused_as_a_whole() {
     );
 }
 
+/// A file whose policy has this name, and what else is said of it.
+fn named(name: &str, more: &str) -> String {
+    format!("[policies.{name}]\nquota = \"1/day\"\nkey = \"global\"\n{more}\n")
+}
+
+#[test]
+fn a_policy_that_was_renamed_keeps_its_state() {
+    let folder = Folder::new("renamed");
+    fs::write(folder.file(), named("old", "")).unwrap();
+    let watched = watched(&folder.file());
+    assert_eq!(send(&watched.layer(), get("/")).status, 200);
+    for name in ["new", "newer"] {
+        fs::write(folder.file(), named(name, "was = \"old\"")).unwrap();
+        watched.reload().unwrap();
+        let refused = send(&watched.layer(), get("/"));
+        assert_eq!(refused.status, 429);
+        assert_eq!(refused.policies.unwrap(), format!("\"{name}\";q=1;w=86400"));
+    }
+    // Another policy of the old name would count with it.
+    let both = [named("new", "was = \"old\""), named("old", "")].concat();
+    fs::write(folder.file(), both).unwrap();
+    let error = watched.reload().unwrap_err().to_string();
+    assert!(
+        error.contains("limits.toml:4:7: policies.new.was"),
+        "{error}"
+    );
+    // Without `was` it is another policy.
+    fs::write(folder.file(), named("new", "")).unwrap();
+    watched.reload().unwrap();
+    assert_eq!(send(&watched.layer(), get("/")).status, 200);
+}
+
+#[test]
+fn a_policy_that_comes_back_finds_what_it_has_used() {
+    let folder = Folder::new("back");
+    fs::write(folder.file(), limits(1)).unwrap();
+    let watched = watched(&folder.file());
+    assert_eq!(send(&watched.layer(), get("/")).status, 200);
+    for round in 0..3 {
+        fs::write(folder.file(), named(&format!("other-{round}"), "")).unwrap();
+        watched.reload().unwrap();
+        assert_eq!(send(&watched.layer(), get("/")).status, 200, "{round}");
+        fs::write(folder.file(), limits(1)).unwrap();
+        watched.reload().unwrap();
+        assert_eq!(send(&watched.layer(), get("/")).status, 429, "{round}");
+    }
+}
+
+#[test]
+fn what_is_switched_stays_switched_through_reloads() {
+    let folder = Folder::new("switched");
+    fs::write(folder.file(), limits(1)).unwrap();
+    let watched = watched(&folder.file());
+    watched.modes().set("a", Mode::Off).unwrap();
+    for limit in [2, 3] {
+        fs::write(folder.file(), limits(limit)).unwrap();
+        watched.reload().unwrap();
+        assert_eq!(told(&watched), "");
+    }
+    watched.modes().unset("a").unwrap();
+    assert_eq!(told(&watched), policy(3));
+}
+
+/// The response of a request that is served while the file changes is that of one file, to the end of its body.
+#[test]
+fn a_request_sees_one_configuration_to_its_end() {
+    let folder = Folder::new("one");
+    fs::write(folder.file(), limits(10)).unwrap();
+    let watched = watched(&folder.file());
+    let reload = || {
+        fs::write(folder.file(), limits(20)).unwrap();
+        watched.reload().unwrap();
+    };
+    let service = service_fn(async |_: Request<()>| {
+        reload();
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+    });
+    let request = get("/").body(()).unwrap();
+    let response = now(watched.layer().layer(service).oneshot(request)).unwrap();
+    assert_eq!(watched.status().version(), 2);
+    assert_eq!(response.headers()["ratelimit-policy"], policy(10));
+    fs::write(folder.file(), limits(30)).unwrap();
+    watched.reload().unwrap();
+    let body = now(response.into_body().collect()).unwrap();
+    assert_eq!(body.to_bytes(), "hello");
+    assert_eq!(told(&watched), policy(30));
+}
+
 #[test]
 fn a_text_cannot_be_watched() {
     let config: Config = limits(1).parse().unwrap();
     assert_eq!(config.watch().unwrap_err().field(), "watch");
 }
 
-/// Waits until the layer has this limit. The watch promises two seconds; a slow machine has more.
+/// Waits until the layer has this limit.
 #[track_caller]
 fn await_limit(watched: &Watched, limit: u32) {
+    await_that(watched, |watched| told(watched) == policy(limit));
+}
+
+/// The watch promises two seconds; a slow machine has more.
+#[track_caller]
+fn await_that(watched: &Watched, is_so: impl Fn(&Watched) -> bool) {
     let begun = Instant::now();
-    while told(watched) != policy(limit) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "{limit} is not in force: {}",
-            watched.status()
-        );
-        std::thread::yield_now();
+    while !is_so(watched) {
+        let status = watched.status();
+        assert!(begun.elapsed() < Duration::from_secs(60), "{status}");
+        thread::yield_now();
     }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// Writes the file in each way, and sees it come into force.
 fn follow(name: &str, write: impl Fn(&Folder, u32)) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = runtime();
     let folder = Folder::new(name);
     write(&folder, 10);
     let config = Config::read(folder.file()).unwrap();
@@ -230,4 +337,126 @@ fn a_link_that_is_swapped_is_followed() {
             symlink("..data/limits.toml", folder.file()).unwrap();
         }
     });
+}
+
+/// No beginning of the file is a file without a mistake, so that none can come into force.
+fn write_in_pieces(path: &Path, text: &str) {
+    let mut file = fs::File::create(path).unwrap();
+    for piece in text.trim_end().as_bytes().chunks(7) {
+        file.write_all(piece).unwrap();
+        file.sync_data().unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_is_written_in_pieces_is_followed() {
+    follow("pieces", |folder, limit| {
+        write_in_pieces(&folder.file(), &limits(limit));
+    });
+}
+
+#[test]
+fn a_file_that_is_away_for_a_moment_is_followed_when_it_is_back() {
+    let runtime = runtime();
+    let folder = Folder::new("away");
+    fs::write(folder.file(), limits(10)).unwrap();
+    let config = Config::read(folder.file()).unwrap();
+    let watched = {
+        let _entered = runtime.enter();
+        config.watch_every(Duration::from_millis(500)).unwrap()
+    };
+    let away = folder.0.join("away.toml");
+    fs::rename(folder.file(), &away).unwrap();
+    watched.reload().unwrap_err();
+    assert_eq!(told(&watched), policy(10));
+    // The same file is back, and its error has ended.
+    fs::rename(&away, folder.file()).unwrap();
+    await_that(&watched, |watched| watched.status().error().is_none());
+    assert_eq!(watched.status().version(), 1);
+    fs::rename(folder.file(), &away).unwrap();
+    fs::write(&away, limits(20)).unwrap();
+    fs::rename(&away, folder.file()).unwrap();
+    await_limit(&watched, 20);
+}
+
+/// A file of two policies that have the same limit: a response that tells two limits is one of two files.
+fn pair(limit: u32) -> String {
+    let a = limits(limit);
+    format!("{a}{}", a.replace("policies.a", "policies.b"))
+}
+
+#[test]
+fn requests_under_load_see_each_file_as_a_whole_while_it_is_rewritten_in_all_ways() {
+    const REWRITES: u32 = 30;
+    let runtime = runtime();
+    let folder = Folder::new("load");
+    let data = |name: &str| folder.0.join(name);
+    fs::create_dir(data("..0")).unwrap();
+    fs::write(data("..0/limits.toml"), pair(1_000_000)).unwrap();
+    symlink("..0", data("..data")).unwrap();
+    symlink("..data/limits.toml", folder.file()).unwrap();
+    let config = Config::read(folder.file()).unwrap();
+    let watched = {
+        let _entered = runtime.enter();
+        config.watch_every(Duration::from_millis(500)).unwrap()
+    };
+    let (ended, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let answer = send(&watched.layer(), get("/"));
+                    assert_eq!(answer.status, 200);
+                    let told = answer.policies.unwrap();
+                    let (a, b) = told.split_once(", ").unwrap();
+                    assert_eq!(a.replace("\"a\"", "\"b\""), b);
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let is_in_force = |limit: u32| {
+            let policies = format!(
+                "{}, {}",
+                policy(limit),
+                policy(limit).replace("\"a\"", "\"b\"")
+            );
+            await_that(&watched, |watched| told(watched) == policies);
+        };
+        for number in 1..=REWRITES {
+            let limit = 1_000_000 + number;
+            let text = match number % 3 {
+                0 => pair(limit).replace("/day", "/dya"),
+                _ => pair(limit),
+            };
+            match number % 5 {
+                0 => fs::write(folder.file(), text).unwrap(),
+                1 => write_in_pieces(&folder.file(), &text),
+                2 => {
+                    fs::write(data("new"), text).unwrap();
+                    fs::rename(data("new"), folder.file()).unwrap();
+                }
+                3 => {
+                    let _ = fs::remove_file(folder.file());
+                    fs::write(folder.file(), text).unwrap();
+                }
+                _ => {
+                    let name = format!("..{number}");
+                    fs::create_dir(data(&name)).unwrap();
+                    fs::write(data(&name).join("limits.toml"), text).unwrap();
+                    symlink(&name, data("..data_tmp")).unwrap();
+                    fs::rename(data("..data_tmp"), data("..data")).unwrap();
+                    let _ = fs::remove_file(folder.file());
+                    symlink("..data/limits.toml", folder.file()).unwrap();
+                }
+            }
+            match number % 3 {
+                0 => await_that(&watched, |watched| watched.status().error().is_some()),
+                _ => is_in_force(limit),
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    let good = u64::from(REWRITES - REWRITES / 3);
+    assert_eq!(watched.status().version(), 1 + good);
+    assert!(asked.into_inner() > good, "no load");
 }

@@ -56,7 +56,13 @@ pub(crate) fn layer(config: &Config) -> RateLimitLayer {
 }
 
 /// Sends a request through the layer. It comes from 192.0.2.1, unless it says otherwise.
+#[track_caller]
 pub(crate) fn send(layer: &RateLimitLayer, request: request::Builder) -> Answer {
+    now(sent(layer, request))
+}
+
+/// The same, for a layer that may have to wait.
+pub(crate) async fn sent(layer: &RateLimitLayer, request: request::Builder) -> Answer {
     let mut request = request.body(()).unwrap();
     if request.extensions().get::<SocketAddr>().is_none() {
         let peer = SocketAddr::from(([192, 0, 2, 1], 4711));
@@ -65,12 +71,9 @@ pub(crate) fn send(layer: &RateLimitLayer, request: request::Builder) -> Answer 
     let hello = service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
     });
-    let answered = async {
-        let response = layer.layer(hello).oneshot(request).await.unwrap();
-        let (head, body) = response.into_parts();
-        (head, body.collect().await.unwrap().to_bytes())
-    };
-    let (head, body) = now(answered);
+    let response = layer.layer(hello).oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
     let field = |name: &str| Some(head.headers.get(name)?.to_str().unwrap().to_owned());
     Answer {
         status: head.status.as_u16(),

@@ -17,8 +17,7 @@ fn schema() -> Value {
 /// The tables of the documentation that are files, in TOML or JSON, as JSON.
 fn examples() -> Vec<(String, Value)> {
     let mut files = Vec::new();
-    {
-        let path = "examples/limits.toml";
+    for path in ["examples/limits.toml", "examples/gateway/limits.toml"] {
         let text = fs::read_to_string(root().join(path)).unwrap();
         files.push((path.to_owned(), toml::from_str(&text).unwrap()));
     }

@@ -99,6 +99,26 @@ async fn a_wait_is_told_to_the_microsecond() {
     );
 }
 
+/// February has 28 days in 2026, and the usual month 31.
+#[cfg(feature = "calendar")]
+#[tokio::test]
+async fn the_length_of_the_present_month_is_told() {
+    let (clock, store) = still();
+    // 2026-02-10.
+    clock.set_micros(tower_ratelimit::Micros::new(1_770_681_600_000_000));
+    let layer = RateLimitLayer::builder()
+        .policy(everybody("monthly", FixedWindow::per_calendar_month(1)))
+        .store(store)
+        .build()
+        .unwrap();
+    let (status, _) = second(&layer).await;
+    let quota = status.get_details_quota_failure().unwrap();
+    assert_eq!(
+        quota.violations[0].description,
+        "monthly: 1 requests per 2419200 s"
+    );
+}
+
 #[tokio::test]
 async fn where_no_wait_can_help_there_is_no_retry_info() {
     let costly = everybody("calls", FixedWindow::per_hour(10)).cost(|_| 50);

@@ -10,6 +10,7 @@ mod bodies;
 #[cfg(feature = "calendar")]
 mod calendars;
 mod combinators;
+mod concurrency;
 mod deadlines;
 mod dialect_truth;
 mod dialects;
@@ -35,6 +36,7 @@ mod overridden;
 mod partitions;
 mod plans;
 mod policies;
+mod priorities;
 mod proxy_protocol;
 mod readiness;
 mod refusal_options;

@@ -30,9 +30,16 @@ start() { # example, NAME=value…
     local example=$1
     shift
     build "$example"
+    run "examples/$example" "$@"
+}
+
+# Starts a program of the target directory, which tells its address as an example does.
+run() { # program, NAME=value…
+    local program=$1
+    shift
     # Before the example is there to write it, since it is read at once.
     : >"$log"
-    env ADDR=127.0.0.1:0 "$@" "$target/debug/examples/$example" >>"$log" 2>&1 &
+    env ADDR=127.0.0.1:0 "$@" "$target/debug/$program" >>"$log" 2>&1 &
     server=$!
     for _ in $(seq 300); do
         url=$(sed -n 's/^listening on \(http:[^ ]*[0-9]\).*/\1/p' "$log")
@@ -41,6 +48,6 @@ start() { # example, NAME=value…
         sleep 0.1
     done
     cat "$log"
-    echo "interop: the example $example did not start" >&2
+    echo "interop: $program did not start" >&2
     exit 1
 }

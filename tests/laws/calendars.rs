@@ -345,3 +345,36 @@ fn a_plan_may_have_another_zone<S: Store>(clock: &ManualClock, store: S) {
     assert_eq!(ask("west", 10, 30), (false, Some(30)));
     assert_eq!(ask("west", 11, 0), (true, None));
 }
+
+/// The resets in these logs are worked out by hand: the day of 2015-10-18 begins at 01:00 and has 23 hours, and that of
+/// 2016-02-20 has 25. `replay` reads the same logs.
+#[test]
+fn each_line_of_a_log_over_a_change_of_clocks_resets_when_it_should() {
+    for log in [
+        include_str!("logs/sao-paulo-2015-10-18.jsonl"),
+        include_str!("logs/sao-paulo-2016-02-21.jsonl"),
+    ] {
+        let mut driver = Step::new(window(3, Unit::Day, "America/Sao_Paulo", (0, 0)).algorithm);
+        for line in log.lines() {
+            let field = |name: &str| {
+                let (_, rest) = line
+                    .split_once(&format!("\"{name}\":"))
+                    .expect("the field is there");
+                rest.split([',', '}']).next().expect("it has a value")
+            };
+            let at: u64 = field("t_us").parse().unwrap();
+            let seen = driver.decide(at, 1);
+            assert_eq!(seen.allowed.to_string(), field("allowed"), "{line}");
+            assert_eq!(
+                (at + seen.reset_after).to_string(),
+                field("reset_at_us"),
+                "{line}"
+            );
+            let retry = seen.retry_after.map(|wait| at + wait);
+            assert!(
+                seen.allowed || retry == Some(at + seen.reset_after),
+                "{line}"
+            );
+        }
+    }
+}

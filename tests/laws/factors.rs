@@ -29,11 +29,17 @@ pub(crate) trait Scaled: Sized {
     /// Decides at this moment, in microseconds since the epoch.
     fn decide(&self, at: u64, cost: u32) -> Seen;
 
+    /// The same of a request of low priority.
+    fn decide_low(&self, at: u64, cost: u32) -> Seen;
+
     fn give_back(&self, at: u64, units: u32);
+
+    /// Ends the block of the key.
+    fn pardon(&self, at: u64);
 }
 
 /// In this process.
-struct Memory {
+pub(crate) struct Memory {
     clock: ManualClock,
     limiter: Limiter,
 }
@@ -53,14 +59,25 @@ impl Scaled for Memory {
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
+    fn decide_low(&self, at: u64, cost: u32) -> Seen {
+        self.clock.set_micros(Micros::new(at));
+        let decision = self.limiter.low_priority().check_now("key", cost);
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
     fn give_back(&self, at: u64, units: u32) {
         self.clock.set_micros(Micros::new(at));
         self.limiter.refund_now("key", units);
     }
+
+    fn pardon(&self, at: u64) {
+        self.clock.set_micros(Micros::new(at));
+        self.limiter.unblock_now("key");
+    }
 }
 
 /// In a map of another's.
-struct Shared {
+pub(crate) struct Shared {
     map: Map,
     limiter: Limiter<SharedLedger<Map>>,
 }
@@ -80,9 +97,20 @@ impl Scaled for Shared {
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
+    fn decide_low(&self, at: u64, cost: u32) -> Seen {
+        self.map.clock.set_micros(Micros::new(at));
+        let decision = now(self.limiter.low_priority().check("key", cost));
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
     fn give_back(&self, at: u64, units: u32) {
         self.map.clock.set_micros(Micros::new(at));
         now(self.limiter.refund("key", units));
+    }
+
+    fn pardon(&self, at: u64) {
+        self.map.clock.set_micros(Micros::new(at));
+        now(self.limiter.unblock("key"));
     }
 }
 
@@ -122,7 +150,7 @@ enum Kind {
     GivesBack,
 }
 
-fn algorithms() -> impl Strategy<Value = Algorithm> {
+pub(crate) fn algorithms() -> impl Strategy<Value = Algorithm> {
     let periods = select(vec![60_000_u64, 1_000_000, 60_000_000, 3_600_000_000]);
     let limits = prop_oneof![4 => 1_u32..40, 1 => select(vec![100_u32, 997])];
     let sizes = prop_oneof![4 => 1_u32..40, 1 => select(vec![100_u32, 997])];

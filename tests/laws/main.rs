@@ -12,14 +12,18 @@ mod calendars;
 mod case;
 mod changing;
 mod factors;
+#[cfg(feature = "calendar")]
+mod hours;
 mod laws;
 mod models;
 mod mount;
 mod overriding;
+mod penalties;
 mod property;
 mod queue;
 #[cfg(all(feature = "redis", feature = "testing"))]
 mod redis;
+mod reserve;
 mod restart;
 mod state;
 mod stepping_back;

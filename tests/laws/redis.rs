@@ -7,6 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
 use tokio::runtime::{Builder, Runtime};
+#[cfg(feature = "calendar")]
+use tower_ratelimit::Decision;
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
@@ -121,6 +123,50 @@ impl Redis {
     }
 }
 
+/// A key under several policies, on the same server.
+#[cfg(feature = "calendar")]
+pub(crate) struct SeveralInRedis {
+    limiter: Limiter<RedisLedger>,
+    key: u64,
+}
+
+#[cfg(feature = "calendar")]
+impl SeveralInRedis {
+    fn ask<T>(&self, at: u64, ask: impl Future<Output = Result<T, StoreError>>) -> T {
+        SCENE.with(|scene| {
+            scene.clock.set_micros(Micros::new(at));
+            let answer = scene.runtime.block_on(ask);
+            answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+        })
+    }
+}
+
+#[cfg(feature = "calendar")]
+impl crate::hours::Several for SeveralInRedis {
+    const PRICE: u32 = 100;
+
+    fn new(policies: Vec<Policy>) -> Self {
+        let refuse = |policy: Policy| policy.on_store_failure(OnStoreFailure::Refuse);
+        let limiter = SCENE.with(|scene| {
+            let limiter = Limiter::builder().policies(policies.into_iter().map(refuse));
+            limiter.store(scene.store.clone()).build()
+        });
+        KEYS.set(KEYS.get() + 1);
+        Self {
+            limiter: limiter.expect("the policies are good"),
+            key: KEYS.get(),
+        }
+    }
+
+    fn decide(&self, at: u64, cost: u32) -> Decision {
+        self.ask(at, self.limiter.check(self.key, cost))
+    }
+
+    fn peek(&self, at: u64, cost: u32) -> Decision {
+        self.ask(at, self.limiter.peek(self.key, cost))
+    }
+}
+
 /// What a server has of a key.
 pub(crate) trait Kept: Driver {
     /// All of it, byte for byte, but for when it dies.
@@ -146,7 +192,9 @@ impl Driver for Redis {
     /// Cases go on until 2250 at most, and the server's numbers end in 2255.
     fn takes(algorithm: &Algorithm) -> bool {
         let longest = algorithm.longest_wait();
+        let policy = Policy::new("0", *algorithm);
         longest.is_none_or(|wait| wait < Duration::from_secs(4 * 365 * 86_400))
+            && SCENE.with(|scene| scene.store.open(std::slice::from_ref(&policy)).is_ok())
     }
 
     fn new(algorithm: Algorithm) -> Self {
@@ -253,8 +301,21 @@ impl Scaled for Redis {
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
+    fn decide_low(&self, at: u64, cost: u32) -> Seen {
+        let key = self.key;
+        let decision = self.ask(at, |limiter| {
+            let low = limiter.low_priority();
+            async move { low.check(key, cost).await }
+        });
+        Seen::from(decision.binding().expect("one policy was asked").1)
+    }
+
     fn give_back(&self, at: u64, units: u32) {
         self.ask(at, |limiter| limiter.refund(self.key, units));
+    }
+
+    fn pardon(&self, at: u64) {
+        self.ask(at, |limiter| limiter.unblock(self.key));
     }
 }
 

@@ -19,6 +19,7 @@ mod scripts;
 mod sentinel;
 mod shared_calls;
 mod silence;
+mod slots;
 mod stand_in;
 mod switch;
 #[cfg(feature = "redis-tls")]

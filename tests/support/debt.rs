@@ -52,7 +52,7 @@ impl Pace {
     }
 
     /// The debt as of now.
-    fn pass(self, mut debt: Debt, now: i128) -> Debt {
+    pub(crate) fn pass(self, mut debt: Debt, now: i128) -> Debt {
         debt.at = debt.at.min(now);
         let steps = (now - debt.at) / self.step;
         self.steps(&mut debt, steps);
@@ -66,7 +66,7 @@ impl Pace {
         debt
     }
 
-    fn allows(self, debt: Debt, now: i128, cost: i128) -> bool {
+    pub(crate) fn allows(self, debt: Debt, now: i128, cost: i128) -> bool {
         let owed = self.pass(debt, now).owed;
         self.capacity > 0 && (cost == 0 || owed + cost * self.parts <= self.capacity * self.parts)
     }
@@ -80,6 +80,10 @@ impl Pace {
 }
 
 impl Debt {
+    pub(crate) fn is_none_owed(&self) -> bool {
+        self.owed == 0
+    }
+
     pub(crate) fn decide(&mut self, pace: Pace, now: u64, cost: u32) -> Seen {
         let (now, cost) = (i128::from(now), i128::from(cost));
         let allowed = pace.allows(*self, now, cost);

@@ -12,6 +12,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) level: Level,
+    pub(crate) target: String,
     pub(crate) fields: BTreeMap<&'static str, String>,
 }
 
@@ -31,8 +32,15 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// What is logged on this thread while `run` is.
+    /// What is logged on this thread while `run` is, but for refusals.
     pub(crate) fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
+        let (output, mut lines) = Self::of_all(run);
+        lines.retain(|line| line.target != "tower_ratelimit::refusal");
+        (output, lines)
+    }
+
+    /// All that is logged on this thread while `run` is.
+    pub(crate) fn of_all<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
         let log = Self::default();
         let output = tracing::subscriber::with_default(log.clone(), run);
         let lines = log.lines.lock().unwrap().clone();
@@ -48,6 +56,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line {
             level: *event.metadata().level(),
+            target: event.metadata().target().to_owned(),
             fields: BTreeMap::new(),
         };
         event.record(&mut line);

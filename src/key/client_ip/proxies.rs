@@ -138,6 +138,30 @@ impl Proxies {
         }
     }
 
+    /// Returns whether a peer with this address is trusted to tell the address of the client.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    /// use tower_ratelimit::key::Proxies;
+    ///
+    /// let proxies = Proxies::in_networks(["10.0.0.0/8"]);
+    /// assert!(proxies.trust(Ipv4Addr::new(10, 1, 1, 1).into()));
+    /// assert!(!proxies.trust(Ipv4Addr::new(192, 0, 2, 1).into()));
+    /// // Hops are counted, whatever their addresses.
+    /// assert!(Proxies::hops(1).trust(Ipv4Addr::new(192, 0, 2, 1).into()));
+    /// ```
+    pub fn trust(&self, peer: IpAddr) -> bool {
+        self.have(Some(peer.to_canonical()))
+    }
+
+    /// Returns whether this address is in one of the [networks](Self::in_networks). [Hops](Self::hops) name no address.
+    pub fn name(&self, peer: IpAddr) -> bool {
+        match &self.chain {
+            Chain::Networks(networks) => networks.contains(peer.to_canonical()),
+            Chain::Hops(_) => false,
+        }
+    }
+
     /// Whether the other end of the socket is trusted. A peer without an address may be a Unix
     /// socket.
     pub(super) fn have(&self, peer: Option<IpAddr>) -> bool {

@@ -1,9 +1,10 @@
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tonic_types::ErrorDetails;
 
 use crate::clock::Micros;
-use crate::decision::{Outcomes, Rule};
+use crate::decision::{Outcome, Outcomes, Rule};
 use crate::key::Head;
 
 /// Names the client that is over a policy's limit.
@@ -15,6 +16,8 @@ pub(super) struct Details {
     subject: Option<Arc<Subject>>,
     /// Empty if refusals do not name policies.
     policies: Vec<Told>,
+    /// Whether limits are told.
+    tells: bool,
 }
 
 struct Told {
@@ -44,6 +47,7 @@ impl Details {
         Self {
             subject,
             policies: told.collect(),
+            tells,
         }
     }
 
@@ -60,15 +64,32 @@ impl Details {
         }
         let mut room = LONGEST_VIOLATIONS;
         let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
-        for told in denied.filter_map(|(policy, _)| self.policies.get(policy)) {
+        for (policy, outcome) in denied {
+            let Some(told) = self.policies.get(policy) else {
+                continue;
+            };
             let subject = self.subject(told, head);
-            let Some(left) = room.checked_sub(subject.len() + told.description.len()) else {
+            let description = self.description(told, outcome);
+            let Some(left) = room.checked_sub(subject.len() + description.len()) else {
                 break;
             };
             room = left;
-            details.add_quota_failure_violation(subject, &told.description);
+            details.add_quota_failure_violation(subject, description);
         }
         details
+    }
+
+    /// With the limit and the window of the request, where they are not those of the policy: those of a plan or of the
+    /// hour, and the length of the present month.
+    fn description<'a>(&self, told: &'a Told, outcome: &Outcome) -> Cow<'a, str> {
+        let Some((limit, seconds)) = outcome.own_limit().filter(|_| self.tells) else {
+            return Cow::Borrowed(&told.description);
+        };
+        let name = &told.name;
+        Cow::Owned(match seconds {
+            Some(seconds) => format!("{name}: {limit} requests per {seconds} s"),
+            None => format!("{name}: {limit} requests"),
+        })
     }
 
     fn subject(&self, told: &Told, head: &Head<'_>) -> String {
@@ -90,7 +111,8 @@ impl Details {
 fn limit(rule: &Rule) -> String {
     let limit = rule.limit().unwrap_or(0);
     let Some(period) = rule.period() else {
-        return format!("{limit} requests");
+        let at_once = if rule.is_at_once() { " at once" } else { "" };
+        return format!("{limit} requests{at_once}");
     };
     if period.subsec_nanos() == 0 {
         format!("{limit} requests per {} s", period.as_secs())

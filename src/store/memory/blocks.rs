@@ -1,9 +1,18 @@
+use super::offenders::{Offenders, TOO_MANY};
 use super::timed::{Span, Timed};
 use crate::clock::{Clock, Micros};
+use crate::diagnostics::warn_once_of;
+use crate::policy::NamedPenalty;
 
-/// The keys that are blocked under one policy, by their fingerprints.
+/// The keys that are blocked under one policy, by their fingerprints, and those that have been refused.
 #[derive(Debug, Default)]
-pub(super) struct Blocks(Timed<()>);
+pub(super) struct Blocks {
+    blocked: Timed<()>,
+    offenders: Offenders,
+}
+
+/// How many keys a penalty blocks: beyond that it blocks no further key.
+const MOST_PENALTIES: usize = 262_144;
 
 /// The blocks under one policy, as a snapshot has them: of each, the fingerprint of the key, when
 /// it began and when it ends.
@@ -17,12 +26,12 @@ impl Blocks {
     /// Whether any key is blocked, or was and is not forgotten.
     #[inline]
     pub(super) fn are_any(&self) -> bool {
-        self.0.are_any()
+        self.blocked.are_any()
     }
 
     /// Whether this key may be blocked; a few that are not seem to be.
     pub(super) fn may_hold(&self, fingerprint: u64, now: Micros) -> bool {
-        self.0.may_hold(fingerprint, now)
+        self.blocked.may_hold(fingerprint, now)
     }
 
     /// How long this key is blocked yet: see [`Timed::find`].
@@ -33,7 +42,7 @@ impl Blocks {
         clock: &dyn Clock,
         only_asks: bool,
     ) -> Option<Micros> {
-        let found = self.0.find(fingerprint, now, clock, only_asks);
+        let found = self.blocked.find(fingerprint, now, clock, only_asks);
         found.map(|((), left)| left)
     }
 
@@ -45,12 +54,37 @@ impl Blocks {
         }
         let is_longer = |old: Span<()>| new.until <= old.until.max(now);
         // There is no bound.
-        let _ = self.0.put(fingerprint, new, usize::MAX, is_longer);
+        let _ = self.blocked.put(fingerprint, new, usize::MAX, is_longer);
+    }
+
+    /// Notes a refusal of this key, and blocks the key if it is one too many. Returns how long the block lasts, if it
+    /// is new.
+    pub(super) fn note_refusal(
+        &self,
+        fingerprint: u64,
+        penalty: &NamedPenalty,
+        clock: &dyn Clock,
+    ) -> Option<Micros> {
+        let now = clock.now();
+        let is_blocked = || self.left(fingerprint, now, clock, false).is_some();
+        let block = |length| {
+            let new = Span::new((), now, length);
+            let is_longer = |old: Span<()>| new.until <= old.until.max(now);
+            let put = self
+                .blocked
+                .put(fingerprint, new, MOST_PENALTIES, is_longer);
+            if put.is_err() {
+                warn_once_of(&TOO_MANY, format!("policy {:?}", penalty.policy));
+            }
+            put.is_ok()
+        };
+        self.offenders
+            .note(fingerprint, now, penalty, is_blocked, block)
     }
 
     /// All blocks that are not forgotten.
     pub(super) fn each(&self) -> Blocked {
-        let spans = self.0.each().into_iter();
+        let spans = self.blocked.each().into_iter();
         spans
             .map(|(fingerprint, span)| (fingerprint, span.from, span.until))
             .collect()
@@ -62,15 +96,17 @@ impl Blocks {
             let what = ();
             (fingerprint, Span { what, from, until })
         });
-        self.0.restore(spans, now);
+        self.blocked.restore(spans, now);
     }
 
     #[cfg(all(test, not(tower_ratelimit_loom)))]
     pub(super) fn spans(&self) -> &Timed<()> {
-        &self.0
+        &self.blocked
     }
 
+    /// Ends the block of a key, and forgets its refusals.
     pub(super) fn unblock(&self, fingerprint: u64) {
-        self.0.end(fingerprint);
+        self.offenders.pardon(fingerprint);
+        self.blocked.end(fingerprint);
     }
 }

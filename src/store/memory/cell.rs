@@ -2,8 +2,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::any_rule::AnyRule;
-use crate::algorithm::{Algorithm, Limit, Long as LongRule, Pack, State, Step};
+use crate::algorithm::{Algorithm, AnyRule, Limit, Long as LongRule, Pack, State, Step};
 use crate::clock::Micros;
 
 /// Where the state of one key is kept; guarded by the version of its page.
@@ -206,7 +205,7 @@ impl<S: LongRule> Keeps<S> for Long {
     fn keep(&self, _: &S, _: MutexGuard<'_, State>) {}
 
     fn under(rule: &S, own: &Algorithm) -> S {
-        own.limits().map_or(*rule, |limit| rule.limited(limit))
+        rule.under(own)
     }
 
     fn limited(rule: &S, limit: Limit) -> S {

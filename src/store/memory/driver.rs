@@ -14,7 +14,7 @@ use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 
 /// A decision in which several policies have a part.
 pub(super) struct Decision<'a> {
@@ -33,8 +33,16 @@ pub(super) struct Decision<'a> {
 pub(super) enum Purpose {
     Charge,
     Peek,
+    /// Tells of a request that is denied elsewhere.
+    Deny,
     /// Charges as many units as every policy grants.
     Take,
+}
+
+impl Purpose {
+    fn writes(self) -> bool {
+        matches!(self, Self::Charge | Self::Take)
+    }
 }
 
 /// After so many starts, a decision locks each page before it looks at it: with many policies, another thread
@@ -42,9 +50,12 @@ pub(super) enum Purpose {
 const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each answers a question of its own, and in any combination"
+#[cfg_attr(
+    feature = "calendar",
+    expect(
+        clippy::struct_excessive_bools,
+        reason = "they are independent of each other"
+    )
 )]
 pub(super) struct Part<'a> {
     policy: usize,
@@ -64,8 +75,11 @@ pub(super) struct Part<'a> {
     allowed: bool,
     /// How long its key is blocked yet.
     blocked: Option<Micros>,
-    /// Whether it denies nothing, and is left out where it does not fit.
-    is_soft: bool,
+    /// Whether it denies anything. What does not is left out where it does not fit.
+    weight: Weight,
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    has_hours: bool,
     lock: Option<Lock<'a>>,
     /// Whether a place was made for the key in this decision.
     is_new: bool,
@@ -121,7 +135,7 @@ impl<'a> Decision<'a> {
             *now = self.time();
         }
         let now = *now;
-        if self.purpose != Purpose::Peek && self.latest(|part| part.ask.cost > 0) > now {
+        if self.purpose.writes() && self.latest(|part| part.ask.cost > 0) > now {
             self.step_back(now)?;
             return Err(Changed);
         }
@@ -129,12 +143,16 @@ impl<'a> Decision<'a> {
         if self.purpose == Purpose::Take {
             self.share_out(now)?;
         }
-        let only_asks = self.purpose == Purpose::Peek;
-        let mut allowed = true;
+        let only_asks = !self.purpose.writes();
+        let mut allowed = self.purpose != Purpose::Deny;
         for part in &mut self.parts {
             part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
             part.look_up_block(now, self.clock, only_asks);
-            allowed &= (part.allowed || part.is_soft) && part.blocked.is_none();
+            allowed &= match part.weight {
+                Weight::Full => part.allowed && part.blocked.is_none(),
+                Weight::Soft => part.blocked.is_none(),
+                Weight::Shadow => true,
+            };
         }
         self.look_for_room(allowed, now)?;
         if allowed && self.purpose == Purpose::Peek {
@@ -160,10 +178,45 @@ impl<'a> Decision<'a> {
                 }
             }
         }
+        #[cfg(feature = "calendar")]
+        if !allowed && self.is_to_wait_for_all() {
+            self.wait_for_all(now, outcomes)?;
+        }
         if allowed && self.parts.iter().any(Part::charges) {
             self.charge(now, outcomes)?;
         }
         Ok(allowed)
+    }
+
+    /// Whether a wait can end while another policy, or the end of a block, has to be waited for.
+    #[cfg(feature = "calendar")]
+    fn is_to_wait_for_all(&self) -> bool {
+        let is_blocked = |part: &Part<'_>| part.blocked.is_some();
+        (self.parts.len() > 1 || self.parts.iter().any(is_blocked))
+            && self.parts.iter().any(|part| part.has_hours)
+    }
+
+    /// Tells a wait after which all policies let the request pass together.
+    #[cfg(feature = "calendar")]
+    #[cold]
+    fn wait_for_all(&self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
+        let weight = |policy| {
+            let part = self.parts.iter().find(|part| part.policy == policy);
+            part.map_or(Weight::Full, |part| part.weight)
+        };
+        let mut is_same = Ok(());
+        outcomes.weigh(weight);
+        outcomes.wait_for_all(|wait| {
+            let mut later = Outcomes::new(now.saturating_add(wait));
+            for part in &self.parts {
+                if is_same.is_ok() {
+                    is_same = part.tell_later(now, wait, &mut later);
+                }
+            }
+            later.weigh(weight);
+            later
+        });
+        is_same
     }
 
     /// Asks for as many units as every policy grants that is not soft. If that is none, asks for one, which is
@@ -173,9 +226,9 @@ impl<'a> Decision<'a> {
         self.units = most.unwrap_or(0);
         for part in &mut self.parts {
             part.look_up_block(now, self.clock, true);
-            if part.blocked.is_some() {
+            if part.blocked.is_some() && part.weight != Weight::Shadow {
                 self.units = 0;
-            } else if part.most > 0 && !part.is_soft {
+            } else if part.most > 0 && part.weight == Weight::Full {
                 self.units = self.units.min(part.remaining(now)?);
             }
         }
@@ -188,7 +241,7 @@ impl<'a> Decision<'a> {
     /// Looks up where a key is counted that has no place and is given none: by the shared entry, if there is
     /// no room for it. The decision is then made again.
     fn look_for_room(&mut self, allowed: bool, now: Micros) -> Result<(), Changed> {
-        let charges = allowed && self.purpose != Purpose::Peek;
+        let charges = allowed && self.purpose.writes();
         let is_lost = |part: &Part<'_>| {
             !(charges && part.charges() || part.has_room)
                 && part.tier.lacks_room(&part.snapshot, part.ask)
@@ -222,6 +275,9 @@ impl<'a> Decision<'a> {
             } else {
                 part.tier
                     .tell(snapshot, ask, now, part.allowed, &mut told)?;
+                if let Some(left) = part.blocked {
+                    outcomes.block(part.policy, left);
+                }
             }
         }
         Ok(true)
@@ -319,7 +375,7 @@ impl<'a> Part<'a> {
         opened: &'a Opened,
         ask: Ask,
         limit: Option<Algorithm>,
-        is_soft: bool,
+        weight: Weight,
     ) -> Self {
         Self {
             policy,
@@ -334,7 +390,9 @@ impl<'a> Part<'a> {
             snapshot: PageSnapshot::default(),
             allowed: false,
             blocked: None,
-            is_soft,
+            weight,
+            #[cfg(feature = "calendar")]
+            has_hours: limit.as_ref().unwrap_or(&opened.algorithm).has_hours(),
             lock: None,
             is_new: false,
             attempts: 0,
@@ -356,7 +414,7 @@ impl<'a> Part<'a> {
 
     /// Whether it is charged if the request is allowed.
     fn charges(&self) -> bool {
-        self.ask.cost > 0 && self.allowed
+        self.ask.cost > 0 && self.allowed && self.blocked.is_none()
     }
 
     /// Finds out how long its key is blocked yet.
@@ -367,6 +425,30 @@ impl<'a> Part<'a> {
             let fingerprint = self.ask.fingerprint;
             self.blocked = self.blocks.left(fingerprint, now, clock, only_asks);
         }
+    }
+
+    /// Tells what its policy says after this wait, if nothing arrives meanwhile.
+    #[cfg(feature = "calendar")]
+    fn tell_later(
+        &self,
+        now: Micros,
+        wait: Micros,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), Changed> {
+        let then = now.saturating_add(wait);
+        let allowed = self.tier.allows(&self.snapshot, self.ask, then)?;
+        let mut told = OutcomeSink {
+            wanted: Wanted::Everything,
+            policy: self.policy,
+            outcomes,
+        };
+        self.tier
+            .tell(&self.snapshot, self.ask, then, allowed, &mut told)?;
+        let left = self.blocked.map(|left| left.saturating_sub(wait));
+        if let Some(left) = left.filter(|left| *left > Micros::ZERO) {
+            outcomes.block(self.policy, left);
+        }
+        Ok(())
     }
 
     /// How many units its policy grants.

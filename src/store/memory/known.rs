@@ -98,7 +98,8 @@ impl Brought for Option<Limit> {
     }
 }
 
-/// Decides at `now`, which the clock has just told; `None` if there is more to it than usual.
+/// Decides at `now`, which the clock has just told; `None` if there is more to it than usual. A denial names the first
+/// policy that denies.
 #[inline]
 pub(super) fn decide<L: Brought>(
     policies: &[Opened],
@@ -106,7 +107,7 @@ pub(super) fn decide<L: Brought>(
     now: Micros,
     wanted: Wanted,
     outcomes: &mut Outcomes,
-) -> Option<bool> {
+) -> Option<Result<(), usize>> {
     if charges.len() > MOST {
         return None;
     }
@@ -120,7 +121,7 @@ pub(super) fn decide<L: Brought>(
         }
         let known = asked.limit.look_up(opened, ask, now)?;
         if !known.is_allowed {
-            return (wanted == Wanted::Verdict && !asked.is_soft).then_some(false);
+            return (wanted == Wanted::Verdict && !asked.is_soft).then_some(Err(policy));
         }
         is_in_order &= opened.number >= next;
         next = opened.number + 1;
@@ -152,7 +153,7 @@ pub(super) fn decide<L: Brought>(
             limit.charge(opened, &part.known, part.ask, lock, now, told);
         }
     }
-    Some(true)
+    Some(Ok(()))
 }
 
 /// Puts parts in the order of locking; `None` if a policy has two parts.

@@ -2,6 +2,8 @@ use std::fmt;
 use std::slice;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
 use super::known::{self, Asked, Brought};
@@ -9,9 +11,10 @@ use super::opened::Opened;
 use super::page_snapshot::Ask;
 use super::seed::Seed;
 use crate::clock::{AnyClock, Clock, Micros};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Weight};
 use crate::error::StoreError;
 use crate::key::Key;
+use crate::observe::{KeyStats, StoreStats, penalized};
 use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -23,17 +26,25 @@ pub struct MemoryLedger {
     /// The policies in the order in which their tables are locked. It is the same for all ledgers
     /// of a store, or two decisions that wait for locks could wait for each other.
     order_of_locking: Box<[usize]>,
+    /// Whether a policy blocks keys that it has refused.
+    has_penalties: bool,
+    /// Whether requests hold slots of a policy.
+    has_slots: bool,
 }
 
 impl MemoryLedger {
     pub(super) fn new(clock: AnyClock, seed: Seed, policies: Box<[Opened]>) -> Self {
         let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
         order_of_locking.sort_unstable_by_key(|&policy| policies[policy].number);
+        let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
+        let has_slots = policies.iter().any(Opened::is_held);
         Self {
             clock,
             seed,
             policies,
             order_of_locking,
+            has_penalties,
+            has_slots,
         }
     }
 
@@ -52,7 +63,7 @@ impl MemoryLedger {
         self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
     }
 
-    /// Decides under one policy, which has to be one of those that were opened.
+    /// Decides under one policy, which has to be one of those that were opened, and has no penalty.
     pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let told = &mut OutcomeSink {
@@ -73,6 +84,14 @@ impl MemoryLedger {
     /// Takes as much as there is; see [`Ledger::take_up_to`]. If a charge names a policy that was not
     /// opened, nothing is taken and nothing is told.
     pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
+        let of_rates: SmallVec<[Charge; 4]>;
+        let mut charges = charges;
+        if self.has_slots {
+            // Slots are taken one by one, and held.
+            let rates = charges.iter().filter(|charge| !self.is_held(charge));
+            of_rates = rates.copied().collect();
+            charges = &of_rates;
+        }
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let mut decision = Decision::new(&self.clock, Wanted::Everything, Purpose::Take);
         let mut units = 0;
@@ -104,7 +123,58 @@ impl MemoryLedger {
         Ok(())
     }
 
+    #[inline]
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        if self.has_slots && charges.iter().any(|charge| self.is_held(charge)) {
+            return self.decide_with_slots(charges, wanted, Purpose::Charge, outcomes);
+        }
+        self.decide_all(charges, wanted, outcomes)
+    }
+
+    /// Decides on charges without slots.
+    #[inline]
+    fn decide_all(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        if self.has_penalties {
+            let allowed = self.decide_unpenalized(charges, wanted.with_refusals(), outcomes);
+            if !allowed {
+                self.penalize(charges, outcomes);
+            }
+            return allowed;
+        }
+        self.decide_unpenalized(charges, wanted, outcomes)
+    }
+
+    /// Notes the refusals of the policies that have denied these charges, and tells of keys that are blocked for it.
+    #[cold]
+    fn penalize(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        for charge in charges {
+            let Some(opened) = self.policies.get(charge.policy) else {
+                continue;
+            };
+            let denied = outcomes.iter().find(|(policy, outcome)| {
+                *policy == charge.policy && !outcome.is_allowed() && charge.cost > 0
+            });
+            if let (Some(penalty), Some((policy, _)), false) =
+                (&opened.penalty, denied, charge.is_soft)
+            {
+                let fingerprint = self.seed.fingerprint(&charge.key);
+                if let Some(length) = opened
+                    .blocks
+                    .note_refusal(fingerprint, penalty, &self.clock)
+                {
+                    outcomes.block(policy, length);
+                    penalized(&penalty.policy, length);
+                }
+            }
+        }
+    }
+
+    fn decide_unpenalized(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> bool {
         match charges {
             [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
                 if charge.limit.is_some() {
@@ -198,33 +268,46 @@ impl MemoryLedger {
             None => (Wanted::Verdict, &mut unwanted),
         };
         let mut decision = Decision::new(&self.clock, wanted, Purpose::Charge);
-        decision.add(Part::new(policy, &self.policies[policy], ask, None, false));
+        decision.add(Part::new(
+            policy,
+            &self.policies[policy],
+            ask,
+            None,
+            Weight::Full,
+        ));
         decision.decide(outcomes)
     }
 
     /// Tells what [`charge_now`](Self::charge_now) would tell, and charges nothing.
     pub fn peek_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        self.decide_as(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
+        if self.has_slots && charges.iter().any(|charge| self.is_held(charge)) {
+            self.decide_with_slots(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
+        } else {
+            self.decide_as(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
+        }
         mark(charges, &mut outcomes);
         outcomes
     }
 
-    /// Decides about one key at one cost under these policies, each with whether it is soft. `None` if there is more
-    /// to it than usual.
+    /// Decides about one key at one cost under these policies, each with whether it is soft. A denial names the first
+    /// policy that denies. `None` if there is more to it than usual.
     #[inline]
     pub(crate) fn admit_alike(
         &self,
         policies: &[(usize, bool)],
         key: &Key,
         cost: u32,
-    ) -> Option<bool> {
+    ) -> Option<Result<(), usize>> {
+        if self.has_penalties || self.has_slots {
+            return None;
+        }
         let ask = self.ask(key, cost);
         let charges = policies.iter().map(|&(policy, is_soft)| Asked {
             policy,
             ask,
             is_soft,
-            limit: None,
+            limit: (),
         });
         let mut unwanted = Outcomes::new(Micros::ZERO);
         let now = self.clock.now();
@@ -239,7 +322,8 @@ impl MemoryLedger {
             self.decide_known(charges, |_| (), wanted, outcomes)
         };
         match known {
-            Some(allowed) => {
+            Some(verdict) => {
+                let allowed = verdict.is_ok();
                 if wanted.includes(allowed) {
                     outcomes.put_in_order();
                 }
@@ -257,7 +341,7 @@ impl MemoryLedger {
         limit: impl Fn(&Charge) -> L,
         wanted: Wanted,
         outcomes: &mut Outcomes,
-    ) -> Option<bool> {
+    ) -> Option<Result<(), usize>> {
         let mut last: Option<(&Key, u64)> = None;
         let asked = charges.iter().map(|charge| {
             // Most requests ask all policies about one key.
@@ -304,10 +388,50 @@ impl MemoryLedger {
                 let ask = self.ask(&charge.key, charge.cost);
                 let opened = &self.policies[policy];
                 let limit = opened.limit_of(charge);
-                decision.add(Part::new(policy, opened, ask, limit, charge.is_soft));
+                decision.add(Part::new(policy, opened, ask, limit, charge.weight()));
             }
         }
         true
+    }
+
+    /// Whether the request of this charge holds slots.
+    fn is_held(&self, charge: &Charge) -> bool {
+        self.opened(charge.policy).is_some_and(Opened::is_held)
+    }
+
+    pub(super) fn opened(&self, policy: usize) -> Option<&Opened> {
+        self.policies.get(policy)
+    }
+
+    pub(super) fn is_open(&self, charge: &Charge) -> bool {
+        charge.policy < self.policies.len()
+    }
+
+    pub(super) fn in_order_of_locking(&self) -> impl Iterator<Item = (usize, &Opened)> {
+        let policies = self.order_of_locking.iter();
+        policies.map(|&policy| (policy, &self.policies[policy]))
+    }
+
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+
+    pub(super) fn fingerprint(&self, key: &Key) -> u64 {
+        self.seed.fingerprint(key)
+    }
+
+    /// Decides on charges without slots, of a request that also asks for slots.
+    pub(super) fn decide_rest(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        purpose: Purpose,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        match purpose {
+            Purpose::Charge => self.decide_all(charges, wanted, outcomes),
+            purpose => self.decide_as(charges, wanted, purpose, outcomes),
+        }
     }
 
     #[inline]
@@ -336,6 +460,16 @@ impl Ledger for MemoryLedger {
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         // There is no other process that could have come behind a turn.
         Reply::Now(self.amend_now(charges, amendment).map(|()| true))
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats::new("memory")
+    }
+
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        let fill = self.policies.get(policy)?.counter.fill();
+        let keys = KeyStats::new(fill.keys as u64, fill.bound as u64, fill.bytes as u64);
+        Some(keys.forgotten(fill.evicted, fill.overflowed))
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

@@ -1,13 +1,14 @@
 //! State in this process.
 
-mod any_rule;
 mod blocks;
 mod cell;
 mod counter;
 mod driver;
 mod expiry;
+mod holding;
 mod known;
 mod ledger;
+mod offenders;
 mod opened;
 mod opening;
 mod page;
@@ -15,6 +16,7 @@ mod page_snapshot;
 mod pages;
 mod seed;
 mod seqlock;
+mod slots;
 mod snapshot;
 mod table;
 mod tiers;
@@ -35,6 +37,7 @@ use self::blocks::{Blocked, Blocks};
 use self::counter::Counter;
 use self::opened::Opened;
 use self::seed::Seed;
+use self::slots::Slots;
 use self::snapshot::{Snapshot, revived};
 use super::Store;
 use crate::algorithm::Algorithm;
@@ -118,6 +121,8 @@ struct Tables {
     by_name: HashMap<TableName, Kept>,
     /// Who is blocked under a policy of this name, whatever its algorithm.
     blocks: HashMap<String, Weak<Blocks>>,
+    /// The slots that requests hold under a policy of this name.
+    slots: HashMap<String, Weak<Slots>>,
     made: usize,
     restored: Vec<Restored>,
     /// The blocks that were restored of policies that nobody has opened since.
@@ -141,6 +146,7 @@ impl Tables {
         now: impl Fn() -> Micros,
     ) -> Opened {
         let blocks = self.blocks(policy, &now);
+        let slots = algorithm.is_held().then(|| self.slots(policy));
         let name = (policy.to_owned(), algorithm.frame());
         if let Some(kept) = self.by_name.get_mut(&name)
             && let Some(counter) = kept.counter.upgrade()
@@ -152,6 +158,8 @@ impl Tables {
                 limit: (algorithm != kept.first).then_some(algorithm),
                 counter,
                 blocks,
+                penalty: None,
+                slots,
             };
         }
         self.by_name
@@ -172,7 +180,19 @@ impl Tables {
             limit: None,
             counter,
             blocks,
+            penalty: None,
+            slots,
         }
+    }
+
+    fn slots(&mut self, policy: &str) -> Arc<Slots> {
+        if let Some(slots) = self.slots.get(policy).and_then(Weak::upgrade) {
+            return slots;
+        }
+        self.slots.retain(|_, slots| slots.strong_count() > 0);
+        let slots = Arc::new(Slots::default());
+        self.slots.insert(policy.to_owned(), Arc::downgrade(&slots));
+        slots
     }
 
     fn blocks(&mut self, policy: &str, now: impl Fn() -> Micros) -> Arc<Blocks> {
@@ -410,6 +430,14 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     type Ledger = MemoryLedger;
 
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
+    fn holds_slots(&self) -> bool {
+        true
+    }
+
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
         // A table that was locked twice would wait for itself.
         check_names(&policies.iter().map(Policy::name))?;
@@ -428,7 +456,11 @@ impl MemoryStore {
         let clock = self.its_clock();
         let opened = policies.iter().map(|policy| {
             let algorithm = *policy.algorithm();
-            tables.open(policy.name(), algorithm, self.max_keys, || clock.now())
+            let opened = tables.open(policy.name(), algorithm, self.max_keys, || clock.now());
+            Opened {
+                penalty: policy.named_penalty(),
+                ..opened
+            }
         });
         let opened = opened.collect();
         MemoryLedger::new(clock, self.seed.clone(), opened)

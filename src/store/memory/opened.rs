@@ -3,10 +3,12 @@ use std::sync::Arc;
 use super::blocks::Blocks;
 use super::counter::Counter;
 use super::page_snapshot::Ask;
+use super::slots::Slots;
 use super::timed::Full;
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::policy::NamedPenalty;
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Charge};
 
@@ -19,9 +21,17 @@ pub(super) struct Opened {
     pub(super) limit: Option<Algorithm>,
     pub(super) counter: Arc<dyn Counter>,
     pub(super) blocks: Arc<Blocks>,
+    pub(super) penalty: Option<NamedPenalty>,
+    /// Those that requests hold, of a policy on concurrency.
+    pub(super) slots: Option<Arc<Slots>>,
 }
 
 impl Opened {
+    /// Whether its requests hold slots.
+    pub(super) fn is_held(&self) -> bool {
+        self.slots.is_some()
+    }
+
     /// The limit that a charge brings, if it is not that of the counter.
     pub(super) fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
         self.under(charge.limit)
@@ -44,11 +54,17 @@ impl Opened {
     ) -> Result<(), StoreError> {
         let (key, counter) = (ask.fingerprint, &*self.counter);
         match amendment {
-            Amendment::Settle => counter.settle(ask, limit, clock),
+            Amendment::Release => {
+                if let Some(slots) = &self.slots {
+                    slots.seat(key).give_back(ask.cost);
+                }
+            }
+            Amendment::Settle | Amendment::Add(_) => counter.settle(ask, limit, clock),
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {
-                let limit = self.algorithm.under(limit).ok_or_else(cannot_have)?;
+                let policy = self.algorithm.without_hours();
+                let limit = policy.under(limit).ok_or_else(cannot_have)?;
                 let full = |Full| StoreError::new(StoreErrorKind::Full);
                 let given = counter.override_limit(key, limit, length, clock);
                 given.map_err(full)?;

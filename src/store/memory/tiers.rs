@@ -3,14 +3,13 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::any_rule::AnyRule;
 use super::cell::{Word, Words};
 use super::counter::{Amendment, Counter, Fill, OutcomeSink, Tier};
 use super::page_snapshot::{Ask, Counted, Known, PageSnapshot};
 use super::seqlock::Lock;
 use super::table::{Override, Settled, Table};
 use super::timed::Full;
-use crate::algorithm::{Algorithm, Pack, State};
+use crate::algorithm::{Algorithm, AnyRule, Pack, State};
 use crate::clock::{Clock, Micros};
 
 type Wide = Table<AnyRule, Words>;

@@ -80,6 +80,11 @@ impl Breaker {
         self.open.load(Ordering::Acquire) > 0
     }
 
+    /// How many parts are open.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Acquire)
+    }
+
     pub(super) fn is_open(&self, part: u64) -> bool {
         self.is_any_open() && self.parts().get(&part).is_some_and(Part::is_open)
     }

@@ -10,6 +10,7 @@ use super::watch::{Waiting, Watch, away};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe::StoreStats;
 use crate::store::{Amendment, Charge, DAMAGED, Ledger, Reply};
 
 /// Decides in place of a ledger whose store is away.
@@ -34,6 +35,11 @@ impl Guard {
             standby,
             deadline,
         }
+    }
+
+    /// What is counted of a store of this kind.
+    pub(super) fn stats(&self, kind: &'static str) -> StoreStats {
+        self.watch.stats(kind)
     }
 
     pub(super) fn charge<L: Ledger + ?Sized>(
@@ -84,11 +90,8 @@ impl Guard {
         let Some(first) = charges.first() else {
             return ledger.amend(charges, amendment);
         };
-        if let Amendment::TakeBack(taken) = amendment
-            && taken.is_degraded()
-        {
-            self.standby.take_back(charges, taken);
-            return Reply::Now(Ok(true));
+        if amendment.is_of_a_degraded_charge() {
+            return Reply::Now(self.standby.settle(charges, amendment).map(|()| true));
         }
         if self.watch.is_away(charges) {
             let changed = self.standby.change(charges, amendment, Err(away().told()));

@@ -5,6 +5,7 @@ use super::guard::Guard;
 use crate::clock::Clock;
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
+use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
 
@@ -22,6 +23,20 @@ impl<L: Ledger> Guarded<L> {
         store: &impl Store<Ledger = L>,
         policies: &[Policy],
     ) -> Result<Self, ConfigError> {
+        let has_penalty = |policy: &&Policy| policy.named_penalty().is_some();
+        if let Some(policy) = policies.iter().find(has_penalty)
+            && !store.counts_refusals()
+        {
+            let remedy = "leave it out, or take a store that counts refusals: MemoryStore, RedisStore or SharedStore";
+            return Err(ConfigError::quoting("penalty", policy.name(), remedy));
+        }
+        let is_held = |policy: &&Policy| policy.algorithm().is_held();
+        if let Some(policy) = policies.iter().find(is_held)
+            && !store.holds_slots()
+        {
+            let remedy = "take a store that knows slots: MemoryStore or RedisStore";
+            return Err(ConfigError::quoting("concurrency", policy.name(), remedy));
+        }
         let ledger = Arc::new(store.open(policies)?);
         let guard = match store.availability() {
             Some(availability) => Some(Arc::new(availability.guard(policies, &ledger)?)),
@@ -90,6 +105,18 @@ where
             None => self.ledger.amend(charges, amendment),
             Some(guard) => guard.amend(&*self.ledger, charges, amendment),
         }
+    }
+
+    fn stats(&self) -> StoreStats {
+        let stats = self.ledger.stats();
+        match &self.guard {
+            None => stats,
+            Some(guard) => guard.stats(stats.kind()),
+        }
+    }
+
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        self.ledger.keys(policy)
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

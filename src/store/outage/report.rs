@@ -42,6 +42,11 @@ impl Report {
         }
     }
 
+    /// Where the store is, as the log says.
+    pub(super) fn store(&self) -> &str {
+        &self.store
+    }
+
     /// Adds policies that are decided on without the store while it is away, each as it says.
     pub(super) fn add(&self, standby: Weak<Standby>) {
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::policy::{OnStoreFailure, Policy};
-use crate::store::{Amendment, Charge, MemoryLedger, MemoryStore, Taken};
+use crate::store::{Amendment, Charge, MemoryLedger, MemoryStore};
 
 /// The same policies in this process, which decide while their store does not.
 pub(in crate::store) struct Standby {
@@ -38,7 +38,9 @@ impl Standby {
         let shares = policies.iter().map(|policy| {
             let whole = policy.algorithm();
             let share = whole.shared_by(nodes);
-            (policy.limited_by(share), share != *whole)
+            // What is refused without the store counts nowhere.
+            let policy = policy.limited_by(share).without_penalty();
+            (policy, share != *whole)
         });
         let (policies, are_shares): (Vec<_>, Vec<_>) = shares.unzip();
         Self {
@@ -70,7 +72,7 @@ impl Standby {
     /// What each policy does while its store is away, by name.
     pub(in crate::store) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
         let policies = self.policies.iter().filter(|policy| policy.is_limited());
-        policies.map(|policy| (policy.name(), policy.when_store_fails()))
+        policies.map(|policy| (policy.told_name(), policy.when_store_fails()))
     }
 
     /// Whether any policy would be kept here.
@@ -130,6 +132,8 @@ impl Standby {
         let mut here = Charges::new();
         for charge in charges {
             here.push(match self.when_store_fails(charge) {
+                // It refuses no request.
+                OnStoreFailure::Refuse if charge.is_shadow => Charge { cost: 0, ..*charge },
                 OnStoreFailure::Local => self.at_its_share(*charge),
                 // Nothing but a block denies what costs nothing.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
@@ -197,11 +201,29 @@ impl Standby {
         changed
     }
 
-    /// Gives back what a request has taken here.
-    pub(in crate::store) fn take_back(&self, charges: &[Charge], taken: Taken) {
-        if let Some(ledger) = self.ledger.get() {
-            let here = self.those_kept_here(charges);
-            let _ = ledger.amend_now(&here, Amendment::TakeBack(taken));
+    /// Gives back what a request has taken here, or adds to it.
+    pub(in crate::store) fn settle(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> Result<(), StoreError> {
+        let Some(ledger) = self.ledger.get() else {
+            return Ok(());
+        };
+        let mut here = self.those_kept_here(charges);
+        for charge in &mut here {
+            *charge = self.at_its_share(*charge);
+        }
+        ledger.amend_now(&here, amendment)
+    }
+
+    /// Frees slots that were taken here.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn release(&self, charges: &[Charge]) {
+        if let Some(ledger) = self.ledger.get()
+            && !charges.is_empty()
+        {
+            let _ = ledger.amend_now(charges, Amendment::Release);
         }
     }
 

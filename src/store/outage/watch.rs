@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ahash::RandomState;
 use tokio::runtime::Handle;
@@ -18,6 +18,7 @@ use crate::clock::Timers;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
+use crate::observe::{Calls, StoreStats};
 use crate::store::Charge;
 
 /// A place where state lives that can be away, as a whole or in parts.
@@ -61,6 +62,7 @@ pub(in crate::store) struct Watch {
     /// How many requests were decided without the server since it went away.
     without: AtomicU64,
     times: Mutex<Times>,
+    calls: Calls,
 }
 
 #[derive(Default)]
@@ -90,7 +92,26 @@ impl Watch {
             made: Instant::now(),
             without: AtomicU64::new(0),
             times: Mutex::default(),
+            calls: Calls::new(),
         }
+    }
+
+    /// Counts the calls to the store.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// What is counted of a store of this kind.
+    pub(in crate::store) fn stats(&self, kind: &'static str) -> StoreStats {
+        let mut stats = StoreStats::new(kind);
+        self.report.store().clone_into(&mut stats.name);
+        stats.failing_parts = self.breaker.open() as u64;
+        stats.is_up = stats.failing_parts == 0;
+        let away = self.times().went_away.map(|since| since.elapsed());
+        stats.away_since = away.and_then(|away| SystemTime::now().checked_sub(away));
+        self.calls.tell(&mut stats);
+        stats
     }
 
     /// Notes that these policies are decided on without the store while it is away. If `nodes` was not said,
@@ -279,6 +300,7 @@ impl Waiting {
     /// key alone is none.
     pub(in crate::store) fn end(mut self, failure: Option<&StoreError>) {
         self.is_over = true;
+        self.watch.calls.ended(self.since, failure.is_some());
         if let Some(error) = failure {
             self.watch.failed(self.place, error);
         } else {
@@ -300,6 +322,7 @@ impl Drop for Waiting {
         let a_while = self.watch.remote.deadline() / 4;
         let is_late = !self.is_over && self.since.elapsed() >= a_while;
         if is_late && !self.watch.has_answered_lately() {
+            self.watch.calls.ended(self.since, true);
             self.watch.failed(self.place, &late());
         }
     }

@@ -1,12 +1,12 @@
 -- Changes what is kept of keys, whatever they ask for. KEYS: their states. ARGV: the time, or nothing; the
--- verb; then for each key its rule, how much, a moment, and four numbers of the rule, the limit first; and
--- last, for a key that gets a limit of its own, the four numbers of that. Returns 1 if turns of a queue were given
+-- verb; then for each key its rule, how much, a moment, four numbers of the rule, the limit first, and its hours or
+-- nothing; and last, for a key that gets a limit of its own, the four numbers of that. Returns 1 if turns of a queue were given
 -- back, else 0.
 local now, shortest = moment(ARGV[1])
 local verb, marking, given_back = ARGV[2], marking(), false
 
 for index = 1, #KEYS do
-  local at = 7 * index - 4
+  local at = 8 * index - 5
   local key, rule, amount, departure = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
   local policys = {ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
   local kept, marks, found
@@ -24,7 +24,12 @@ for index = 1, #KEYS do
     kept, marks, found = (rule.load or load)(key)
   end
   marks = marks or {}
-  local _, _, _, limit, a, b, c = marking.heed(rule, marks, now, false, unpack(policys))
+  local _, own, _, limit, a, b, c = marking.heed(rule, marks, now, false, unpack(policys))
+  -- Those under which the state lasts the longest.
+  local lasts = {limit, a, b, c}
+  if ARGV[at + 7] ~= '' and own == '' then
+    limit, a, b, c = in_force(rule, kept, now, ARGV[at + 7])
+  end
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
     marking.ending(rule, marks, kept, now, limit, a, b, c)
@@ -46,22 +51,26 @@ for index = 1, #KEYS do
     end
   elseif verb == 'give back' and rule.give_back then
     given_back = rule.give_back(kept, now, amount, departure, limit, a, b, c)
+  elseif verb == 'release' and rule.release then
+    rule.release(key, amount, departure)
+    changes = false
   elseif verb == 'block' and not (marks.block and marking.left(marks.block, now) >= amount) then
     marks.block = {now, now + amount}
   elseif verb == 'unblock' then
-    marks.block = nil
+    marks.block, marks.offences = nil, nil
   elseif verb == 'override' then
     rule.refund(kept, now, 0, limit, a, b, c)
     local last = #ARGV
     limit, a, b, c = ARGV[last - 3] + 0, ARGV[last - 2] + 0, ARGV[last - 1] + 0, ARGV[last] + 0
     marks.own = {now, now + amount, limit, a, b, c, policys = policys}
+    lasts = {limit, a, b, c}
   elseif verb == 'end override' and marks.own then
     rule.refund(kept, now, 0, limit, a, b, c)
-    limit, a, b, c = unpack(policys)
+    lasts = policys
     marks.own = nil
   end
-  if changes and (found or marks.block or marks.own or marks.lease) then
-    save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, limit, a, b, c)
+  if changes and (found or marks.block or marks.own or marks.offences or marks.lease) then
+    save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, unpack(lasts))
   end
 end
 return given_back and 1 or 0

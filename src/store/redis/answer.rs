@@ -5,8 +5,11 @@ use super::failure::nonsense;
 use super::opened::{Charges, OpenedPolicy};
 use crate::algorithm::State;
 use crate::clock::Micros;
+#[cfg(feature = "calendar")]
+use crate::decision::Weight;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
+use crate::observe::penalized;
 use crate::store::{Charge, Taken};
 
 /// What the script tells of some charges: how their keys stand, at one moment. The numbers are made of it
@@ -23,6 +26,8 @@ pub(super) struct Told {
     at: Micros,
     /// Whether the policy allows it.
     fits: bool,
+    /// Whether this refusal has blocked the key.
+    is_penalized: bool,
     /// How long the key is blocked yet.
     blocked: Micros,
     /// The limit that the key has of its own.
@@ -40,7 +45,8 @@ struct Own {
 
 impl Told {
     pub(super) fn denies(&self) -> bool {
-        self.blocked > Micros::ZERO || !(self.fits || self.charge.is_soft)
+        let is_blocked = self.blocked > Micros::ZERO;
+        !self.charge.is_shadow && (is_blocked || !(self.fits || self.charge.is_soft))
     }
 
     /// The numbers so much later, if nothing has happened since.
@@ -51,7 +57,9 @@ impl Told {
             None => counted.under(&self.charge),
         };
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
-        let mut outcome = algorithm.outcome(state, at, self.charge.cost, self.fits);
+        // What fits now need not fit at a later hour.
+        let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
+        let mut outcome = algorithm.outcome(state, at, self.charge.cost, fits);
         match own {
             Some(own) if self.own.is_some() => outcome = outcome.overridden(own.period()),
             Some(own) => outcome = outcome.within(own.period()),
@@ -81,12 +89,13 @@ impl Answer {
             let at = Micros::new(parts.next()?.parse().ok()?);
             let mut each = SmallVec::new();
             for &charge in charges {
-                let (fits, blocked) = (parts.next()? == "1", parts.next()?.parse().ok()?);
+                let (fits, blocked) = (parts.next()?, parts.next()?.parse().ok()?);
                 let (own, state) = state_of(parts.next()?)?;
                 each.push(Told {
                     charge,
                     at,
-                    fits,
+                    fits: fits == "1",
+                    is_penalized: fits == "2",
                     blocked: Micros::new(blocked),
                     own,
                     state,
@@ -122,6 +131,7 @@ impl Answer {
             charge: *charge,
             at,
             fits: false,
+            is_penalized: false,
             blocked: Micros::ZERO,
             own: None,
             state: state.clone(),
@@ -151,12 +161,37 @@ impl Answer {
         self.each.iter().map(|told| (&told.charge, told.blocked))
     }
 
+    /// Whether another such request has to be asked about: it would be counted as a refusal too, or a slot may be free at
+    /// any moment.
+    pub(super) fn is_to_be_asked_again(&self, policies: &[OpenedPolicy]) -> bool {
+        self.each.iter().filter(|told| told.denies()).any(|told| {
+            let counted = policies.get(told.charge.policy);
+            if counted.is_some_and(|counted| counted.algorithm.is_held()) {
+                return true;
+            }
+            let penalty = counted.and_then(|counted| counted.penalty.as_ref());
+            let is_blocked = told.blocked > Micros::ZERO;
+            penalty.is_some_and(|named| !is_blocked || named.penalty.is_extended())
+        })
+    }
+
+    /// Tells operators of the keys that are blocked from now on.
+    pub(super) fn tell_of_penalties(&self, policies: &[OpenedPolicy]) {
+        for told in self.each.iter().filter(|told| told.is_penalized) {
+            if let Some(counted) = policies.get(told.charge.policy)
+                && let Some(named) = &counted.penalty
+            {
+                penalized(&named.policy, told.blocked);
+            }
+        }
+    }
+
     /// What was charged, if the request was allowed.
     pub(super) fn taken(&self, policies: &[OpenedPolicy]) -> SmallVec<[(Charge, Taken); 4]> {
         let taken = self
             .each
             .iter()
-            .filter(|told| told.fits)
+            .filter(|told| told.fits && told.blocked == Micros::ZERO)
             .filter_map(|told| {
                 let counted = policies.get(told.charge.policy)?;
                 let mut outcomes = Outcomes::new(told.at);
@@ -199,7 +234,35 @@ impl Answer {
             }
         }
         outcomes.put_in_order();
+        #[cfg(feature = "calendar")]
+        if (self.each.len() > 1 || self.blocks().any(|(_, left)| left > Micros::ZERO))
+            && policies.iter().any(|policy| policy.algorithm.has_hours())
+        {
+            self.wait_for_all(policies, &mut outcomes);
+        }
         outcomes
+    }
+
+    #[cfg(feature = "calendar")]
+    fn wait_for_all(&self, policies: &[OpenedPolicy], outcomes: &mut Outcomes) {
+        let weight = |policy| {
+            let told = self.of(policy);
+            told.map_or(Weight::Full, |told| told.charge.weight())
+        };
+        outcomes.weigh(weight);
+        if outcomes.is_allowed() {
+            return;
+        }
+        outcomes.wait_for_all(|wait| {
+            let mut later = Outcomes::new(self.at().saturating_add(wait));
+            for told in &self.each {
+                if let Some(counted) = policies.get(told.charge.policy) {
+                    later.push(told.charge.policy, told.outcome(counted, wait));
+                }
+            }
+            later.weigh(weight);
+            later
+        });
     }
 }
 
@@ -246,6 +309,7 @@ mod tests {
             algorithm,
             lua: algorithm.lua(),
             suffix: String::new(),
+            penalty: None,
         }
     }
 

@@ -17,9 +17,10 @@ use super::failure::failure_of;
 use super::link::Link;
 use super::promise::timed_out;
 use super::script::{Call, Script};
-use crate::algorithm::Lua;
+use crate::algorithm::{Algorithm, Limit, Lua};
 use crate::clock::Micros;
 use crate::key::Key;
+use crate::policy::Penalty;
 use crate::store::Charge;
 use crate::store::outage::Watch;
 
@@ -33,8 +34,8 @@ pub(super) struct Batcher(Arc<Shared>);
 
 struct Shared {
     script: Script,
-    /// The rule of each policy.
-    rules: Box<[Option<Lua>]>,
+    /// The algorithm of each policy, its rule, and its penalty.
+    rules: Box<[PolicyRule]>,
     link: Arc<Link>,
     watch: Arc<Watch>,
     gathered: Mutex<Gathered>,
@@ -64,14 +65,28 @@ struct QueryCharge {
     key: String,
     rule: Rule,
     cost: u32,
-    is_soft: bool,
+    softness: u8,
 }
 
-/// A policy, and the numbers of its rule if they are those of another limit. Each goes into a call once.
+/// The algorithm of a policy, its rule, and its penalty.
+pub(super) type PolicyRule = (Algorithm, Option<Lua>, Option<Penalty>);
+
+/// A policy, and what a charge has beside it. Each goes into a call once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rule {
     policy: usize,
-    numbers: Option<[u64; 4]>,
+    own: Own,
+}
+
+/// What a charge has beside its policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Own {
+    /// Nothing.
+    None,
+    /// Another limit than the policy's.
+    Limit(Limit),
+    /// The numbers of the slots that it takes.
+    Slots([u64; 4]),
 }
 
 /// Those that no call has taken along yet.
@@ -127,8 +142,8 @@ impl Query {
         }
     }
 
-    /// Adds a charge, whose state is under this key, with the numbers of its limit if it has one of its own.
-    pub(super) fn charge(&mut self, key: String, charge: &Charge, numbers: Option<[u64; 4]>) {
+    /// Adds a charge, whose state is under this key.
+    pub(super) fn charge(&mut self, key: String, charge: &Charge, own: Own) {
         if self.charges.is_empty() {
             self.key = charge.key;
         }
@@ -136,16 +151,16 @@ impl Query {
             key,
             rule: Rule {
                 policy: charge.policy,
-                numbers,
+                own,
             },
             cost: charge.cost,
-            is_soft: charge.is_soft,
+            softness: charge.softness(),
         });
     }
 
     /// Whether it asks the same as another, of other keys perhaps.
     fn is_like(&self, other: &Self) -> bool {
-        let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.is_soft);
+        let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.softness);
         self.charges
             .iter()
             .map(what)
@@ -154,8 +169,8 @@ impl Query {
 }
 
 impl Batcher {
-    pub(super) fn new(rules: Box<[Option<Lua>]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
-        let those: Vec<Lua> = rules.iter().copied().flatten().collect();
+    pub(super) fn new(rules: Box<[PolicyRule]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
+        let those: Vec<Lua> = rules.iter().filter_map(|(_, rule, _)| *rule).collect();
         Self(Arc::new(Shared {
             script: Script::of(&those, include_str!("charge.lua")),
             rules,
@@ -242,6 +257,14 @@ impl Shared {
         answer
     }
 
+    fn rule(&self, asked: &Rule) -> Option<Lua> {
+        let (algorithm, rule, _) = self.rules.get(asked.policy)?;
+        match asked.own {
+            Own::None | Own::Slots(_) => *rule,
+            Own::Limit(limit) => algorithm.under(limit)?.lua(),
+        }
+    }
+
     fn call<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let mut call = Call::default();
         let kind = queries.clone().next().map(|query| query.kind);
@@ -258,13 +281,32 @@ impl Shared {
             }
         }
         call.argument(rules.len());
-        for Rule { policy, numbers } in &rules {
-            let rule = self.rules.get(*policy).copied().flatten();
-            call.argument(rule.map_or("", |rule| rule.name));
+        for asked in &rules {
+            let rule = self.rule(asked);
+            let name = rule.map_or("", |rule| rule.name);
+            match self
+                .rules
+                .get(asked.policy)
+                .and_then(|(_, _, penalty)| *penalty)
+            {
+                None => call.argument(name),
+                Some(penalty) => {
+                    let numbers = penalty.numbers().map(|number| number.to_string());
+                    call.argument(format_args!("{name}|{}", numbers.join(" ")));
+                }
+            }
             let at = || moment.unwrap_or_else(Micros::by_this_node);
-            let of_the_policy = || rule.map_or([0; 4], |rule| rule.numbers_at(at));
-            for number in numbers.unwrap_or_else(of_the_policy) {
+            let numbers = match asked.own {
+                Own::Slots(numbers) => numbers,
+                Own::None | Own::Limit(_) => rule.map_or([0; 4], |rule| rule.numbers_at(at)),
+            };
+            for number in numbers {
                 call.argument(number);
+            }
+            let hours = rule.map_or_else(String::new, |rule| rule.hours_at(at));
+            if !hours.is_empty() {
+                call.argument("hours");
+                call.argument(hours);
             }
         }
         let mut left = queries;
@@ -277,7 +319,7 @@ impl Shared {
                 let place = rules.iter().position(|rule| *rule == asked.rule);
                 call.argument(place.map_or(0, |place| place + 1));
                 call.argument(asked.cost);
-                call.argument(u8::from(asked.is_soft));
+                call.argument(asked.softness);
             }
             for query in once(first).chain(left.by_ref().take(behind)) {
                 for asked in &query.charges {
@@ -345,6 +387,7 @@ impl UnderWay {
             .waiting(&first.map_or(Key::NOBODY, |first| first.key));
         let answer = self.shared.ask(queries, until).await;
         let together = mem::take(&mut self.together);
+        self.shared.watch.calls().batched(together.len() - 1);
         if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
             // A server on its own that is set up as a node of a cluster. Nothing was done.
             self.shared.is_sliced.store(true, Ordering::Relaxed);
@@ -381,7 +424,7 @@ impl Drop for UnderWay {
 }
 
 /// What the answer to a call tells each of so many requests.
-fn apart(answer: RedisResult<Value>, requests: usize) -> Vec<RedisResult<Value>> {
+pub(super) fn apart(answer: RedisResult<Value>, requests: usize) -> Vec<RedisResult<Value>> {
     let text = match answer {
         Ok(Value::BulkString(text)) if requests > 1 => text,
         answer => return vec![answer; requests],

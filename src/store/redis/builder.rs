@@ -34,6 +34,7 @@ pub struct RedisStoreBuilder {
     prefix: String,
     deadline: Duration,
     remember_denials_for: Duration,
+    slot_life: Duration,
     /// `None` unless it was said.
     nodes: Option<u32>,
 }
@@ -45,6 +46,7 @@ const PREFIX: &str = "ratelimit";
 const LONGEST_PREFIX: usize = 64;
 const DEADLINE: Duration = Duration::from_millis(100);
 const REMEMBERED: Duration = Duration::from_secs(1);
+const SLOT_LIFE: Duration = Duration::from_secs(15);
 const LONGEST_REMEMBERED: Duration = Duration::from_secs(3_600);
 
 impl RedisStore {
@@ -77,6 +79,7 @@ impl RedisStore {
     /// - prefix: `ratelimit`
     /// - deadline: 100 ms for a call
     /// - denials are remembered for up to one second
+    /// - a slot of a [`Concurrency`](crate::Concurrency) lasts 15 seconds, unless it is renewed
     /// - nodes: not told, and each would admit a whole limit while the server is away
     ///
     /// ```
@@ -95,6 +98,7 @@ impl RedisStore {
             prefix: PREFIX.to_owned(),
             deadline: DEADLINE,
             remember_denials_for: REMEMBERED,
+            slot_life: SLOT_LIFE,
             nodes: None,
         }
     }
@@ -124,6 +128,18 @@ impl RedisStoreBuilder {
     pub fn remember_denials_for(self, longest: Duration) -> Self {
         Self {
             remember_denials_for: longest,
+            ..self
+        }
+    }
+
+    /// How long a slot of a [`Concurrency`](crate::Concurrency) lasts that is not renewed, from a second to an hour.
+    ///
+    /// A node renews the slots of its requests at a third of this. A node that dies frees its slots within this time. When
+    /// the server is away for longer, slots end while their requests go on: they are taken again when it is back, even
+    /// above the limit, and the log says so ([`TRL027`](crate::diagnostics)). All nodes say the same.
+    pub fn slot_life(self, life: Duration) -> Self {
+        Self {
+            slot_life: life,
             ..self
         }
     }
@@ -308,6 +324,14 @@ impl RedisStoreBuilder {
                 remedy,
             ));
         }
+        if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&self.slot_life) {
+            let remedy = "give a length from a second to an hour";
+            return Err(ConfigError::new(
+                "slot_life",
+                format_args!("{:?}", self.slot_life),
+                remedy,
+            ));
+        }
         let nodes = self.nodes.map(|nodes| {
             let remedy = "give the number of nodes that share the store, 1 or more";
             NonZeroU32::new(nodes).ok_or_else(|| ConfigError::new("nodes", nodes, remedy))
@@ -321,6 +345,7 @@ impl RedisStoreBuilder {
             link,
             prefix,
             remember_denials_for: self.remember_denials_for,
+            slot_life: self.slot_life,
             epochs: Arc::new(KeyEpochs::new()),
             #[cfg(feature = "testing")]
             clock: None,

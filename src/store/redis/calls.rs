@@ -1,3 +1,6 @@
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::iter::once;
 use std::sync::Arc;
 
 use redis::Value;
@@ -5,14 +8,16 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
-use super::batcher::{Batcher, Query};
+use super::batcher::{Batcher, Own, Query};
 use super::denial_cache::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
+use super::held::HeldSlots;
 use super::key_epochs::KeyEpochs;
 use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
 use super::promise::timed_out;
 use super::script::{Call, Script};
+use super::settler::Settler;
 use crate::algorithm::Limit;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -20,7 +25,7 @@ use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
 use crate::store::outage::{Standby, Watch};
-use crate::store::{Amendment, Charge};
+use crate::store::{Amendment, Charge, Slot};
 
 /// What is asked of the server about a list of policies.
 pub(super) struct Calls {
@@ -34,6 +39,9 @@ pub(super) struct Calls {
     pub(super) charge: Batcher,
     pub(super) amend: Script,
     pub(super) take: Script,
+    pub(super) settler: Settler,
+    pub(super) renew: Script,
+    pub(super) held: HeldSlots,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
@@ -75,7 +83,10 @@ impl Calls {
                 answer => {
                     // Whether that is done or not, the request is denied. It has time of its own.
                     for (charge, taken) in together.taken(&self.policies) {
-                        let amendment = Amendment::TakeBack(taken);
+                        let amendment = match charge.slot {
+                            Some(_) => Amendment::Release,
+                            None => Amendment::TakeBack(taken),
+                        };
                         let _ = self.change_each(&[charge], amendment).await;
                     }
                     let mut denied = answer?;
@@ -126,8 +137,12 @@ impl Calls {
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                let own = policy.under(charge).and_then(|algorithm| algorithm.lua());
-                query.charge(key, charge, own.map(|lua| lua.numbers_at(|| self.now())));
+                let own = if policy.algorithm.is_held() {
+                    Own::Slots(self.numbers_of_slots(policy, charge))
+                } else {
+                    policy.own_limit(charge).map_or(Own::None, Own::Limit)
+                };
+                query.charge(key, charge, own);
             }
         }
         let value = self.charge.run(query, until).await;
@@ -170,11 +185,12 @@ impl Calls {
         let mut call = self.call(verb(amendment));
         let mut names = Names::default();
         for charge in charges {
-            let (amount, moment) = match amendment {
+            let (amount, moment): (u64, u64) = match amendment {
                 Amendment::Block(length) | Amendment::Override(_, length) => {
                     (length.min(Micros::LONGEST).get(), 0)
                 }
                 Amendment::GiveBack(moment) => (charge.cost.into(), moment.get()),
+                Amendment::Release => (charge.cost.into(), charge.slot.map_or(0, Slot::number)),
                 Amendment::TakeBack(taken) => (charge.cost.into(), taken.until().get()),
                 _ => (charge.cost.into(), 0),
             };
@@ -195,7 +211,7 @@ impl Calls {
     /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
     pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
         let policy = self.policies.get(charge.policy)?;
-        let lua = policy.algorithm.under(limit)?.lua()?;
+        let lua = policy.algorithm.without_hours().under(limit)?.lua()?;
         Some(lua.numbers_at(|| self.now()))
     }
 
@@ -236,8 +252,8 @@ impl Calls {
         let mut call = self.call("take");
         let mut names = Names::default();
         for charge in charges {
-            let (cost, is_soft) = (charge.cost.into(), charge.is_soft.into());
-            self.put(&mut call, &mut names, charge, cost, is_soft);
+            let is_soft = charge.softness().into();
+            self.put(&mut call, &mut names, charge, charge.cost, is_soft);
         }
         let answer = self.run(&self.take, &call, charges, until).await;
         self.watched(answer.and_then(|value| Answer::of_taking(value, charges)))
@@ -269,9 +285,72 @@ impl Calls {
         changed
     }
 
+    /// The numbers of the rule of slots: the limit, how long a slot lasts, and by what the request holds it.
+    fn numbers_of_slots(&self, policy: &OpenedPolicy, charge: &Charge) -> [u64; 4] {
+        let limit = charge.limit.map(Limit::size).or(policy.algorithm.limit());
+        let slot = charge.slot.map_or(0, Slot::number);
+        [limit.unwrap_or(0).into(), self.held.life().get(), slot, 0]
+    }
+
+    /// Frees slots.
+    pub(super) async fn release(&self, charges: &[Charge]) -> Result<bool, StoreError> {
+        self.change_each(charges, Amendment::Release).await
+    }
+
+    /// Renews the slots that these charges hold: in one call, where one server has all keys. Returns how many were lost
+    /// and are taken again.
+    pub(super) async fn renew(&self, charges: &[Charge]) -> Result<u64, StoreError> {
+        let until = self.link.deadline();
+        let mut lost = 0;
+        let mut by_key: HashMap<(Key, usize), Vec<&Charge>> = HashMap::new();
+        for charge in charges {
+            let of_key = by_key.entry((charge.key, charge.policy)).or_default();
+            of_key.push(charge);
+        }
+        let each: Vec<_> = by_key.into_values().collect();
+        let at_once = if self.link.is_divided() {
+            1
+        } else {
+            each.len()
+        };
+        for group in each.chunks(at_once.max(1)) {
+            let Some(first) = group.first().and_then(|of_key| of_key.first()) else {
+                continue;
+            };
+            let Some(lua) = self.policies.get(first.policy).and_then(|it| it.lua) else {
+                continue;
+            };
+            let mut call = self.call(lua.name);
+            call.argument(self.held.life().get());
+            let mut names = Names::default();
+            for of_key in group {
+                let Some(policy) = self.policies.get(of_key[0].policy) else {
+                    continue;
+                };
+                call.key(names.name(&self.prefix, &of_key[0].key, &policy.suffix));
+                call.argument(of_key.len());
+                for charge in of_key {
+                    call.argument(charge.slot.map_or(0, Slot::number));
+                    call.argument(charge.cost);
+                }
+            }
+            let told = self.run(&self.renew, &call, &[**first], until).await;
+            if let Value::Int(number) = self.watched(told)? {
+                lost += u64::try_from(number).unwrap_or(0);
+            }
+        }
+        Ok(lost)
+    }
+
     pub(super) fn counts(&self, charge: &Charge) -> bool {
         let policy = self.policies.get(charge.policy);
         policy.is_some_and(|policy| policy.lua.is_some())
+    }
+
+    /// Whether the request of this charge holds slots.
+    pub(super) fn holds(&self, charge: &Charge) -> bool {
+        let policy = self.policies.get(charge.policy);
+        policy.is_some_and(|policy| policy.algorithm.is_held())
     }
 
     /// What time it is by this node's clock, or by that of the test.
@@ -283,7 +362,7 @@ impl Calls {
         Micros::by_this_node()
     }
 
-    fn call(&self, verb: &str) -> Call {
+    pub(super) fn call(&self, verb: &str) -> Call {
         let mut call = Call::default();
         #[cfg(feature = "testing")]
         match &self.clock {
@@ -297,7 +376,14 @@ impl Calls {
     }
 
     /// Adds a charge to a call.
-    fn put(&self, call: &mut Call, names: &mut Names, charge: &Charge, amount: u64, more: u64) {
+    pub(super) fn put(
+        &self,
+        call: &mut Call,
+        names: &mut Names,
+        charge: &Charge,
+        amount: impl Display,
+        more: u64,
+    ) {
         let Some(policy) = self.policies.get(charge.policy) else {
             return;
         };
@@ -307,9 +393,11 @@ impl Calls {
         call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
         call.argument(lua.name);
         let numbers = lua.numbers_at(|| self.now());
-        for number in [amount, more].into_iter().chain(numbers) {
+        call.argument(amount);
+        for number in once(more).chain(numbers) {
             call.argument(number);
         }
+        call.argument(lua.hours_at(|| self.now()));
     }
 }
 
@@ -318,18 +406,19 @@ fn verb(amendment: Amendment) -> &'static str {
     match amendment {
         Amendment::Refund => "refund",
         Amendment::TakeBack(_) => "take back",
-        Amendment::Settle => "settle",
+        Amendment::Settle | Amendment::Add(_) => "settle",
         Amendment::Reset => "reset",
         Amendment::Block(_) => "block",
         Amendment::Unblock => "unblock",
         Amendment::GiveBack(_) => "give back",
         Amendment::Override(..) => "override",
         Amendment::EndOverride => "end override",
+        Amendment::Release => "release",
     }
 }
 
 /// Forgets the denials of these keys in the end.
-pub(super) struct Forgetting<'a>(&'a Calls, &'a [Charge]);
+pub(super) struct Forgetting<'a>(pub(super) &'a Calls, pub(super) &'a [Charge]);
 
 impl Drop for Forgetting<'_> {
     fn drop(&mut self) {
@@ -339,7 +428,7 @@ impl Drop for Forgetting<'_> {
 
 /// The name of the key that was named last: most charges are of one.
 #[derive(Default)]
-struct Names(Option<(Key, KeyName)>);
+pub(super) struct Names(Option<(Key, KeyName)>);
 
 impl Names {
     fn name(&mut self, prefix: &str, key: &Key, suffix: &str) -> String {

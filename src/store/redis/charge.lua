@@ -1,9 +1,12 @@
 -- Decides on requests, one after the other and each in one step, at one moment. KEYS: the state of each
 -- charge. ARGV: the time, or nothing; `charge`, `peek` to write nothing, or `deny` to tell of requests that are
--- denied elsewhere; how many policies, and each one's rule and four numbers, the limit first; then, for requests that
+-- denied elsewhere; how many policies, and each one's rule and four numbers, the limit first; behind the rule of a policy
+-- that has a penalty stand `|` and the numbers of that, and where the limit depends on the hour follow `hours` and
+-- these; then, for requests that
 -- stand together and ask alike, how many they are, how many charges each has, and each charge's policy, its cost, and
--- whether it is soft.
--- Returns a line for each request: the time and, for each charge, whether it fits, how long its key is blocked yet,
+-- whether it is soft: 1, or 2 if no block of its key denies it either.
+-- Returns a line for each request: the time and, for each charge, whether it fits (1, or 0, or 2 if its key is blocked
+-- for it from now on), how long its key is blocked yet,
 -- and the state, before which stand, if the key has a limit of its own, `=`, how long that lasts yet, its four
 -- numbers and `|`; or what has failed, behind a `-`. All are one text, which a server is quicker to make than a list.
 local KEYS, ARGV = KEYS, ARGV
@@ -11,8 +14,17 @@ local now, shortest = moment(ARGV[1])
 local purpose = ARGV[2]
 local policies, at = {}, 4
 for index = 1, ARGV[3] + 0 do
-  policies[index] = {rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0}
+  local rule, penalty = rules[ARGV[at]], nil
+  if not rule then
+    local name, numbers = string.match(ARGV[at], '^([^|]*)|(.*)$')
+    rule, penalty = rules[name], numbers
+  end
+  policies[index] = {rule, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, penalty}
   at = at + 5
+  if ARGV[at] == 'hours' then
+    policies[index][7] = ARGV[at + 1]
+    at = at + 2
+  end
 end
 
 -- Decides on the charge of this key and on those behind it, to the last of the request; `place` is where it stands in
@@ -27,6 +39,11 @@ local function decide(index, last, place, allowed)
   if marks then
     blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
   end
+  -- Those under which the state lasts the longest.
+  local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c
+  if policy[7] and own == '' then
+    limit, a, b, c = in_force(rule, kept, now, policy[7])
+  end
   local possible = text and rule.moved_back(kept, now, limit, a, b, c)
   if possible then
     kept, moved = possible, true
@@ -38,7 +55,7 @@ local function decide(index, last, place, allowed)
   end
   local fits = limit > 0 and cost <= limit
     and (cost == 0 or held + cost <= limit and rule.admits(kept, now, held + cost, limit, a, b, c))
-  if blocked ~= '0' or not fits and ARGV[place + 2] == '0' then
+  if blocked ~= '0' and ARGV[place + 2] ~= '2' or not fits and ARGV[place + 2] == '0' then
     allowed = false
   end
   local behind = ''
@@ -46,7 +63,16 @@ local function decide(index, last, place, allowed)
     allowed, behind = decide(index + 1, last, place + 3, allowed)
   end
 
-  local charged = allowed and fits and cost > 0
+  local verdict = fits and ';1;' or ';0;'
+  if policy[6] and cost > 0 and purpose == 'charge' and ARGV[place + 2] == '0' and (blocked ~= '0' or not fits) then
+    marks = marks or {}
+    local changed, length = marking().penalize(marks, policy[6], now)
+    moved = moved or changed
+    if length then
+      verdict, blocked = ';2;', string.format('%d', length)
+    end
+  end
+  local charged = allowed and fits and cost > 0 and blocked == '0'
   if charged then
     rule.charge(kept, now, cost, limit, a, b, c)
   end
@@ -55,10 +81,10 @@ local function decide(index, last, place, allowed)
   end
   -- A denial writes only what no request could have left (a state from the future), and repairs a time to live.
   if cost > 0 and purpose == 'charge'
-    and (charged or moved or text and dies_wrongly(rule, key, kept, now, limit, a, b, c)) then
-    save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
+    and (charged or moved or text and dies_wrongly(rule, key, kept, now, lasts, lasts_a, lasts_b, lasts_c)) then
+    save(rule, key, kept, text, marks, now, shortest, lasts, lasts_a, lasts_b, lasts_c)
   end
-  return allowed, (fits and ';1;' or ';0;') .. blocked .. ';' .. own .. (text or '') .. behind
+  return allowed, verdict .. blocked .. ';' .. own .. (text or '') .. behind
 end
 
 local time, lines, line, first, count = string.format('%d', now), {}, 0, 1, #KEYS

@@ -141,7 +141,10 @@ impl DenialCache {
         now: Instant,
     ) {
         // What costs nothing is answered and not denied, but where nothing can pass.
-        if answer.is_allowed() || charges.iter().all(|charge| charge.cost == 0) {
+        if answer.is_allowed()
+            || answer.is_to_be_asked_again(policies)
+            || charges.iter().all(|charge| charge.cost == 0)
+        {
             return;
         }
         let wait = answer.wait(outcomes).map(Micros::to_duration);
@@ -201,11 +204,12 @@ impl DenialCache {
             key,
             cost,
             is_soft,
+            is_shadow,
             limit,
             ..
         } in charges
         {
-            (policy, key, cost, is_soft, limit).hash(&mut hasher);
+            (policy, key, cost, is_soft, is_shadow, limit).hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -221,8 +225,8 @@ impl Denial {
     fn is_about(&self, charges: &[Charge]) -> bool {
         let is_about = |(denied, charge): (&Denied, &Charge)| {
             let known = &denied.charge;
-            (known.policy, known.cost, known.is_soft, known.limit)
-                == (charge.policy, charge.cost, charge.is_soft, charge.limit)
+            (known.policy, known.cost, known.weight(), known.limit)
+                == (charge.policy, charge.cost, charge.weight(), charge.limit)
                 && known.key == charge.key
         };
         self.each.len() == charges.len() && self.each.iter().zip(charges).all(is_about)
@@ -261,6 +265,7 @@ mod tests {
                 algorithm,
                 lua: algorithm.lua(),
                 suffix: String::new(),
+                penalty: None,
             }
         })
     }

@@ -9,6 +9,10 @@ use crate::algorithm::Lua;
 /// that these call, and they become local ones: each has to stand below those that it calls.
 pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
     let mut text = [include_str!("exact.lua"), include_str!("state.lua")].concat();
+    #[cfg(feature = "calendar")]
+    if rules.iter().any(|rule| rule.hours.is_some()) {
+        text.push_str(include_str!("hours.lua"));
+    }
     let asked: Vec<String> = [&text, driver]
         .iter()
         .flat_map(|text| called(text, "rule."))

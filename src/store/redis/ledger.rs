@@ -5,12 +5,16 @@ use std::time::Instant;
 use super::answer::Answer;
 use super::calls::{Calls, Purpose};
 use super::denial_cache::Sent;
+use super::held::Holding;
 use super::opened::Charges;
+use super::renewal::keep;
+use super::settling;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe::StoreStats;
 use crate::store::charged::cannot_have;
 use crate::store::outage::away;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
@@ -42,6 +46,7 @@ impl RedisLedger {
         if let Some(denials) = remembered
             && denials.tell(asked, Instant::now(), is_away, outcomes)
         {
+            calls.watch.calls().remembered();
             if is_away {
                 outcomes.degrade();
             }
@@ -77,6 +82,9 @@ impl RedisLedger {
     /// once; a denial that is remembered holds while it is away.
     fn take(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         let calls = &self.0;
+        // Slots are taken one by one, and held.
+        let rates = charges.iter().filter(|charge| !calls.holds(charge));
+        let charges: &[Charge] = &rates.copied().collect::<Charges>();
         if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
             return Reply::Now(Ok((0, Outcomes::new(Micros::ZERO))));
         }
@@ -91,6 +99,7 @@ impl RedisLedger {
             && let Some(denials) = &calls.denials
             && denials.tell((&ones, &calls.policies), Instant::now(), true, &mut denied)
         {
+            calls.watch.calls().remembered();
             denied.degrade();
             return Reply::Now(Ok((0, denied)));
         }
@@ -120,9 +129,30 @@ impl RedisLedger {
         })
     }
 
+    /// Frees the slots that these charges hold, where they were taken. While the server is away, they end by themselves.
+    fn release(&self, charges: &[Charge]) -> Reply<Result<bool, StoreError>> {
+        let calls = Arc::clone(&self.0);
+        let holdings = charges.iter().filter_map(|charge| charge.slot);
+        let holdings = holdings.filter_map(|slot| calls.held.forget(slot));
+        let (here, elsewhere): (Vec<_>, Vec<_>) = holdings.partition(|holding| holding.is_here);
+        let of = |holdings: Vec<Holding>| -> Charges {
+            holdings.into_iter().map(|holding| holding.charge).collect()
+        };
+        calls.standby.release(&of(here));
+        let elsewhere = of(elsewhere);
+        if elsewhere.is_empty() || calls.watch.is_away(&elsewhere) {
+            return Reply::Now(Ok(true));
+        }
+        Reply::later(async move { calls.release(&elsewhere).await })
+    }
+
     fn change(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
-        let charges = charges.iter().filter(|charge| calls.counts(charge));
+        let is_of_keys = matches!(amendment, Amendment::Block(_) | Amendment::Unblock);
+        let charges = charges.iter().filter(|charge| {
+            // Requests alone change slots.
+            calls.counts(charge) && (is_of_keys || !calls.holds(charge))
+        });
         let charges: Charges = charges.copied().collect();
         if charges.is_empty() {
             return Reply::Now(Ok(false));
@@ -134,7 +164,12 @@ impl RedisLedger {
             return Reply::Now(changed.map(|()| false));
         }
         Reply::later(async move {
-            let changed = calls.change_each(&charges, amendment).await;
+            let changed = match amendment {
+                Amendment::TakeBack(_) | Amendment::Add(_) => {
+                    settling::settle(&calls, &charges, amendment).await
+                }
+                _ => calls.change_each(&charges, amendment).await,
+            };
             let is_kept = matches!((amendment, &changed), (Amendment::GiveBack(_), Ok(false)));
             let changed = changed.map(drop).map_err(StoreError::told);
             let changed = calls.standby.change(&charges, amendment, changed);
@@ -187,6 +222,7 @@ impl Calls {
                 _ => denials.forget(charges),
             }
         }
+        answer.tell_of_penalties(&self.policies);
         let outcomes = answer.outcomes(&self.policies);
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             let now = Instant::now();
@@ -199,7 +235,26 @@ impl Calls {
 
 impl Ledger for RedisLedger {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
-        self.ask(charges, Purpose::Charge, outcomes)
+        let answer = self.ask(charges, Purpose::Charge, outcomes);
+        if charges.iter().all(|charge| charge.slot.is_none()) {
+            return answer;
+        }
+        match answer {
+            Charged::Later(answer) => {
+                let (calls, charges) = (Arc::clone(&self.0), Charges::from_slice(charges));
+                Charged::later(async move {
+                    let outcomes = answer.await?;
+                    keep(&calls, &charges, &outcomes);
+                    Ok(outcomes)
+                })
+            }
+            Charged::Now(answer) => {
+                if let Ok(true) = answer {
+                    keep(&self.0, charges, outcomes);
+                }
+                Charged::Now(answer)
+            }
+        }
     }
 
     fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
@@ -214,9 +269,9 @@ impl Ledger for RedisLedger {
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         match amendment {
-            Amendment::TakeBack(taken) if taken.is_degraded() => {
-                self.0.standby.take_back(charges, taken);
-                Reply::Now(Ok(true))
+            Amendment::Release => self.release(charges),
+            _ if amendment.is_of_a_degraded_charge() => {
+                Reply::Now(self.0.standby.settle(charges, amendment).map(|()| true))
             }
             Amendment::Override(limit, _)
                 if charges.iter().any(|charge| {
@@ -227,6 +282,10 @@ impl Ledger for RedisLedger {
             }
             amendment => self.change(charges, amendment),
         }
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.0.watch.stats("redis")
     }
 
     #[cfg(feature = "testing")]

@@ -14,6 +14,7 @@ mod failure;
 mod functions;
 mod glue;
 mod greeting;
+mod held;
 mod key_epochs;
 #[cfg(test)]
 mod lease;
@@ -28,10 +29,13 @@ mod promise;
 mod ranges;
 mod reach;
 mod reconnecting;
+mod renewal;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
 mod server;
+mod settler;
+mod settling;
 mod slots;
 #[cfg(feature = "redis-cluster")]
 mod view;
@@ -44,15 +48,21 @@ use std::time::Duration;
 use self::batcher::Batcher;
 use self::calls::Calls;
 use self::denial_cache::DenialCache;
+use self::held::HeldSlots;
 use self::key_epochs::KeyEpochs;
 use self::link::Link;
 use self::opened::OpenedPolicy;
 use self::script::Script;
+use self::settler::Settler;
 use super::outage::{Standby, Watch};
 use super::{Availability, Store};
+#[cfg(feature = "calendar")]
+use crate::algorithm::Algorithm;
 use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
+#[cfg(feature = "calendar")]
+use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::key::{IntoKey, KeyName};
 use crate::policy::{Policy, check_names};
@@ -91,6 +101,7 @@ pub struct RedisStore {
     prefix: Arc<str>,
     nodes: Option<NonZeroU32>,
     remember_denials_for: Duration,
+    slot_life: Duration,
     epochs: Arc<KeyEpochs>,
     #[cfg(feature = "testing")]
     clock: Option<Arc<dyn Clock>>,
@@ -134,16 +145,31 @@ impl Store for RedisStore {
         None
     }
 
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
+    fn holds_slots(&self) -> bool {
+        true
+    }
+
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(&given.iter().map(Policy::name))?;
+        #[cfg(feature = "calendar")]
+        check_hours(given)?;
         let counted = given.iter().map(|policy| OpenedPolicy {
             algorithm: *policy.algorithm(),
             lua: policy.algorithm().lua(),
             suffix: suffix(policy),
+            penalty: policy.named_penalty(),
         });
         let policies: Box<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
-        let of_each = policies.iter().map(|policy| policy.lua).collect();
+        let held = rules_that_hold(&policies);
+        let of_each = policies
+            .iter()
+            .map(OpenedPolicy::rule_and_penalty)
+            .collect();
         let remembers = !self.remember_denials_for.is_zero();
         #[cfg(feature = "testing")]
         let remembers = remembers && self.clock.is_none();
@@ -159,7 +185,10 @@ impl Store for RedisStore {
             watch: Arc::clone(&self.watch),
             charge: Batcher::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
             amend: Script::of(&rules, include_str!("amend.lua")),
+            settler: Settler::new(Script::of(&rules, include_str!("settle.lua"))),
             take: Script::of(&rules, include_str!("take.lua")),
+            renew: Script::of(&held, include_str!("renew.lua")),
+            held: HeldSlots::new(self.slot_life),
             denials: remembers
                 .then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs))),
             epochs: Arc::clone(&self.epochs),
@@ -170,6 +199,11 @@ impl Store for RedisStore {
             clock: self.clock.clone(),
         }))
     }
+}
+
+fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {
+    let held = policies.iter().filter(|policy| policy.algorithm.is_held());
+    held.filter_map(|policy| policy.lua).collect()
 }
 
 /// What the client is called stands in braces, so that all its states are on one node of a cluster.
@@ -188,5 +222,23 @@ impl fmt::Debug for RedisStore {
             .field("link", &self.link)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
+    }
+}
+
+/// Refuses a bucket whose debt drains through more switches of its hours than a server can be told of with each call.
+#[cfg(feature = "calendar")]
+fn check_hours(policies: &[Policy]) -> Result<(), ConfigError> {
+    let now = Micros::by_this_node();
+    let too_many = |policy: &&Policy| match policy.algorithm() {
+        Algorithm::ByHours(hours) => hours.has_too_many_switches(now),
+        _ => false,
+    };
+    match policies.iter().find(too_many) {
+        None => Ok(()),
+        Some(policy) => {
+            let remedy = "let the bucket drain through 64 switches at most: give it a shorter period, a smaller burst or \
+                          fewer hours; a window can have any";
+            Err(ConfigError::quoting("hours", policy.name(), remedy))
+        }
     }
 }

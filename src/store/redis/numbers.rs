@@ -19,8 +19,8 @@ impl Numbers {
         let last = told.outcome(counted, length);
         // While nothing arrives no less remains than before, and a moment to which a time runs down does not
         // come nearer: nothing is different in between that is the same at both ends.
-        // In a calendar, the lengths of windows come and go.
-        if !counted.algorithm.has_windows_of_several_lengths() && first.run_down(length) == last {
+        // In a calendar, the lengths of windows and the limits come and go.
+        if !counted.algorithm.depends_on_a_calendar() && first.run_down(length) == last {
             Self::RunDown(first)
         } else {
             Self::Counted(Box::new(told.clone()))
@@ -63,6 +63,7 @@ mod tests {
             algorithm,
             lua: algorithm.lua(),
             suffix: String::new(),
+            penalty: None,
         }
     }
 

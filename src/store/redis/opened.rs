@@ -1,6 +1,7 @@
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Lua};
+use crate::algorithm::{Algorithm, Limit, Lua};
+use crate::policy::{NamedPenalty, Penalty};
 use crate::store::Charge;
 
 pub(super) type Charges = SmallVec<[Charge; 4]>;
@@ -10,15 +11,27 @@ pub(super) struct OpenedPolicy {
     pub(super) algorithm: Algorithm,
     pub(super) lua: Option<Lua>,
     pub(super) suffix: String,
+    pub(super) penalty: Option<NamedPenalty>,
 }
 
 impl OpenedPolicy {
+    /// The algorithm, the rule, and the penalty for refusals.
+    pub(super) fn rule_and_penalty(&self) -> (Algorithm, Option<Lua>, Option<Penalty>) {
+        let penalty = self.penalty.as_ref().map(|named| named.penalty);
+        (self.algorithm, self.lua, penalty)
+    }
+
     /// The algorithm under the limit of a charge, if that is another than the policy's.
     pub(super) fn under(&self, charge: &Charge) -> Option<Algorithm> {
         let limit = charge
             .limit
             .filter(|limit| self.algorithm.limits() != Some(*limit))?;
         self.algorithm.under(limit)
+    }
+
+    /// The limit of a charge, if it is another than the policy's and the policy can have it.
+    pub(super) fn own_limit(&self, charge: &Charge) -> Option<Limit> {
+        self.under(charge)?.limits()
     }
 
     /// The rule under the limit of a charge.

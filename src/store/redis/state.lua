@@ -1,23 +1,32 @@
 -- A state is text: its words. Before them and a `;` stand marks: `!` with from and until when the key is
--- blocked; `=` with from and until when it has a limit of its own, and the four numbers of that; `~` with what nodes
+-- blocked; `=` with from and until when it has a limit of its own, and the four numbers of that; `*` with how many blocks
+-- it had as penalties, until when these count, until when any of this counts, and when it was refused; `~` with what nodes
 -- hold of it: the longest life of that, the demand (a span of time, the demand of the span before, and that of the span),
 -- and for each class of units its end and how many they are.
 
 -- What is known of marks. Few keys have any, and a server makes a function anew for each call: these are
 -- made when a mark is met.
 local function marking()
-  local names = {['!'] = 'block', ['='] = 'own', ['~'] = 'lease'}
+  local names = {['!'] = 'block', ['='] = 'own', ['*'] = 'offences', ['~'] = 'lease'}
 
-  -- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}, lease = {life, span,
-  -- before, present, end, units …}}.
+  -- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}, offences = {blocks, these
+  -- until, all until, refused …}, lease = {life, span, before, present, end, units …}}.
   local function of(text)
     local marks = {}
-    for mark, numbers in string.gmatch(text, '([!=~])([%d ]+)') do
+    for mark, numbers in string.gmatch(text, '([!=*~])([%d ]+)') do
       local read = {}
       for number in string.gmatch(numbers, '%d+') do
         read[#read + 1] = number + 0
       end
-      if mark == '~' and (#read < 4 or #read % 2 == 1) or mark ~= '~' and #read ~= (mark == '!' and 2 or 6) then
+      local is_whole
+      if mark == '*' then
+        is_whole = #read >= 3
+      elseif mark == '~' then
+        is_whole = #read >= 4 and #read % 2 == 0
+      else
+        is_whole = #read == (mark == '!' and 2 or 6)
+      end
+      if not is_whole then
         error('no state has the marks ' .. text .. '; reset it')
       end
       marks[names[mark]] = read
@@ -25,11 +34,19 @@ local function marking()
     return marks
   end
 
+  local function list(mark, numbers)
+    local words = {}
+    for index, number in ipairs(numbers) do
+      words[index] = string.format('%d', number)
+    end
+    return mark .. table.concat(words, ' ')
+  end
+
   local function text_of(marks)
-    local block, own, lease = marks.block, marks.own, marks.lease
+    local block, own, offences, lease = marks.block, marks.own, marks.offences, marks.lease
     return (block and string.format('!%d %d', unpack(block)) or '')
       .. (own and string.format('=%d %d %d %d %d %d', unpack(own)) or '')
-      .. (lease and string.format('~%d' .. string.rep(' %d', #lease - 1), unpack(lease)) or '')
+      .. (offences and list('*', offences) or '') .. (lease and list('~', lease) or '')
   end
 
   -- How long this lasts yet, which is from one moment to another, and by how much it is from the future.
@@ -56,6 +73,9 @@ local function marking()
         marks[name] = nil
       end
     end
+    if marks.offences and marks.offences[3] <= now then
+      marks.offences, changed = nil, true
+    end
     local own = marks.own
     if own then
       own.policys = {limit, a, b, c}
@@ -67,6 +87,67 @@ local function marking()
     end
     local told = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
     return string.format('%d', blocked), told, changed, limit, a, b, c
+  end
+
+  -- Notes a refusal, as `Offences::note`. Returns whether a mark has changed, and how long the key is blocked from now
+  -- on, if it is for this one. The numbers are those of `Penalty::numbers`.
+  local function penalize(marks, numbers, now)
+    local told = {}
+    for number in string.gmatch(numbers, '%d+') do
+      told[#told + 1] = number + 0
+    end
+    local after, within, block, factor, most, memory, extends = unpack(told)
+    local offences = marks.offences or {0, 0, 0}
+    local blocks, refused = offences[1], {}
+    local function length(before)
+      local long = block
+      for _ = 1, before do
+        if factor == 1 or long >= most then
+          break
+        end
+        long = math.min(long * factor, most)
+      end
+      return long
+    end
+    local function until_forgotten(long)
+      return math.min(now + long + memory, 9007199254740991)
+    end
+    local function begin(long, had)
+      local forgotten = until_forgotten(long)
+      offences = {had, forgotten, math.max(forgotten, #refused > 0 and refused[#refused] + within or 0)}
+      for _, at in ipairs(refused) do
+        offences[#offences + 1] = at
+      end
+      marks.offences = offences
+      if marks.block and left(marks.block, now) >= long then
+        return true
+      end
+      marks.block = {now, now + long}
+      return true, long
+    end
+    for index = 4, #offences do
+      local at = math.min(offences[index], now)
+      if now - at < within then
+        refused[#refused + 1] = at
+      end
+    end
+    if marks.block and left(marks.block, now) > 0 then
+      if extends == 0 then
+        return false
+      end
+      return begin(length(math.max(blocks - 1, 0)), blocks)
+    end
+    local forgotten = math.min(offences[2], until_forgotten(most))
+    if forgotten <= now then
+      blocks = 0
+    end
+    refused[#refused + 1] = now
+    if #refused >= after then
+      refused = {}
+      return begin(length(blocks), math.min(blocks + 1, 64))
+    end
+    marks.offences = {blocks, forgotten, math.max(blocks > 0 and forgotten or 0, now + within), unpack(refused)}
+    return true
   end
 
   -- Charges the units that nodes have held until their end, as `Leased::end` does. Returns how many they hold yet, and
@@ -109,7 +190,9 @@ local function marking()
     return to_the_end + rule.reset_after(all, now, limit, a, b, c)
   end
 
-  return {of = of, text_of = text_of, left = left, heed = heed, ending = ending, lasting = lasting}
+  return {
+    of = of, text_of = text_of, left = left, heed = heed, penalize = penalize, ending = ending, lasting = lasting,
+  }
 end
 
 -- What is kept, the marks, and the words as text; no text, if there is no state.
@@ -124,7 +207,7 @@ local function load(key)
   elseif first then
     return {first + 0, second + 0, third + 0, fourth + 0}, nil, text
   end
-  local marks, rest = string.match(text, '^([!=~][^;]*);(.*)$')
+  local marks, rest = string.match(text, '^([!=*~][^;]*);(.*)$')
   local words = {}
   for word in string.gmatch(rest or text, '%d+') do
     words[#words + 1] = word + 0
@@ -167,7 +250,8 @@ local function dies_wrongly(rule, key, kept, now, limit, a, b, c)
     and (left + 1) * 1000 < rule.reset_after(kept, now, limit, a, b, c)
 end
 
--- Keeps a state until it is as good as new, and for as long as it has marks.
+-- Keeps a state until it is as good as new, and for as long as it has marks. If the limit depends on the hour, these are
+-- the numbers under which it lasts the longest.
 local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   local lasts = rule.reset_after(kept, now, limit, a, b, c)
   local mark = ''
@@ -180,6 +264,9 @@ local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   if marks and marks.own then
     -- It may last longer under the policy's own limit, which counts from then on.
     lasts = math.max(lasts, marks.own[2] - now, rule.reset_after(kept, now, unpack(marks.own.policys)))
+  end
+  if marks and marks.offences then
+    lasts = math.max(lasts, marks.offences[3] - now)
   end
   if lasts <= 0 then
     redis.call('DEL', key)

@@ -7,6 +7,8 @@ use super::item::{Damaged, Item};
 use super::part::{Part, Seen};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
+#[cfg(feature = "calendar")]
+use crate::decision::Weight;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Amendment, DAMAGED};
 
@@ -143,7 +145,7 @@ impl Change {
                 ..part.clone()
             };
             let seen = Seen::of(&asks, &items[part.item], now);
-            if seen.is_blocked() {
+            if seen.is_blocked() && !part.is_shadow {
                 units = 0;
             } else if part.cost > 0 && !part.is_soft {
                 units = units.min(seen.remaining());
@@ -151,6 +153,8 @@ impl Change {
         }
         let parts = self.parts.iter().map(|part| Part {
             cost: part.cost.min(units.max(1)),
+            // To take nothing is no refusal.
+            penalty: None,
             ..part.clone()
         });
         (units, parts.collect())
@@ -180,9 +184,29 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
     let seen: SmallVec<[Seen; 8]> = seen.collect();
     let mut each = parts.iter().zip(&seen);
     let allowed = each.all(|(part, seen)| seen.passes(part));
+    #[cfg(feature = "calendar")]
+    let waits_for_several = parts.len() > 1 || seen.iter().any(Seen::is_blocked);
     for (part, seen) in parts.iter().zip(seen) {
         let item = charges.then_some(&mut items[part.item]);
         outcomes.push(part.policy, part.charge(seen, item, now, allowed));
+    }
+    #[cfg(feature = "calendar")]
+    if !allowed && waits_for_several && parts.iter().any(Part::has_hours) {
+        let weight = |policy| {
+            let part = parts.iter().find(|part| part.policy == policy);
+            part.map_or(Weight::Full, Part::weight)
+        };
+        outcomes.weigh(weight);
+        outcomes.wait_for_all(|wait| {
+            let then = now.saturating_add(wait);
+            let mut later = Outcomes::new(then);
+            for part in parts {
+                let seen = Seen::of(part, &items[part.item], then);
+                later.push(part.policy, part.charge(seen, None, then, false));
+            }
+            later.weigh(weight);
+            later
+        });
     }
 }
 

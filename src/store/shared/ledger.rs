@@ -11,7 +11,8 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::policy::Policy;
+use crate::observe::StoreStats;
+use crate::policy::{NamedPenalty, Policy};
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -25,6 +26,7 @@ pub struct SharedLedger<I> {
 struct Opened {
     algorithm: Algorithm,
     tags: Tags,
+    penalty: Option<NamedPenalty>,
 }
 
 impl<I: Items> SharedLedger<I> {
@@ -32,6 +34,7 @@ impl<I: Items> SharedLedger<I> {
         let policies = policies.iter().map(|policy| Opened {
             algorithm: *policy.algorithm(),
             tags: Tags::of(policy),
+            penalty: policy.named_penalty(),
         });
         Self {
             items,
@@ -72,8 +75,10 @@ impl<I: Items> SharedLedger<I> {
                 algorithm: opened.algorithm,
                 limit: limit.unwrap_or(opened.algorithm),
                 tags: opened.tags,
+                penalty: opened.penalty.as_ref().map(|named| named.penalty),
                 cost: charge.cost,
                 is_soft: charge.is_soft,
+                is_shadow: charge.is_shadow,
             });
         }
         Ok(Change::new(names, parts, verb))
@@ -107,6 +112,7 @@ impl Tags {
         Self {
             state: tag(&format!("state {algorithm} {period} {slots} {name}")),
             block: tag(&format!("block {name}")),
+            offences: tag(&format!("offences {name}")),
             own: tag(&format!("own {algorithm} {period} {slots} {name}")),
         }
     }
@@ -121,6 +127,10 @@ fn tag(text: &str) -> u64 {
 }
 
 impl<I: Items> Ledger for SharedLedger<I> {
+    fn stats(&self) -> StoreStats {
+        StoreStats::new("shared")
+    }
+
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
         match self.decide(charges, Verb::Charge) {
             Reply::Now(changed) => {

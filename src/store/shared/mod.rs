@@ -201,6 +201,10 @@ impl<I: Items> Store for SharedStore<I> {
         true
     }
 
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
     fn availability(&self) -> Option<Availability> {
         Some(self.availability.clone())
     }

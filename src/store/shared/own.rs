@@ -59,7 +59,7 @@ impl Own {
         let limit = Limit::new(u32::try_from(limit).ok()?, u32::try_from(most).ok()?);
         Some(Self {
             span: Span::of(&[from, until])?,
-            limit: policy.under(limit)?,
+            limit: policy.without_hours().under(limit)?,
         })
     }
 

@@ -4,6 +4,9 @@ use super::rule;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
+#[cfg(feature = "calendar")]
+use crate::decision::Weight;
+use crate::policy::{Offences, Penalty};
 use crate::store::Amendment;
 
 /// One policy's part of a change.
@@ -17,8 +20,10 @@ pub(super) struct Part {
     /// With the limit of the charge, which holds unless the key has one of its own.
     pub(super) limit: Algorithm,
     pub(super) tags: Tags,
+    pub(super) penalty: Option<Penalty>,
     pub(super) cost: u32,
     pub(super) is_soft: bool,
+    pub(super) is_shadow: bool,
 }
 
 /// What an item calls the records of a policy.
@@ -26,6 +31,7 @@ pub(super) struct Part {
 pub(super) struct Tags {
     pub(super) state: u64,
     pub(super) block: u64,
+    pub(super) offences: u64,
     pub(super) own: u64,
 }
 
@@ -66,7 +72,7 @@ impl Seen {
     }
 
     pub(super) fn passes(&self, part: &Part) -> bool {
-        (part.is_soft || self.told.is_allowed()) && !self.is_blocked()
+        part.is_shadow || (part.is_soft || self.told.is_allowed()) && !self.is_blocked()
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -80,6 +86,22 @@ impl Seen {
 }
 
 impl Part {
+    /// Whether its limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    pub(super) fn has_hours(&self) -> bool {
+        self.limit.has_hours()
+    }
+
+    /// What a denial of it does to the request.
+    #[cfg(feature = "calendar")]
+    pub(super) fn weight(&self) -> Weight {
+        match (self.is_shadow, self.is_soft) {
+            (true, _) => Weight::Shadow,
+            (false, true) => Weight::Soft,
+            (false, false) => Weight::Full,
+        }
+    }
+
     /// Tells of a request and, if all policies allow it, charges it in the item, if there is one to be
     /// changed.
     pub(super) fn charge(
@@ -93,10 +115,10 @@ impl Part {
             mut told,
             mut state,
             own,
-            block,
+            mut block,
             is_moved,
         } = seen;
-        let is_charged = allowed && told.is_allowed() && self.cost > 0;
+        let is_charged = allowed && told.is_allowed() && block.is_none() && self.cost > 0;
         if is_charged {
             (told, state) = self.limit(own.as_ref()).step(state, now, self.cost);
         }
@@ -105,6 +127,9 @@ impl Part {
         {
             if is_charged || is_moved {
                 self.keep(item, &state, own, now);
+            }
+            if !self.is_soft && (block.is_some() || !told.is_allowed()) {
+                block = self.penalize(item, now, block).or(block);
             }
             if let Some(block) = block {
                 self.keep_block(item, block);
@@ -130,17 +155,21 @@ impl Part {
             Amendment::TakeBack(taken) if now < taken.until() => {
                 limit.refund(state, now, self.cost)
             }
-            Amendment::TakeBack(_) => return,
-            Amendment::Settle => limit.settle(state, now, self.cost),
+            // No policy of this store has slots.
+            Amendment::TakeBack(_) | Amendment::Release => return,
+            Amendment::Settle | Amendment::Add(_) => limit.settle(state, now, self.cost),
             Amendment::GiveBack(departure) => {
                 rule::give_back(&limit, state, now, self.cost, departure)
             }
             Amendment::Reset => State::NEW,
             Amendment::Block(length) => return self.block(item, now, length),
-            Amendment::Unblock => return item.put(self.tags.block, &[], Micros::ZERO),
+            Amendment::Unblock => {
+                item.put(self.tags.offences, &[], Micros::ZERO);
+                return item.put(self.tags.block, &[], Micros::ZERO);
+            }
             // Until this moment a debt drains under the limit before.
             Amendment::Override(another, length) => {
-                let Some(another) = self.algorithm.under(another) else {
+                let Some(another) = self.algorithm.without_hours().under(another) else {
                     return;
                 };
                 let span = Span::new(now, length);
@@ -199,6 +228,23 @@ impl Part {
         if block.words() != *item.words(self.tags.block) {
             item.put(self.tags.block, &block.words(), block.until);
         }
+    }
+
+    /// Notes a refusal, and returns the block that begins for it, if one does.
+    fn penalize(&self, item: &mut Item, now: Micros, block: Option<Span>) -> Option<Span> {
+        let penalty = self.penalty?;
+        let mut offences = Offences::of_words(item.words(self.tags.offences));
+        let before = offences.clone();
+        let length = offences.note(now, &penalty, block.is_some());
+        if offences != before {
+            item.put(
+                self.tags.offences,
+                &offences.words(),
+                offences.last_until(&penalty),
+            );
+        }
+        let new = Span::new(now, length?);
+        block.is_none_or(|old| old.until < new.until).then_some(new)
     }
 
     fn block(&self, item: &mut Item, now: Micros, length: Micros) {

@@ -141,7 +141,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let known = page.find(snapshot.fingerprint(ask));
         let is_new = known.is_none();
         let rule = self.rule_under(snapshot.own);
-        if rule.limit() == 0 {
+        if rule.limit_at(now) == 0 {
             return Ok(());
         }
         let cell = match known {

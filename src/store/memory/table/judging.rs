@@ -2,6 +2,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::Table;
+#[cfg(feature = "calendar")]
+use crate::algorithm::ByHours;
 use crate::algorithm::{Algorithm, Limit, Step};
 use crate::store::memory::cell::Keeps;
 
@@ -55,6 +57,23 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if !C::VARIES {
             return;
         }
+        #[cfg(feature = "calendar")]
+        if let Algorithm::ByHours(hours) = algorithm {
+            return self.meet_each(*hours);
+        }
+        self.meet_one(algorithm);
+    }
+
+    #[cfg(feature = "calendar")]
+    #[inline(never)]
+    fn meet_each(&self, hours: ByHours) {
+        for algorithm in hours.each() {
+            self.meet_one(&algorithm);
+        }
+    }
+
+    #[inline]
+    fn meet_one(&self, algorithm: &Algorithm) {
         // Under a limit of 0 every request is refused, whatever is forgotten.
         let limit = algorithm.limits();
         if let Some(limit) = limit.filter(|limit| limit.quota() > 0 && limit.size() > 0)

@@ -27,6 +27,10 @@ enum Verb {
     Take,
     Refund,
     Settle,
+    /// What a request really cost comes later, with that of others: it cost more.
+    SettleMore,
+    /// It cost less.
+    SettleLess,
     Reset,
 }
 
@@ -109,9 +113,11 @@ impl Act<'_> {
                     rule.charge(&mut kept, now, units);
                 }
             }
-            Verb::Refund => rule.refund(&mut kept, now, amount),
-            Verb::Settle if amount > 0 && rule.limit() > 0 => rule.settle(&mut kept, now, amount),
-            Verb::Settle => {}
+            Verb::Refund | Verb::SettleLess => rule.refund(&mut kept, now, amount),
+            Verb::Settle | Verb::SettleMore if amount > 0 && rule.limit() > 0 => {
+                rule.settle(&mut kept, now, amount);
+            }
+            Verb::Settle | Verb::SettleMore => {}
             Verb::Reset => kept = S::Kept::default(),
         }
         let is_written =
@@ -152,6 +158,7 @@ struct Scripts {
     charge: redis::Script,
     take: redis::Script,
     amend: redis::Script,
+    settle: redis::Script,
 }
 
 impl Scripts {
@@ -164,6 +171,7 @@ impl Scripts {
             charge: script(include_str!("../charge.lua")),
             take: script(include_str!("../take.lua")),
             amend: script(include_str!("../amend.lua")),
+            settle: script(include_str!("../settle.lua")),
         }
     }
 
@@ -220,9 +228,22 @@ impl Scripts {
                     .arg(self.lua.name)
                     .arg(act.amount)
                     .arg(0);
-                call.arg(&numbers);
+                call.arg(&numbers).arg("");
                 let text: String = call.invoke(connection).expect("it runs");
                 (u32::try_from(told(text)[0]).expect("units"), None)
+            }
+            Verb::SettleMore | Verb::SettleLess => {
+                let amount = i64::from(act.amount);
+                let mut call = self.settle.key("key");
+                call.arg(now).arg("settle").arg(self.lua.name);
+                call.arg(match act.verb {
+                    Verb::SettleMore => amount,
+                    _ => -amount,
+                });
+                call.arg(now + 1).arg(&numbers);
+                let answer: String = call.invoke(connection).expect("it runs");
+                assert_eq!(answer, "1");
+                (0, None)
             }
             Verb::Refund | Verb::Settle | Verb::Reset => {
                 let verb = match act.verb {
@@ -236,7 +257,7 @@ impl Scripts {
                     .arg(self.lua.name)
                     .arg(act.amount)
                     .arg(0);
-                call.arg(&numbers);
+                call.arg(&numbers).arg("");
                 let _: u32 = call.invoke(connection).expect("it runs");
                 (0, None)
             }
@@ -327,10 +348,15 @@ fn holds(
                 unspent: part(*units, deed.unspent),
             })
             .collect();
+        let amount = deed.amount % (limit / 4 + 2);
         let act = Act {
             kept: kept.clone(),
             now,
-            amount: deed.amount % (limit / 4 + 2),
+            amount: match deed.verb {
+                // Where nothing is to be settled, nothing is told.
+                Verb::SettleMore | Verb::SettleLess => amount.max(1),
+                _ => amount,
+            },
             verb: deed.verb,
             tells: &tells,
             terms,
@@ -407,6 +433,8 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         1 => Just(Verb::Take),
         1 => Just(Verb::Refund),
         1 => Just(Verb::Settle),
+        1 => Just(Verb::SettleMore),
+        1 => Just(Verb::SettleLess),
         1 => Just(Verb::Reset),
     ];
     let gap = prop_oneof![Just(0), 0..20_u32, 0..400_u32, 0..3_000_u32];

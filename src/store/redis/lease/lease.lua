@@ -1,9 +1,9 @@
 -- Decides on requests as `charge.lua` does, and leases units to the node that asks; the rule is that of `leased.rs`.
 -- KEYS: the state of each charge. ARGV: the time, or nothing; how many policies, and each one's rule and four numbers, the
 -- limit first, how long an epoch is, the time that a node asks for, both in microseconds, and one in how many parts of the
--- room nodes are granted; then for each request how many charges it has, and each charge's policy, its cost, whether it is soft, how many units the node asks for, how many
--- requests have asked it for, and of how many classes it tells, and for each of these its end and how many units were
--- spent and are given back.
+-- room nodes are granted; then for each request how many charges it has, and each charge's policy, its cost, whether it
+-- is soft as in `charge.lua`, how many units the node asks for, how many requests have asked it for, and of how many classes
+-- it tells, and for each of these its end and how many units were spent and are given back.
 -- Returns a line for each request: the time and, for each charge, whether it fits, how long its key is blocked yet, how
 -- many units are granted, with the end of their class and how long they last, and the state as `charge.lua` tells it,
 -- before which stands, if nodes hold units, what the mark of these says, behind a `~`.
@@ -109,7 +109,7 @@ end
 local function decide(index, last, place, allowed)
   local policy = policies[ARGV[place] + 0]
   local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
-  local key, cost, is_soft = KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2] ~= '0'
+  local key, cost, softness = KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2]
   local asked, seen, tells = ARGV[place + 3] + 0, ARGV[place + 4] + 0, ARGV[place + 5] + 0
   local kept, marks, text = (rule.load or load)(key)
   local blocked, own, moved, found = '0', '', false, text ~= nil
@@ -126,7 +126,7 @@ local function decide(index, last, place, allowed)
   end
   local fits = limit > 0 and cost <= limit
     and (cost == 0 or held + cost <= limit and rule.admits(kept, now, held + cost, limit, a, b, c))
-  if blocked ~= '0' or not fits and not is_soft then
+  if blocked ~= '0' and softness ~= '2' or not fits and softness == '0' then
     allowed = false
   end
   local behind, next_place = '', place + 6 + 3 * tells
@@ -134,12 +134,13 @@ local function decide(index, last, place, allowed)
     allowed, behind, next_place = decide(index + 1, last, next_place, allowed)
   end
 
-  local charged = allowed and fits and cost > 0
+  local charged = allowed and fits and cost > 0 and blocked == '0'
   if charged then
     rule.charge(kept, now, cost, limit, a, b, c)
   end
   local units, ends, lasts = 0, 0, 0
-  if policy[6] > 0 and allowed then
+  local leases = policy[6] > 0 and allowed and blocked == '0'
+  if leases then
     if not lease and asked > 0 then
       lease = {0, 0, 0, 0}
     end
@@ -149,7 +150,7 @@ local function decide(index, last, place, allowed)
       marks.lease = lease
     end
   end
-  local has_changed = charged or moved or ended or tells > 0 or policy[6] > 0 and allowed and lease
+  local has_changed = charged or moved or ended or tells > 0 or leases and lease
   if has_changed or rule.told and found then
     text = (rule.told or told)(kept, now, cost, limit, a, b, c)
   end

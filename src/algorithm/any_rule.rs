@@ -4,24 +4,25 @@
 //! states under any limit therefore makes the rule of a request from the limit of that request. It is compiled once,
 //! for all algorithms whose states have a fixed number of words.
 
-use crate::algorithm::{Algorithm, Fixed, Limit, State, Step, WithRule};
+use super::step::{Fixed, Step, WithRule};
+use super::{Algorithm, Limit, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
 /// The rule of any algorithm whose states have a fixed number of words, or none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AnyRule(Algorithm);
+pub(crate) struct AnyRule(Algorithm);
 
 type Words = [u64; 3];
 
 impl AnyRule {
-    pub(super) fn new(algorithm: Algorithm) -> Self {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
         Self(algorithm)
     }
 
-    /// The same rule under this limit, if it can have it.
-    pub(super) fn limited(self, limit: Limit) -> Self {
-        self.0.under(limit).map_or(self, Self)
+    /// The same rule under this limit at all hours, if it can have it.
+    pub(crate) fn limited(self, limit: Limit) -> Self {
+        self.0.without_hours().under(limit).map_or(self, Self)
     }
 }
 
@@ -109,6 +110,10 @@ impl Step for AnyRule {
 
     fn limit(&self) -> u32 {
         self.0.limit().unwrap_or(u32::MAX)
+    }
+
+    fn limit_at(&self, now: Micros) -> u32 {
+        ask!(self, [0; 3], (now: Micros) -> u32, rule, _kept => rule.limit_at(now))
     }
 
     fn window(&self) -> Micros {

@@ -1,0 +1,230 @@
+//! Which header fields pass the gateway, and what it writes of its own.
+
+use std::net::IpAddr;
+
+use http::header::{
+    self, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST,
+    HeaderMap, HeaderName, HeaderValue, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use http::request::Parts;
+
+/// Fields of one connection, whether `Connection` names them or not.
+const OF_THE_CONNECTION: [HeaderName; 7] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Fields of requests and responses that a client cannot have removed by naming them in `Connection`: without them, the
+/// upstream would see another request than the one that was counted.
+const KEPT: [HeaderName; 7] = [
+    AUTHORIZATION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    COOKIE,
+    HOST,
+    SET_COOKIE,
+];
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Fields that the gateway sets in responses.
+const SET: [&str; 3] = ["ratelimit", "retry-after", "x-ratelimit"];
+
+/// The protocol to which the connection may switch, such as `websocket`.
+pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let names_it = options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));
+    headers.get(UPGRADE).filter(|_| names_it).cloned()
+}
+
+fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(CONNECTION)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+}
+
+/// Removes the fields of the connection: the known ones, and those that `Connection` names, except those of which
+/// `is_kept` is true.
+pub(crate) fn leave_the_connection(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
+    let named: Vec<HeaderName> = options(headers)
+        .filter_map(|option| option.parse().ok())
+        .filter(|name| !KEPT.contains(name) && !is_forwarding(name) && !is_kept(name))
+        .collect();
+    for name in OF_THE_CONNECTION.iter().chain(&named) {
+        headers.remove(name);
+    }
+}
+
+/// Whether the gateway sets this field of responses.
+pub(crate) fn is_set_in_responses(name: &HeaderName) -> bool {
+    SET.iter().any(|prefix| name.as_str().starts_with(prefix))
+}
+
+fn is_forwarding(name: &HeaderName) -> bool {
+    name == REAL_IP || name == header::FORWARDED || name.as_str().starts_with("x-forwarded-")
+}
+
+/// Tells the upstream who has sent the request. What a peer tells that is no trusted proxy is replaced.
+pub(crate) fn tell_the_client(parts: &mut Parts, peer: IpAddr, is_proxy: bool) {
+    let Parts { headers, uri, .. } = parts;
+    if !is_proxy {
+        let forged: Vec<HeaderName> = headers
+            .keys()
+            .filter(|name| is_forwarding(name))
+            .cloned()
+            .collect();
+        for name in forged {
+            headers.remove(name);
+        }
+    }
+    // HTTP/2 has the host in the URI.
+    if let Some(authority) = uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.insert(HOST, host);
+    }
+    let chain = headers.get_all(FORWARDED_FOR).into_iter();
+    let mut chain: Vec<u8> = chain
+        .flat_map(|value| [value.as_bytes(), b", "].concat())
+        .collect();
+    chain.extend_from_slice(peer.to_canonical().to_string().as_bytes());
+    if let Ok(chain) = HeaderValue::from_bytes(&chain) {
+        headers.insert(FORWARDED_FOR, chain);
+    }
+    if let Some(host) = headers.get(HOST).cloned() {
+        headers.entry(FORWARDED_HOST).or_insert(host);
+    }
+    let proto = headers.entry(FORWARDED_PROTO);
+    proto.or_insert(HeaderValue::from_static("http"));
+}
+
+/// Whether a call is one of gRPC, which needs HTTP/2. gRPC-Web does not.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
+/// Whether the client takes trailers.
+pub(crate) fn takes_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(TE).into_iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn request(fields: &[(&str, &str)]) -> Parts {
+        let mut request = Request::get("/").header("host", "example.com");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn forwarded(fields: &[(&str, &str)], is_proxy: bool) -> HeaderMap {
+        let mut parts = request(fields);
+        leave_the_connection(&mut parts.headers, |name| name == "x-api-key");
+        tell_the_client(&mut parts, "192.0.2.7".parse().unwrap(), is_proxy);
+        parts.headers
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_on_it() {
+        let headers = forwarded(
+            &[
+                ("connection", "close, x-hop , x-api-key,X-Forwarded-For"),
+                ("connection", "x-second, authorization"),
+                ("x-hop", "1"),
+                ("x-second", "2"),
+                ("x-api-key", "k"),
+                ("authorization", "Bearer t"),
+                ("keep-alive", "timeout=5"),
+                ("te", "trailers"),
+                ("upgrade", "h2c"),
+            ],
+            false,
+        );
+        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "authorization",
+                "host",
+                "x-api-key",
+                "x-forwarded-for",
+                "x-forwarded-host",
+                "x-forwarded-proto",
+            ],
+        );
+    }
+
+    #[test]
+    fn only_a_proxy_tells_of_others() {
+        let told = [
+            ("x-forwarded-for", "198.51.100.1"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-prefix", "/api"),
+            ("x-real-ip", "198.51.100.1"),
+            ("forwarded", "for=198.51.100.1"),
+        ];
+        let headers = forwarded(&told, true);
+        assert_eq!(
+            headers["x-forwarded-for"],
+            "198.51.100.1, 10.0.0.1, 192.0.2.7"
+        );
+        assert_eq!(headers["x-forwarded-proto"], "https");
+        assert_eq!(headers["x-forwarded-prefix"], "/api");
+
+        let headers = forwarded(&told, false);
+        assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+        assert_eq!(headers["x-forwarded-proto"], "http");
+        assert_eq!(headers["x-forwarded-host"], "example.com");
+        for name in ["x-forwarded-prefix", "x-real-ip", "forwarded"] {
+            assert!(!headers.contains_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_is_switched_only_if_connection_says_so() {
+        let both = request(&[
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+        ]);
+        assert_eq!(upgrade(&both.headers).unwrap(), "websocket");
+        let one = request(&[("upgrade", "websocket")]);
+        assert_eq!(upgrade(&one.headers), None);
+    }
+
+    #[test]
+    fn calls_of_grpc_are_known_by_their_content_type() {
+        for (kind, expected) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc;charset=utf-8", true),
+            ("application/grpc-web", false),
+            ("application/json", false),
+        ] {
+            let parts = request(&[("content-type", kind)]);
+            assert_eq!(is_grpc(&parts.headers), expected, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Sends a request to the upstream, and passes its response back.
+
+use std::error::Error as _;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, UPGRADE};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::copy_bidirectional;
+
+use crate::stall::{Progress, Stalled, Watched};
+use crate::{Body, fields, told};
+
+/// How long a connection to the upstream may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The service behind the gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Upstream {
+    authority: Authority,
+    timeout: Duration,
+    /// For all but gRPC.
+    http1: Client<HttpConnector, Watched<Incoming>>,
+    http2: Client<HttpConnector, Watched<Incoming>>,
+}
+
+/// What the gateway knows of a request beside the request.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    pub(crate) peer: SocketAddr,
+    /// Whether the peer is trusted to tell who the client is.
+    pub(crate) is_proxy: bool,
+    /// The headers that the limits read.
+    pub(crate) read: std::sync::Arc<[HeaderName]>,
+    pub(crate) heads: crate::framing::Heads,
+}
+
+impl Upstream {
+    /// The service at this address, such as `http://127.0.0.1:8080`.
+    pub(crate) fn new(url: &str, timeout: Duration) -> Result<Self, String> {
+        let wrong = |why: &str| format!("UPSTREAM: {url:?} {why}; write http://HOST:PORT");
+        let uri: Uri = url.parse().map_err(|_| wrong("is not a URL"))?;
+        let parts = uri.into_parts();
+        if parts.scheme != Some(Scheme::HTTP) {
+            return Err(wrong("is not http"));
+        }
+        if parts.path_and_query.is_some_and(|path| path != "/") {
+            return Err(wrong("has a path, and paths are passed as they are"));
+        }
+        let authority = parts.authority.ok_or_else(|| wrong("has no host"))?;
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new());
+        Ok(Self {
+            authority,
+            timeout,
+            http1: builder.build(connector.clone()),
+            http2: builder.http2_only(true).build(connector),
+        })
+    }
+
+    /// Answers with the response of the upstream, or with 502 or 504 if there is none.
+    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
+        let Some(sender) = request.extensions_mut().remove::<Sender>() else {
+            return told(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
+        };
+        let protocol = fields::upgrade(request.headers());
+        let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        let is_grpc = fields::is_grpc(request.headers());
+        let progress = Progress::new();
+        let Some(request) = self.outgoing(request, &sender, protocol, is_grpc, &progress) else {
+            return told(StatusCode::BAD_REQUEST, "this target cannot be forwarded");
+        };
+        let upstream = if is_grpc { &self.http2 } else { &self.http1 };
+        match progress
+            .within(self.timeout, upstream.request(request))
+            .await
+        {
+            Ok(Ok(response)) => incoming(response, client, &sender),
+            Ok(Err(error)) => failed(&error),
+            Err(Stalled) => {
+                tracing::warn!("the upstream did not answer in time");
+                told(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    "the upstream did not answer in time",
+                )
+            }
+        }
+    }
+
+    fn outgoing(
+        &self,
+        request: Request<Incoming>,
+        sender: &Sender,
+        protocol: Option<HeaderValue>,
+        is_grpc: bool,
+        progress: &Progress,
+    ) -> Option<Request<Watched<Incoming>>> {
+        let (mut parts, body) = request.into_parts();
+        let takes_trailers = fields::takes_trailers(&parts.headers);
+        fields::leave_the_connection(&mut parts.headers, |name| sender.read.contains(name));
+        fields::tell_the_client(&mut parts, sender.peer.ip(), sender.is_proxy);
+        let headers = &mut parts.headers;
+        // The gateway has told the client to go on when it reads the body.
+        headers.remove(EXPECT);
+        if let Some(protocol) = protocol {
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, protocol);
+        }
+        if is_grpc {
+            // HTTP/2 has the host in the URI.
+            headers.remove(HOST);
+            if takes_trailers {
+                headers.insert(TE, HeaderValue::from_static("trailers"));
+            }
+        }
+        let path = parts.uri.path_and_query().cloned();
+        parts.uri = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.authority.clone())
+            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
+            .build()
+            .ok()?;
+        parts.version = if is_grpc {
+            Version::HTTP_2
+        } else {
+            Version::HTTP_11
+        };
+        parts.extensions = http::Extensions::new();
+        Some(Request::from_parts(parts, progress.watch(body)))
+    }
+}
+
+/// The response of the upstream as the client gets it.
+fn incoming(
+    mut response: Response<Incoming>,
+    client: Option<OnUpgrade>,
+    sender: &Sender,
+) -> Response<Body> {
+    let has_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let protocol = fields::upgrade(response.headers()).filter(|_| has_switched);
+    let upstream = hyper::upgrade::on(&mut response);
+    let (mut parts, body) = response.into_parts();
+    parts.version = Version::HTTP_11;
+    parts.extensions = http::Extensions::new();
+    fields::leave_the_connection(&mut parts.headers, fields::is_set_in_responses);
+    match (protocol, client) {
+        (Some(protocol), Some(client)) => {
+            switch(&mut parts.headers, protocol);
+            sender.heads.upgrade();
+            tokio::spawn(tunnel(client, upstream));
+        }
+        _ if has_switched => {
+            return told(
+                StatusCode::BAD_GATEWAY,
+                "the upstream switched protocols unasked",
+            );
+        }
+        _ => {}
+    }
+    let body = body.map_err(Into::into).boxed_unsync();
+    Response::from_parts(parts, body)
+}
+
+fn switch(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+    headers.remove(CONTENT_LENGTH);
+}
+
+/// Passes bytes of another protocol both ways, until both sides have ended.
+async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
+    let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else {
+        return;
+    };
+    let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+    if let Err(error) = copy_bidirectional(&mut client, &mut upstream).await {
+        tracing::debug!("a switched connection broke off: {error}");
+    }
+}
+
+fn failed(error: &Error) -> Response<Body> {
+    tracing::warn!("the upstream failed: {}", chain(error));
+    if is_timeout(error) {
+        return told(
+            StatusCode::GATEWAY_TIMEOUT,
+            "the upstream cannot be reached in time",
+        );
+    }
+    if error.is_connect() {
+        return told(StatusCode::BAD_GATEWAY, "the upstream cannot be reached");
+    }
+    told(StatusCode::BAD_GATEWAY, "the upstream did not answer")
+}
+
+fn causes<'e>(error: &'e Error) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(
+        error.source(),
+        |cause: &&'e (dyn std::error::Error + 'static)| {
+            let cause: &'e (dyn std::error::Error + 'static) = *cause;
+            cause.source()
+        },
+    )
+}
+
+fn chain(error: &Error) -> String {
+    let causes: Vec<String> = causes(error).map(ToString::to_string).collect();
+    causes.join(": ")
+}
+
+fn is_timeout(error: &Error) -> bool {
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::TimedOut)
+}

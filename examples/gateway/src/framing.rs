@@ -1,0 +1,328 @@
+//! Finds requests that have both `Content-Length` and `Transfer-Encoding`.
+//!
+//! Two readers of such a request may disagree about its end, which is how requests are smuggled. hyper follows
+//! `Transfer-Encoding` and removes the other header, so a service never sees that both were there. These bytes are read
+//! beside hyper, as far as it takes to find the head of each request.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// As many as hyper reads.
+const MOST_FIELDS: usize = 100;
+
+/// More than hyper keeps of a head.
+const LONGEST_HEAD: usize = 512 * 1024;
+
+const LONGEST_LINE: usize = 16 * 1024;
+
+const HTTP2: &[u8] = b"PRI * HTTP/2.0";
+
+pin_project! {
+    /// A connection whose incoming bytes are looked at.
+    #[derive(Debug)]
+    pub(crate) struct Framed<T> {
+        #[pin]
+        inner: T,
+        heads: Heads,
+    }
+}
+
+/// What is known of the requests of a connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heads {
+    framing: Arc<Mutex<Framing>>,
+}
+
+#[derive(Debug, Default)]
+struct Framing {
+    place: Place,
+    /// Of a head or a line that is not complete.
+    partial: Vec<u8>,
+    /// Of each request that is not yet served: whether it has one length at most.
+    clear: VecDeque<bool>,
+}
+
+/// What comes next in the bytes of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Head,
+    /// So many bytes of a body.
+    Body(u64),
+    ChunkSize,
+    /// So many bytes of a chunk.
+    Chunk(u64),
+    ChunkEnd,
+    Trailers,
+    /// Bytes of another protocol.
+    Opaque,
+    /// The bytes cannot be understood, and no further request is served.
+    Broken,
+}
+
+impl Heads {
+    /// Whether the next request has one length at most. Each request of HTTP/1 asks once.
+    pub(crate) fn next_is_clear(&self) -> bool {
+        let mut framing = self.lock();
+        match framing.clear.pop_front() {
+            Some(is_clear) => is_clear,
+            None => framing.place == Place::Opaque,
+        }
+    }
+
+    /// The bytes to come are not HTTP.
+    pub(crate) fn upgrade(&self) {
+        let mut framing = self.lock();
+        framing.place = Place::Opaque;
+        framing.partial = Vec::new();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Framing> {
+        self.framing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Framing {
+    fn read(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            bytes = match self.place {
+                Place::Opaque | Place::Broken => return,
+                Place::Head => self.head(bytes),
+                Place::Body(left) => self.skip(bytes, left, Place::Body, Place::Head),
+                Place::Chunk(left) => self.skip(bytes, left, Place::Chunk, Place::ChunkEnd),
+                Place::ChunkSize | Place::ChunkEnd | Place::Trailers => self.line(bytes),
+            };
+        }
+    }
+
+    /// Reads as much of a head as there is; returns what comes after it.
+    fn head<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let before = self.partial.len();
+        self.partial.extend_from_slice(bytes);
+        if self.partial.len() >= HTTP2.len() && self.partial.starts_with(HTTP2) {
+            return self.end_at(Place::Opaque);
+        }
+        // A head ends with a line.
+        if !bytes.contains(&b'\n') {
+            return self.wait_for_more(LONGEST_HEAD);
+        }
+        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+        let mut request = httparse::Request::new(&mut fields);
+        match request.parse(&self.partial) {
+            Ok(httparse::Status::Complete(length)) => {
+                let (place, is_clear) = after(request.headers);
+                self.clear.push_back(is_clear);
+                self.partial.clear();
+                self.place = place;
+                bytes
+                    .get(length.saturating_sub(before)..)
+                    .unwrap_or_default()
+            }
+            Ok(httparse::Status::Partial) => self.wait_for_more(LONGEST_HEAD),
+            Err(_) => self.end_at(Place::Broken),
+        }
+    }
+
+    fn skip<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        left: u64,
+        rest: fn(u64) -> Place,
+        next: Place,
+    ) -> &'b [u8] {
+        let here = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        let left = left - here as u64;
+        self.place = if left == 0 { next } else { rest(left) };
+        &bytes[here..]
+    }
+
+    /// Reads a line of a chunked body; returns what comes after it.
+    fn line<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+            self.partial.extend_from_slice(bytes);
+            return self.wait_for_more(LONGEST_LINE);
+        };
+        self.partial.extend_from_slice(&bytes[..end]);
+        let line = self.partial.trim_ascii();
+        self.place = match self.place {
+            Place::ChunkSize => match chunk_size(line) {
+                Some(0) => Place::Trailers,
+                Some(size) => Place::Chunk(size),
+                None => Place::Broken,
+            },
+            Place::ChunkEnd if line.is_empty() => Place::ChunkSize,
+            Place::Trailers if line.is_empty() => Place::Head,
+            Place::Trailers => Place::Trailers,
+            _ => Place::Broken,
+        };
+        self.partial.clear();
+        &bytes[end + 1..]
+    }
+
+    fn wait_for_more(&mut self, most: usize) -> &'static [u8] {
+        if self.partial.len() > most {
+            return self.end_at(Place::Broken);
+        }
+        &[]
+    }
+
+    fn end_at(&mut self, place: Place) -> &'static [u8] {
+        self.place = place;
+        self.partial = Vec::new();
+        &[]
+    }
+}
+
+/// What follows a head with these fields, and whether that is clear.
+fn after(fields: &[httparse::Header<'_>]) -> (Place, bool) {
+    let named = |name: &str| {
+        let mut fields = fields.iter();
+        fields.find(|field| field.name.eq_ignore_ascii_case(name))
+    };
+    let length = named("content-length");
+    if named("transfer-encoding").is_some() {
+        return (Place::ChunkSize, length.is_none());
+    }
+    let Some(length) = length else {
+        return (Place::Head, true);
+    };
+    let text = str::from_utf8(length.value).ok();
+    match text.and_then(|text| text.trim().parse().ok()) {
+        Some(0) => (Place::Head, true),
+        Some(length) => (Place::Body(length), true),
+        None => (Place::Broken, false),
+    }
+}
+
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(line.split(|byte| *byte == b';').next()?).ok()?;
+    u64::from_str_radix(text.trim(), 16).ok()
+}
+
+impl<T> Framed<T> {
+    pub(crate) fn new(inner: T) -> (Self, Heads) {
+        let heads = Heads::default();
+        let framed = Self {
+            inner,
+            heads: heads.clone(),
+        };
+        (framed, heads)
+    }
+}
+
+impl<T: AsyncRead> AsyncRead for Framed<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.project();
+        let before = buffer.filled().len();
+        ready!(this.inner.poll_read(cx, buffer))?;
+        this.heads.lock().read(&buffer.filled()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite> AsyncWrite for Framed<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.project().inner.poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.project().inner.poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.project().inner.poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.project().inner.poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    const SIZED: &str =
+        "POST / HTTP/1.1\r\nContent-Length: 32\r\n\r\nGET / HTTP/1.1\r\nhost: inner\r\n\r\n?";
+    const CHUNKED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
+        5;name=value\r\n\r\n\r\n\n\r\nA\r\n0123456789\r\n0\r\nx-trailer: 1\r\n\r\n";
+    const BOTH: &str =
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n";
+    const BOTH_TURNED: &str =
+        "POST / HTTP/1.1\r\nContent-Length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+
+    /// Whether each request of these bytes is clear, if they arrive in pieces of this size.
+    fn seen(bytes: &str, size: usize) -> Vec<bool> {
+        let mut framing = Framing::default();
+        bytes
+            .as_bytes()
+            .chunks(size)
+            .for_each(|piece| framing.read(piece));
+        framing.clear.into()
+    }
+
+    #[test]
+    fn each_request_with_two_lengths_is_found_however_its_bytes_arrive() {
+        let all = [PLAIN, SIZED, BOTH, CHUNKED, BOTH_TURNED, PLAIN].concat();
+        for size in 1..=all.len() {
+            let clear = seen(&all, size);
+            assert_eq!(clear, [true, true, false, true, false, true], "{size}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_cannot_be_understood_end_the_requests() {
+        for broken in [
+            "\0\0\0\n",
+            "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+        ] {
+            let heads = Heads::default();
+            heads.lock().read(broken.as_bytes());
+            heads.lock().read(PLAIN.as_bytes());
+            let first = heads.lock().clear.len();
+            for _ in 0..first {
+                heads.next_is_clear();
+            }
+            assert!(!heads.next_is_clear(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn other_protocols_are_left_alone() {
+        let heads = Heads::default();
+        heads.lock().read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0");
+        assert!(heads.next_is_clear());
+
+        let heads = Heads::default();
+        heads.lock().read(PLAIN.as_bytes());
+        assert!(heads.next_is_clear());
+        heads.upgrade();
+        heads.lock().read(b"\x81\x85\n\n");
+        assert_eq!(heads.lock().place, Place::Opaque);
+    }
+}

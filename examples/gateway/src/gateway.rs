@@ -1,0 +1,220 @@
+//! Chooses what answers a request: the upstream, or the gateway itself.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::config::{Config, Watched};
+
+use crate::forward::{Sender, Upstream};
+use crate::framing::Heads;
+use crate::{Body, full, question, told};
+
+/// A reverse proxy with rate limits.
+#[derive(Clone)]
+pub struct Gateway {
+    limits: Watched,
+    /// Forwards a request within its limits.
+    forwarding: BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>,
+    /// Says of a request whether it is within its limits.
+    asking: BoxCloneSyncService<Request<()>, Response<Body>, Infallible>,
+}
+
+impl Gateway {
+    /// Forwards requests to an upstream such as `http://127.0.0.1:8080`, which has to begin its response, or to take more
+    /// of the request, within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// When the upstream is no `http` URL, and when it has a path.
+    pub fn new(limits: Watched, upstream: &str, timeout: Duration) -> Result<Self, String> {
+        let upstream = Upstream::new(upstream, timeout)?;
+        let forward = service_fn(move |request| {
+            let upstream = upstream.clone();
+            async move { Ok(upstream.answer(request).await) }
+        });
+        let allow = service_fn(|_: Request<()>| async { Ok(Response::new(full(""))) });
+        let boxed = |response: Response<_>| {
+            response
+                .map(|body: tower_ratelimit::middleware::ResponseBody<Body>| body.boxed_unsync())
+        };
+        Ok(Self {
+            forwarding: BoxCloneSyncService::new(limits.layer().layer(forward).map_response(boxed)),
+            asking: BoxCloneSyncService::new(limits.layer().layer(allow).map_response(boxed)),
+            limits,
+        })
+    }
+
+    pub(crate) async fn answer(
+        self,
+        mut request: Request<Incoming>,
+        peer: SocketAddr,
+        heads: &Heads,
+    ) -> Response<Body> {
+        if request.version() < Version::HTTP_2 && !heads.next_is_clear() {
+            let text = "a request has Content-Length or Transfer-Encoding, and not both";
+            let mut refusal = told(StatusCode::BAD_REQUEST, text);
+            let headers = refusal.headers_mut();
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            return refusal;
+        }
+        if request.method() == Method::CONNECT {
+            return told(StatusCode::METHOD_NOT_ALLOWED, "this is no forward proxy");
+        }
+        let config = self.limits.config();
+        let trust = Trust::of(&config, peer.ip().to_canonical());
+        request.extensions_mut().insert(peer);
+        if is_reserved(request.uri().path()) {
+            return self.answer_proxy(request, trust).await;
+        }
+        request.extensions_mut().insert(Sender {
+            peer,
+            is_proxy: trust.tells_clients,
+            read: config.headers(),
+            heads: heads.clone(),
+        });
+        match self.forwarding.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Answers what only a proxy may ask.
+    async fn answer_proxy(self, request: Request<Incoming>, trust: Trust) -> Response<Body> {
+        let not_found = || told(StatusCode::NOT_FOUND, "not found");
+        if !trust.asks {
+            return not_found();
+        }
+        match request.uri().path() {
+            "/_limit/check" => question::answer(self.asking, request.map(drop)).await,
+            // A client has sent it, if a proxy tells of one.
+            "/_limit/status" if !is_forwarded(request.headers()) => self.status(),
+            _ => not_found(),
+        }
+    }
+
+    fn status(&self) -> Response<Body> {
+        let status = self.limits.status();
+        let since = status.since().duration_since(UNIX_EPOCH);
+        let told = serde_json::json!({
+            "version": status.version(),
+            "sha256": status.sha256(),
+            "since": since.unwrap_or_default().as_secs(),
+            "error": status.error().map(ToString::to_string),
+        });
+        let mut response = Response::new(full(told.to_string()));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response
+    }
+}
+
+/// What a peer may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Trust {
+    /// Ask `/_limit/*`.
+    asks: bool,
+    /// Tell the client's address in `X-Forwarded-For`.
+    tells_clients: bool,
+}
+
+impl Trust {
+    fn of(config: &Config, peer: IpAddr) -> Self {
+        let is_near = peer.is_loopback();
+        match config.proxies() {
+            None => Self {
+                asks: is_near,
+                tells_clients: is_near,
+            },
+            Some(proxies) => Self {
+                // Hops are counted without a look at the peer, and so name none.
+                asks: is_near || proxies.name(peer),
+                tells_clients: proxies.trust(peer),
+            },
+        }
+    }
+}
+
+/// Whether a path is one of the gateway, in any spelling that an upstream could take for it.
+fn is_reserved(path: &str) -> bool {
+    let path = percent_decode_str(path).decode_utf8_lossy();
+    let mut segments = Vec::new();
+    for segment in path.split(['/', '\\']) {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    segments.first() == Some(&"_limit")
+}
+
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    let mut names = ["x-forwarded-for", "x-real-ip", "forwarded"].into_iter();
+    names.any(|name| headers.contains_key(name))
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_of_the_gateway_are_known_in_every_spelling() {
+        for (path, expected) in [
+            ("/_limit/check", true),
+            ("/_limit", true),
+            ("//_limit/check", true),
+            ("/%5flimit/check", true),
+            ("/a/../_limit/check", true),
+            ("/./_limit%2fcheck", true),
+            ("/_limits", false),
+            ("/a/_limit/check", false),
+            ("/", false),
+            ("*", false),
+        ] {
+            assert_eq!(is_reserved(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn loopback_peers_ask_and_so_do_the_proxies_of_the_file() {
+        let file = |proxies: &str| -> Config {
+            let policy = "[policies.a]\nquota = \"1/minute\"\nkey = \"client_ip\"\n";
+            format!("{policy}{proxies}").parse().unwrap()
+        };
+        let networks = "[proxies]\nnetworks = [\"10.0.0.0/8\"]\nheader = \"x-forwarded-for\"";
+        let hops = "[proxies]\nhops = 1\nheader = \"x-forwarded-for\"";
+        for (proxies, peer, asks, tells_clients) in [
+            ("", "127.0.0.1", true, true),
+            ("", "192.0.2.1", false, false),
+            (networks, "127.0.0.1", true, false),
+            (networks, "10.1.1.1", true, true),
+            (networks, "192.0.2.1", false, false),
+            (hops, "127.0.0.1", true, true),
+            (hops, "192.0.2.1", false, true),
+        ] {
+            let trust = Trust::of(&file(proxies), peer.parse().unwrap());
+            let expected = Trust {
+                asks,
+                tells_clients,
+            };
+            assert_eq!(trust, expected, "{proxies} {peer}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A reverse proxy that limits requests by a file, for services in any language.
+//!
+//! A [`Gateway`] forwards requests to one upstream and streams bodies both ways. It limits requests by a file of limits,
+//! which can change while it runs. A proxy that is already there can ask it about a request, at `/_limit/check`.
+//! `docs/gateway.md` describes how to run it.
+//!
+//! | module | part of a request |
+//! | --- | --- |
+//! | [`server`] | connections of clients, HTTP/1 and HTTP/2, until shutdown |
+//! | `framing` | finds requests with two lengths |
+//! | [`gateway`] | chooses between `/_limit/*` and the upstream |
+//! | `question` | answers `/_limit/check` |
+//! | `forward` | sends a request to the upstream, and passes its response back |
+//! | `fields` | which header fields pass |
+//! | `stall` | the timeout of the upstream |
+//! | [`sample`] | a small upstream, if no other is named |
+
+mod fields;
+mod forward;
+mod framing;
+pub mod gateway;
+mod question;
+pub mod sample;
+pub mod server;
+mod stall;
+
+pub use self::gateway::Gateway;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+
+/// The error of a body that breaks off.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of a response.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+fn full(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// A response of the gateway itself, with one line of text.
+fn told(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(full(format!("{text}\n")));
+    *response.status_mut() = status;
+    let text = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, text);
+    response
+}

@@ -1,0 +1,75 @@
+//! The gateway as a program.
+//!
+//! `cargo run -p gateway`, with `UPSTREAM` (default: a small service of its own), `LIMITS` (default: `limits.toml` beside
+//! this package), `ADDR` (default 127.0.0.1:3000) and `UPSTREAM_TIMEOUT` (default 60 seconds).
+
+use std::env;
+use std::error::Error;
+use std::time::Duration;
+
+use gateway::{Gateway, sample, server};
+use tokio::net::TcpListener;
+use tower_ratelimit::config::Config;
+
+const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
+
+/// How long requests may take to end after the signal to stop.
+const LAST_REQUESTS: Duration = Duration::from_secs(30);
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
+
+    let limits = env::var("LIMITS").unwrap_or_else(|_| LIMITS.to_owned());
+    let config = Config::read(&limits)?;
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let watched = config.watch()?;
+    let upstream = if let Ok(upstream) = env::var("UPSTREAM") {
+        upstream
+    } else {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let upstream = format!("http://{}", listener.local_addr()?);
+        tokio::spawn(sample::serve(listener));
+        upstream
+    };
+    let timeout = match env::var("UPSTREAM_TIMEOUT") {
+        Ok(seconds) => Duration::from_secs(
+            seconds
+                .parse()
+                .ok()
+                .filter(|seconds| *seconds > 0)
+                .ok_or("UPSTREAM_TIMEOUT is a whole number of seconds, from 1")?,
+        ),
+        Err(_) => Duration::from_secs(60),
+    };
+    let gateway = Gateway::new(watched, &upstream, timeout)?;
+
+    let address = env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&address).await?;
+    println!(
+        "listening on http://{}, before {upstream}, with the limits of {limits}",
+        listener.local_addr()?
+    );
+    server::serve(listener, gateway, stop(), LAST_REQUESTS).await;
+    Ok(())
+}
+
+/// Ends when the program is told to stop.
+async fn stop() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}

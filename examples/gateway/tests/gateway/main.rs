@@ -1,0 +1,9 @@
+//! The gateway over loopback connections, between a client and an upstream of the test.
+
+mod forwarding;
+mod grpc;
+mod limits;
+mod question;
+mod refusals;
+mod scene;
+mod switching;

@@ -1,0 +1,92 @@
+use super::scene::Scene;
+
+const LIMITS: &str = "
+    [policies.writes]
+    quota = \"1/minute\"
+    key = \"client_ip\"
+    when = { method = \"POST\", path = \"/dear/*\" }
+    [proxies]
+    networks = [\"127.0.0.0/8\"]
+    header = \"x-forwarded-for\"
+";
+
+const POST: [&str; 3] = [
+    "x-forwarded-for: 192.0.2.1",
+    "x-original-method: POST",
+    "x-original-uri: /dear/1?a=b",
+];
+
+#[tokio::test]
+async fn a_question_is_about_the_original_request() {
+    let scene = Scene::new(LIMITS).await;
+    let answer = scene.get("/_limit/check", &POST).await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.header("ratelimit"), Some("\"writes\";r=0;t=60"));
+    let refused = scene.get("/_limit/check", &POST).await;
+    assert_eq!(refused.status(), 429);
+    let as_403 = scene.get("/_limit/check?refuse=403", &POST).await;
+    assert_eq!(as_403.status(), 403);
+    for name in [
+        "ratelimit-policy",
+        "ratelimit",
+        "retry-after",
+        "content-type",
+    ] {
+        assert!(refused.header(name).is_some(), "{name}");
+        assert_eq!(as_403.header(name), refused.header(name), "{name}");
+    }
+    // The same state is behind the upstream.
+    let post = "POST /dear/2 HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 192.0.2.1\r\n\
+        content-length: 0\r\nconnection: close\r\n\r\n";
+    assert_eq!(scene.ask(post).await.status(), 429);
+
+    for other in [
+        ["x-forwarded-for: 192.0.2.2", POST[1], POST[2]],
+        [POST[0], "x-original-method: GET", POST[2]],
+        [POST[0], POST[1], "x-original-uri: /cheap"],
+        [
+            POST[0],
+            "x-forwarded-method: GET",
+            "x-forwarded-uri: /dear/1",
+        ],
+    ] {
+        let answer = scene.get("/_limit/check", &other).await;
+        assert_eq!(answer.status(), 200, "{other:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_grpc_is_no_yes_to_a_proxy() {
+    let scene = Scene::new(LIMITS).await;
+    let call = [POST[0], POST[1], POST[2], "content-type: application/grpc"];
+    assert_eq!(scene.get("/_limit/check", &call).await.status(), 200);
+    assert_eq!(scene.get("/_limit/check", &call).await.status(), 429);
+}
+
+#[tokio::test]
+async fn what_is_reserved_is_never_forwarded() {
+    let scene = Scene::new(LIMITS).await;
+    for path in [
+        "/_limit",
+        "/_limit/",
+        "/_limit/other",
+        "//_limit/check",
+        "/%5flimit/x",
+    ] {
+        let answer = scene.get(path, &[]).await;
+        assert_eq!(answer.status(), 404, "{path}");
+    }
+    // A client behind the proxy has sent it.
+    let answer = scene.get("/_limit/status", &POST[..1]).await;
+    assert_eq!(answer.status(), 404);
+    assert_eq!(scene.get("/_limits", &[]).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_question_that_contradicts_itself_is_no_yes() {
+    let scene = Scene::new(LIMITS).await;
+    let fields = ["x-original-uri: /dear/1", "x-forwarded-uri: /cheap"];
+    assert_eq!(scene.get("/_limit/check", &fields).await.status(), 400);
+    let answer = scene.get("/_limit/check?refuse=403", &fields).await;
+    assert!(answer.status() >= 400, "{answer:?}");
+}

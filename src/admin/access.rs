@@ -1,0 +1,407 @@
+//! Who may see the page, and who may change limits.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{HOST, HeaderName, ORIGIN, VIA};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
+
+use crate::diagnostics::{Diagnostic, diagnose};
+use crate::key::{Head, peer_ip};
+
+const NO_PEER: Diagnostic = Diagnostic::new(
+    "TRL034",
+    "peer address",
+    "the operator's page serves loopback alone, and the server does not tell the address of the peer, so it refuses every request",
+    "serve with `app.into_make_service_with_connect_info::<SocketAddr>()`, or name operators with `Access::check`",
+);
+
+/// Who may use the operator's [router](super::router), and under which names the service is reached.
+///
+/// There is no access for all: it is either the machine itself, or operators whom a closure names.
+///
+/// # Defaults
+///
+/// - the page is read-only, until [`writable`](Self::writable)
+/// - host names: `localhost` and the addresses of loopback, with any port
+#[derive(Clone)]
+#[must_use = "access admits no request until a router has it"]
+pub struct Access {
+    who: Who,
+    is_writable: bool,
+    /// In lower case; `None` for loopback.
+    hosts: Option<Arc<[String]>>,
+}
+
+#[derive(Clone)]
+enum Who {
+    Loopback,
+    Check(Arc<Check>),
+}
+
+type Check = dyn Fn(&Head<'_>) -> Option<String> + Send + Sync;
+
+/// Who has sent a request, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Operator(pub(super) String);
+
+impl Access {
+    /// Admits requests from this machine: the peer of the socket is a loopback address, and no proxy has passed the request
+    /// on.
+    ///
+    /// A request with `Forwarded`, `Via`, `X-Real-IP` or any `X-Forwarded-*` header is refused, because the peer is then a
+    /// proxy and not the client. **A proxy on the same machine that adds none of these headers makes all its clients
+    /// local:** use [`check`](Self::check) there. The address is read from axum's `ConnectInfo<SocketAddr>`; without it every
+    /// request is refused, and the log says so ([`TRL034`](crate::diagnostics)).
+    pub fn loopback() -> Self {
+        Self::of(Who::Loopback)
+    }
+
+    /// Admits requests for which the closure returns the name of the operator, for example what authentication has left
+    /// among the extensions. The name is logged with each change. A request for which it returns `None` gets a 403.
+    ///
+    /// [`hosts`](Self::hosts) adds the names under which the service is reached.
+    pub fn check<N: Into<String>>(
+        operator: impl Fn(&Head<'_>) -> Option<N> + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(Who::Check(Arc::new(move |head| {
+            operator(head).map(Into::into)
+        })))
+    }
+
+    fn of(who: Who) -> Self {
+        Self {
+            who,
+            is_writable: false,
+            hosts: None,
+        }
+    }
+
+    /// Lets operators block keys, end blocks, and change limits. Every change is logged.
+    pub fn writable(self) -> Self {
+        Self {
+            is_writable: true,
+            ..self
+        }
+    }
+
+    /// Sets the names under which the service is reached, in place of those of loopback: `"admin.example.com"` with any port, or
+    /// `"admin.example.com:8443"`. Other values of `Host` get a 403.
+    ///
+    /// A page of another site cannot forge `Host`, even if its name resolves to this service (DNS rebinding).
+    pub fn hosts<H: AsRef<str>>(self, hosts: impl IntoIterator<Item = H>) -> Self {
+        let hosts = hosts.into_iter();
+        Self {
+            hosts: Some(
+                hosts
+                    .map(|host| host.as_ref().to_ascii_lowercase())
+                    .collect(),
+            ),
+            ..self
+        }
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// The operator who has sent this request, or why it is refused.
+    pub(super) fn admit(&self, head: &Head<'_>) -> Result<Operator, &'static str> {
+        let host = host(head).ok_or("the request names no host, or several")?;
+        if !self.serves(&host) {
+            return Err("the page is not served under this host name: see `Access::hosts`");
+        }
+        if !is_of_the_same_origin(head.headers(), &host) {
+            return Err("a page of another origin cannot use this one");
+        }
+        match &self.who {
+            Who::Loopback => loopback(head),
+            Who::Check(check) => {
+                let operator = check(head);
+                operator
+                    .map(Operator)
+                    .ok_or("this request names no operator")
+            }
+        }
+    }
+
+    fn serves(&self, host: &Authority) -> bool {
+        match &self.hosts {
+            Some(hosts) => {
+                let with_port = host.as_str().to_ascii_lowercase();
+                let name = host.host().to_ascii_lowercase();
+                hosts.iter().any(|host| *host == with_port || *host == name)
+            }
+            None => is_loopback(host.host()),
+        }
+    }
+}
+
+fn is_loopback(name: &str) -> bool {
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let address = bare.parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// The host that a request is sent to: the authority of its target, as in HTTP/2, or else its one `Host`.
+fn host(head: &Head<'_>) -> Option<Authority> {
+    let mut told = head.headers().get_all(HOST).iter();
+    let first = told.next().map(|host| parsed(host.as_bytes()));
+    if told.next().is_some() {
+        return None;
+    }
+    let host = match (head.uri().authority(), first) {
+        (Some(target), None) => target.clone(),
+        (Some(target), Some(host)) => host.filter(|host| host == target)?,
+        (None, host) => host??,
+    };
+    // `user@name` is not a host.
+    (!host.as_str().contains('@')).then_some(host)
+}
+
+fn parsed(text: &[u8]) -> Option<Authority> {
+    Authority::try_from(text).ok()
+}
+
+/// Whether no page of another origin has sent it. A browser tells the origin of each request that changes something, and of
+/// each stream of events that another origin opens.
+fn is_of_the_same_origin(headers: &HeaderMap, host: &Authority) -> bool {
+    let is_same = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok();
+        let rest = origin.and_then(|origin| {
+            origin
+                .strip_prefix("https://")
+                .or_else(|| origin.strip_prefix("http://"))
+        });
+        rest.and_then(|rest| parsed(rest.as_bytes()))
+            .is_some_and(|origin| origin == *host)
+    };
+    headers.get_all(ORIGIN).iter().all(is_same)
+}
+
+fn loopback(head: &Head<'_>) -> Result<Operator, &'static str> {
+    if head.headers().keys().any(tells_of_a_proxy) {
+        return Err(
+            "a proxy has passed the request on, and the page serves this machine alone: see `Access::check`",
+        );
+    }
+    let Some(peer) = peer(head) else {
+        diagnose(&NO_PEER);
+        return Err("the server does not tell the address of the peer");
+    };
+    if peer.is_loopback() {
+        Ok(Operator(format!("loopback {peer}")))
+    } else {
+        Err("the page serves this machine alone: see `Access::check`")
+    }
+}
+
+fn tells_of_a_proxy(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    name == VIA || text == "forwarded" || text == "x-real-ip" || text.starts_with("x-forwarded-")
+}
+
+fn peer(head: &Head<'_>) -> Option<IpAddr> {
+    peer_ip().address(head).ok()
+}
+
+/// Shows no closure.
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = match self.who {
+            Who::Loopback => "loopback",
+            Who::Check(_) => "check",
+        };
+        f.debug_struct("Access")
+            .field("who", &who)
+            .field("is_writable", &self.is_writable)
+            .field("hosts", &self.hosts)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn admit(
+        access: &Access,
+        peer: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Operator, &'static str> {
+        let mut request = Request::get("/events").body(()).unwrap();
+        let peer: SocketAddr = peer.parse().unwrap();
+        request.extensions_mut().insert(peer);
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        access.admit(&Head::of(&request))
+    }
+
+    const HERE: &str = "127.0.0.1:40000";
+
+    #[test]
+    fn loopback_admits_the_peer_of_this_machine_alone() {
+        let access = Access::loopback();
+        let host = ("host", "localhost:3000");
+        for peer in [HERE, "[::1]:40000", "[::ffff:127.0.0.1]:40000"] {
+            assert!(admit(&access, peer, &[host]).is_ok(), "{peer}");
+        }
+        for peer in [
+            "192.0.2.1:40000",
+            "10.0.0.1:40000",
+            "[2001:db8::1]:40000",
+            "0.0.0.0:40000",
+        ] {
+            assert!(admit(&access, peer, &[host]).is_err(), "{peer}");
+        }
+    }
+
+    #[test]
+    fn loopback_refuses_what_a_proxy_has_passed_on() {
+        for name in [
+            "forwarded",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-anything",
+            "via",
+            "x-real-ip",
+        ] {
+            let headers = [("host", "localhost"), (name, "127.0.0.1")];
+            assert!(
+                admit(&Access::loopback(), HERE, &headers).is_err(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn loopback_without_the_address_of_the_peer_refuses_all() {
+        let request = Request::get("/")
+            .header("host", "localhost")
+            .body(())
+            .unwrap();
+        let refused = Access::loopback().admit(&Head::of(&request));
+        assert_eq!(
+            refused,
+            Err("the server does not tell the address of the peer")
+        );
+    }
+
+    #[test]
+    fn a_name_that_resolves_to_this_machine_is_no_name_of_it() {
+        let access = Access::loopback();
+        for host in [
+            "localhost",
+            "localhost:3000",
+            "LOCALHOST:1",
+            "127.0.0.1:3000",
+            "127.1.2.3",
+            "[::1]:3000",
+        ] {
+            assert!(admit(&access, HERE, &[("host", host)]).is_ok(), "{host}");
+        }
+        let wrong = [
+            "evil.example",
+            "evil.example:3000",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "user@localhost",
+            "localhost@evil.example",
+            "10.0.0.1",
+            "0.0.0.0:3000",
+            "",
+            "local host",
+        ];
+        for host in wrong {
+            assert!(admit(&access, HERE, &[("host", host)]).is_err(), "{host}");
+        }
+        assert!(admit(&access, HERE, &[]).is_err(), "no host");
+        let two = [("host", "localhost"), ("host", "evil.example")];
+        assert!(admit(&access, HERE, &two).is_err(), "two hosts");
+    }
+
+    #[test]
+    fn the_target_and_the_host_of_a_request_are_one() {
+        let of = |target: &str, host: Option<&str>| {
+            let mut request = Request::get(target);
+            if let Some(host) = host {
+                request = request.header("host", host);
+            }
+            let peer: SocketAddr = HERE.parse().unwrap();
+            let request = request.extension(peer).body(()).unwrap();
+            Access::loopback().admit(&Head::of(&request))
+        };
+        assert!(of("http://localhost:3000/", None).is_ok());
+        assert!(of("http://localhost:3000/", Some("localhost:3000")).is_ok());
+        assert!(of("http://evil.example/", None).is_err());
+        assert!(of("http://evil.example/", Some("localhost:3000")).is_err());
+        assert!(of("http://localhost:3000/", Some("evil.example")).is_err());
+    }
+
+    #[test]
+    fn a_page_of_another_origin_is_refused() {
+        let access = Access::loopback();
+        let of = |origin: &str| {
+            admit(
+                &access,
+                HERE,
+                &[("host", "localhost:3000"), ("origin", origin)],
+            )
+        };
+        for origin in ["http://localhost:3000", "https://localhost:3000"] {
+            assert!(of(origin).is_ok(), "{origin}");
+        }
+        let others = [
+            "http://evil.example",
+            "http://localhost:3001",
+            "http://localhost",
+            "http://127.0.0.1:3000",
+            "null",
+            "",
+            "localhost:3000",
+            "file://localhost:3000",
+        ];
+        for origin in others {
+            assert!(of(origin).is_err(), "{origin}");
+        }
+    }
+
+    #[test]
+    fn other_hosts_are_named_and_a_closure_names_the_operator() {
+        let access = Access::check(|head: &Head<'_>| head.header("x-operator").map(str::to_owned))
+            .hosts(["Admin.example.com", "other.example:8443"]);
+        let of = |host: &str| {
+            admit(
+                &access,
+                "192.0.2.1:4000",
+                &[("host", host), ("x-operator", "ann")],
+            )
+        };
+        for host in [
+            "admin.example.com",
+            "ADMIN.example.com:443",
+            "other.example:8443",
+        ] {
+            assert_eq!(of(host), Ok(Operator("ann".to_owned())), "{host}");
+        }
+        for host in [
+            "localhost",
+            "example.com",
+            "other.example",
+            "other.example:1",
+        ] {
+            assert!(of(host).is_err(), "{host}");
+        }
+        assert!(
+            admit(&access, HERE, &[("host", "admin.example.com")]).is_err(),
+            "no operator"
+        );
+    }
+}

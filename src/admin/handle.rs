@@ -1,0 +1,169 @@
+//! What the page shows and changes: a layer or a limiter, and how a client is found in it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::Request;
+
+#[cfg(feature = "config")]
+use crate::config::Watched;
+use crate::key::{Head, IntoKey, Key};
+use crate::limiter::{Charges, Limiter};
+use crate::middleware::RateLimitLayer;
+use crate::observe::Monitor;
+use crate::store::Ledger;
+
+/// The limits that an operator's [router](super::router) shows, and changes where that is allowed.
+///
+/// It is made of a [`RateLimitLayer`], of a [`Limiter`], or of limits that are watched in a file. What it is
+/// made of may be in use already.
+///
+/// # Defaults
+///
+/// - the text that an operator types is the key: an address if it is one, and text otherwise, under all policies
+/// - streams of events end when their viewers go away
+#[must_use = "a handle shows nothing until a router has it"]
+pub struct Handle {
+    of: Of,
+    monitor: Monitor,
+    client: Option<Arc<Client>>,
+    until: Mutex<Option<End>>,
+}
+
+#[derive(Clone)]
+enum Of {
+    Layer(RateLimitLayer),
+    Limiter(Limiter<dyn Ledger>),
+}
+
+type Client = dyn Fn(&str) -> Option<Request<()>> + Send + Sync;
+
+pub(super) type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Handle {
+    /// Sets how the text that an operator types becomes a client: a request like one of that client. Keys, plan and
+    /// operation are then read as of any request, so that a hash of an API key, or a plan, is right. `None` says that no
+    /// client is called so. It applies to a layer; a [`Limiter`] reads no requests.
+    ///
+    /// The request is not counted, and the lists of the layer take no notice of it.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_ratelimit::admin::Handle;
+    /// use tower_ratelimit::key::{self, Secret};
+    /// use tower_ratelimit::{RateLimitLayer, TokenBucket};
+    ///
+    /// let secret = Secret::of_the_process()?;
+    /// let layer = RateLimitLayer::new(key::api_key().hashed(&secret), TokenBucket::per_second(5));
+    /// let handle = Handle::from(&layer)
+    ///     .client(|text| Request::get("/").header("x-api-key", text).body(()).ok());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn client(
+        self,
+        like: impl Fn(&str) -> Option<Request<()>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            client: Some(Arc::new(like)),
+            ..self
+        }
+    }
+
+    /// Ends all streams of events when this future is ready, and begins no other.
+    ///
+    /// A server that shuts down gracefully waits for its responses, and a stream of events has no end of its own. Give both
+    /// the same signal: see [`admin`](super#shutdown).
+    pub fn until(self, end: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self {
+            until: Mutex::new(Some(Box::pin(end))),
+            ..self
+        }
+    }
+
+    fn new(of: Of, monitor: Monitor) -> Self {
+        Self {
+            of,
+            monitor,
+            client: None,
+            until: Mutex::new(None),
+        }
+    }
+
+    /// The end of the streams, for the one task that waits for it.
+    pub(super) fn take_end(&self) -> End {
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        until
+            .take()
+            .unwrap_or_else(|| Box::pin(std::future::pending()))
+    }
+
+    pub(super) fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    /// The limiter in force.
+    pub(super) fn limiter(&self) -> Limiter<dyn Ledger> {
+        match &self.of {
+            Of::Layer(layer) => layer.limiter(),
+            Of::Limiter(limiter) => limiter.clone(),
+        }
+    }
+
+    /// The limiter in force, and what a request of this client would be charged under it at this cost. `None` if there is no
+    /// such client.
+    pub(super) fn charges(&self, text: &str, cost: u32) -> Option<(Limiter<dyn Ledger>, Charges)> {
+        if let (Of::Layer(layer), Some(client)) = (&self.of, &self.client) {
+            let request = client(text)?;
+            return Some(layer.charges_like(&Head::of(&request), cost));
+        }
+        let limiter = self.limiter();
+        let charges = limiter.charges_about(key(text), cost);
+        Some((limiter, charges))
+    }
+}
+
+fn key(text: &str) -> Key {
+    match text.parse::<IpAddr>() {
+        Ok(address) => address.into_key(),
+        Err(_) => text.into_key(),
+    }
+}
+
+impl From<&RateLimitLayer> for Handle {
+    fn from(layer: &RateLimitLayer) -> Self {
+        Self::new(Of::Layer(layer.clone()), layer.monitor())
+    }
+}
+
+impl From<RateLimitLayer> for Handle {
+    fn from(layer: RateLimitLayer) -> Self {
+        Self::from(&layer)
+    }
+}
+
+impl<L: Ledger> From<Limiter<L>> for Handle {
+    fn from(limiter: Limiter<L>) -> Self {
+        let limiter = limiter.erased();
+        let monitor = limiter.monitor();
+        Self::new(Of::Limiter(limiter), monitor)
+    }
+}
+
+/// Shows the layer of the watched file, and follows it.
+#[cfg(feature = "config")]
+impl From<&Watched> for Handle {
+    fn from(watched: &Watched) -> Self {
+        Self::from(watched.layer())
+    }
+}
+
+/// Shows no closure.
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("limiter", &self.limiter())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! A page for operators: which clients are refused, by which limit, since when, and why.
+//!
+//! [`router`] makes the routes of the page, to nest in a service. The page is one file, which loads nothing from elsewhere. It
+//! shows what the [counters](crate::observe) say, once a second.
+//!
+//! ```
+//! use std::net::SocketAddr;
+//!
+//! use axum::{Router, body::Body, extract::connect_info::MockConnectInfo, http::Request, routing::get};
+//! use tower::ServiceExt;
+//! use tower_ratelimit::admin::{self, Access};
+//! use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limit = RateLimitLayer::new(key::client_ip(), TokenBucket::per_second(5).burst(10));
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(limit.clone())
+//!     // After the layer, so that an operator is not limited.
+//!     .nest("/limits", admin::router(&limit, Access::loopback()))
+//!     // In place of `into_make_service_with_connect_info::<SocketAddr>()`.
+//!     .layer(MockConnectInfo(SocketAddr::from(([127, 0, 0, 1], 0))));
+//!
+//! let page = |host| Request::get("/limits").header("host", host).body(Body::empty()).unwrap();
+//! let response = app.clone().oneshot(page("localhost:3000")).await?;
+//! assert_eq!(response.status(), 200);
+//! // Another name that resolves to this machine.
+//! let response = app.oneshot(page("evil.example:3000")).await?;
+//! assert_eq!(response.status(), 403);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Access
+//!
+//! [`Access`] says who may see the page. There is no access for all: it is [this machine](Access::loopback), or
+//! [operators](Access::check) whom a closure names. The page is read-only until [`Access::writable`].
+//!
+//! Every route checks `Host` against a [list](Access::hosts), and refuses pages of other origins. A question is JSON in the body
+//! of a POST: a key never stands in a URL, and so in no log of a proxy. A change is logged with the operator, and with what was
+//! in force before and after.
+//!
+//! # Routes
+//!
+//! | route | answer |
+//! | --- | --- |
+//! | `GET /` | the page |
+//! | `GET /events` | server-sent events: the snapshot, once a second; at most 16 viewers, and `503` for others |
+//! | `GET /snapshot` | the [snapshot](crate::observe::Snapshot) as JSON, with `limits` and `writable` |
+//! | `GET /history` | what was admitted and refused in the last ten minutes, by second |
+//! | `POST /inspect` | what a client has used, and why it is refused: `{"key": "k3y"}` |
+//! | `POST /block` | blocks a client: `{"key": "k3y", "seconds": 3600}` |
+//! | `POST /pardon` | ends the block: `{"key": "k3y"}` |
+//! | `POST /limits` | changes a limit: `{"policy": "minute", "plan": "free", "limit": 20}`, without `plan` where no plan speaks of the policy |
+//! | | gives a client a limit of its own for a time: `{"policy": "minute", "key": "k3y", "limit": 20, "seconds": 3600}`; `null` ends it |
+//!
+//! `limit` is the number of units in a period. A burst or a capacity changes in proportion, and a queue keeps its places. A limit
+//! of a policy or of a plan can be changed if the layer was built
+//! [adjustable](crate::middleware::RateLimitLayerBuilder::adjustable); see [`Limiter::adjust_limit`](crate::Limiter::adjust_limit)
+//! for what holds then. An error is `{"error": "…"}`: `400` for a question that cannot be, `503` if the store cannot tell.
+//!
+//! # Shutdown
+//!
+//! A graceful shutdown waits until all responses have ended. [`Handle::until`] ends the streams of events by the signal that ends
+//! the server:
+//!
+//! ```
+//! use std::net::SocketAddr;
+//!
+//! use axum::Router;
+//! use tokio::net::TcpListener;
+//! use tokio::sync::watch;
+//! use tower_ratelimit::RateLimitLayer;
+//! use tower_ratelimit::admin::{self, Access, Handle};
+//!
+//! async fn serve(
+//!     listener: TcpListener,
+//!     app: Router,
+//!     limit: RateLimitLayer,
+//!     stop: watch::Receiver<bool>,
+//! ) -> std::io::Result<()> {
+//!     let stopped = |mut stop: watch::Receiver<bool>| async move {
+//!         // An error says that the sender is gone, which stops the service too.
+//!         let _ = stop.wait_for(|stop| *stop).await;
+//!     };
+//!     let handle = Handle::from(&limit).until(stopped(stop.clone()));
+//!     let app = app.layer(limit).nest("/limits", admin::router(handle, Access::loopback()));
+//!     let service = app.into_make_service_with_connect_info::<SocketAddr>();
+//!     axum::serve(listener, service).with_graceful_shutdown(stopped(stop)).await
+//! }
+//! ```
+//!
+//! A viewer that does not read for ten seconds loses its place. Its connection stays open until the client or the system ends
+//! it: bound a graceful shutdown by a timeout, as with any response.
+
+mod access;
+mod handle;
+mod history;
+mod operator;
+mod page;
+mod routes;
+mod telling;
+mod viewers;
+
+pub use self::access::Access;
+pub use self::handle::Handle;
+pub use self::routes::router;

@@ -1,0 +1,300 @@
+//! What an operator asks of a client, and changes.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::handle::Handle;
+use crate::algorithm::Algorithm;
+use crate::decision::{Decision, Outcome};
+use crate::error::{ConfigError, StoreError};
+use crate::limiter::{AdjustableLimit, Inspection, Limiter};
+use crate::store::{Amendment, Ledger};
+
+/// Why an operator does not get what was asked.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The question cannot be.
+    Question(String),
+    /// The store cannot tell.
+    Store(StoreError),
+}
+
+/// A change, for the log and for the operator.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// What was changed, without the key.
+    #[cfg_attr(
+        not(feature = "tracing"),
+        expect(dead_code, reason = "it is logged alone")
+    )]
+    pub(super) subject: String,
+    pub(super) before: String,
+    pub(super) after: String,
+}
+
+/// A client, by what the operator types.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OfClient {
+    key: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Block {
+    key: String,
+    seconds: u32,
+}
+
+/// A limit of all requests, of a plan, or of one client for a time.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewLimit {
+    policy: String,
+    #[serde(default)]
+    plan: Option<String>,
+    #[serde(default)]
+    key: Option<String>,
+    /// Of a client: `null` ends the limit of its own.
+    limit: Option<u32>,
+    #[serde(default)]
+    seconds: Option<u32>,
+}
+
+/// A limit as the page shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct ShownLimit {
+    policy: String,
+    plan: Option<String>,
+    /// The quota, in units per period; `None` if unlimited.
+    limit: Option<u32>,
+    declared: Option<u32>,
+    text: String,
+    can_change: bool,
+}
+
+impl From<&AdjustableLimit> for ShownLimit {
+    fn from(limit: &AdjustableLimit) -> Self {
+        let quota = |algorithm: Algorithm| Some(algorithm.limits()?.quota());
+        Self {
+            policy: limit.policy().to_owned(),
+            plan: limit.plan().map(str::to_owned),
+            limit: quota(limit.in_force()),
+            declared: quota(limit.declared()),
+            text: limit.in_force().to_string(),
+            can_change: limit.can_change(),
+        }
+    }
+}
+
+/// The limits of all policies.
+pub(super) fn limits(handle: &Handle) -> Vec<ShownLimit> {
+    let limits = handle.limiter().adjustable_limits();
+    limits.iter().map(ShownLimit::from).collect()
+}
+
+/// What a client has used, and why it is refused.
+pub(super) async fn inspect(handle: &Handle, asked: &OfClient) -> Result<Value, Failed> {
+    let (limiter, one) = client(handle, &asked.key, 1)?;
+    let (_, nothing) = client(handle, &asked.key, 0)?;
+    let decision = limiter.peek_about(one).await?;
+    let inspection = limiter.inspect_about(nothing).await?;
+    let rules: Vec<_> = decision.rules().map(|(_, rule)| rule.to_string()).collect();
+    let policies = inspection
+        .policies()
+        .zip(rules)
+        .map(|((name, told), rule)| {
+            json!({
+                "policy": name,
+                "limit": told.limit(),
+                "used": told.used(),
+                "remaining": told.remaining(),
+                "next_in_seconds": next(told).map(|next| next.as_secs_f64()),
+                "reset_in_seconds": told.reset_after().as_secs_f64(),
+                "blocked": told.is_blocked(),
+                "rule": rule,
+                "sentence": sentence_of(&inspection, name),
+            })
+        });
+    Ok(json!({
+        "key": asked.key,
+        "allowed": decision.is_allowed(),
+        "blocked_seconds": inspection.blocked_for().map(|left| left.as_secs_f64()),
+        "degraded": decision.is_degraded(),
+        "policies": policies.collect::<Vec<_>>(),
+        "sentence": sentence(&decision, &inspection),
+    }))
+}
+
+/// After how long a further request may pass; `None` if that is never.
+fn next(told: &Outcome) -> Option<Duration> {
+    match told.retry_after() {
+        Some(blocked) if told.is_blocked() => Some(blocked),
+        _ if told.remaining() > 0 => Some(Duration::ZERO),
+        _ => told.effective_window(),
+    }
+}
+
+/// Why a request of the client is refused now, or that it is not.
+fn sentence(decision: &Decision, inspection: &Inspection) -> String {
+    let Some((policy, outcome)) = decision.binding() else {
+        return "No policy counts the requests of this client.".to_owned();
+    };
+    let rule = decision.rule().map(|rule| rule.to_string());
+    let rule = rule.unwrap_or_default();
+    let told = sentence_of(inspection, policy);
+    let mut sentence = if decision.is_allowed() {
+        format!("The next request passes. The least is left under {policy} ({rule}): {told}")
+    } else {
+        format!("The next request is refused by {policy} ({rule}): {told}")
+    };
+    if !decision.is_allowed() && outcome.limit() > 0 && decision.retry_after().is_none() {
+        sentence.push_str(" No wait helps.");
+    }
+    if decision.is_degraded() {
+        sentence.push_str(" The store is away, and this process tells it alone.");
+    }
+    sentence
+}
+
+fn sentence_of(inspection: &Inspection, policy: &str) -> String {
+    let lines = inspection.to_string();
+    let prefix = format!("{policy}: ");
+    let mut lines = lines.lines();
+    let line = lines.find_map(|line| line.strip_prefix(&prefix));
+    line.unwrap_or_default().to_owned()
+}
+
+/// Blocks a client under all policies.
+pub(super) async fn block(handle: &Handle, asked: &Block) -> Result<Change, Failed> {
+    if asked.seconds == 0 {
+        return Err(Failed::Question(
+            "`seconds` cannot be 0: give 1 or more".to_owned(),
+        ));
+    }
+    let length = Duration::from_secs(asked.seconds.into());
+    change(handle, &asked.key, Amendment::Block(length.into())).await
+}
+
+/// Ends the block of a client.
+pub(super) async fn pardon(handle: &Handle, asked: &OfClient) -> Result<Change, Failed> {
+    change(handle, &asked.key, Amendment::Unblock).await
+}
+
+async fn change(handle: &Handle, key: &str, amendment: Amendment) -> Result<Change, Failed> {
+    let (limiter, charges) = client(handle, key, 0)?;
+    let told = |inspection: &Inspection| match inspection.blocked_for() {
+        Some(left) => format!("blocked for {} s", left.as_secs_f64().ceil()),
+        None => "not blocked".to_owned(),
+    };
+    let before = told(&limiter.inspect_about(charges.clone()).await?);
+    limiter.amend_about(&charges, amendment).await?;
+    let after = told(&limiter.inspect_about(charges).await?);
+    let subject = "a key".to_owned();
+    Ok(Change {
+        subject,
+        before,
+        after,
+    })
+}
+
+/// Puts another limit in force.
+pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, Failed> {
+    let limiter = handle.limiter();
+    let policy = asked.policy.as_str();
+    let Some(key) = &asked.key else {
+        let limit = asked
+            .limit
+            .ok_or_else(|| Failed::Question("`limit` cannot be null: give a number".to_owned()))?;
+        let (_, its) = limiter.limit_to_adjust(policy, asked.plan.as_deref())?;
+        let limit = match its.declared() {
+            Algorithm::Unlimited => with_quota(&any_limit(&limiter, policy)?, limit)?,
+            declared => with_quota(&declared, limit)?,
+        };
+        let before = limiter.adjust_limit(policy, asked.plan.as_deref(), limit)?;
+        let of_plan = asked.plan.as_ref().map(|plan| format!(", plan {plan}"));
+        return Ok(Change {
+            subject: format!("policy {policy}{}", of_plan.unwrap_or_default()),
+            before: before.to_string(),
+            after: limit.to_string(),
+        });
+    };
+    if asked.plan.is_some() {
+        return Err(Failed::Question(
+            "`plan` cannot stand beside `key`: a client has one limit".to_owned(),
+        ));
+    }
+    let (limiter, charges) = client(handle, key, 0)?;
+    let before = shown_limit(&limiter.inspect_about(charges.clone()).await?, policy);
+    let Some(own) = limiter.key_among(&charges, policy) else {
+        return Err(Failed::Question(format!(
+            "`policy` cannot be {policy:?}: it does not count this client"
+        )));
+    };
+    match asked.limit {
+        None => limiter.end_override(policy, own)?.await?,
+        Some(limit) => {
+            let seconds = asked.seconds.unwrap_or(3_600);
+            let limit = with_quota(&any_limit(&limiter, policy)?, limit)?;
+            let length = Duration::from_secs(seconds.into());
+            limiter.override_limit(policy, own, limit, length)?.await?;
+        }
+    }
+    let after = shown_limit(&limiter.inspect_about(charges).await?, policy);
+    Ok(Change {
+        subject: format!("policy {policy}, a key"),
+        before,
+        after,
+    })
+}
+
+fn shown_limit(inspection: &Inspection, policy: &str) -> String {
+    let mut policies = inspection.policies();
+    let told = policies.find(|(name, _)| *name == policy);
+    told.map_or_else(
+        || "unlimited".to_owned(),
+        |(_, told)| told.limit().to_string(),
+    )
+}
+
+/// A declared limit of a policy, from which others differ in their numbers.
+fn any_limit(limiter: &Limiter<dyn Ledger>, policy: &str) -> Result<Algorithm, Failed> {
+    let limits = limiter.adjustable_limits();
+    let of_policy = limits.iter().filter(|limit| limit.policy() == policy);
+    let mut declared = of_policy.map(AdjustableLimit::declared);
+    let found = declared.find(|limit| *limit != Algorithm::Unlimited);
+    found.ok_or_else(|| Failed::Question(format!("`policy` cannot be {policy:?}: it has no limit")))
+}
+
+/// The same algorithm with this quota; its burst or capacity in proportion.
+fn with_quota(declared: &Algorithm, quota: u32) -> Result<Algorithm, Failed> {
+    let limit = declared.scaled_to(quota);
+    limit.ok_or_else(|| {
+        Failed::Question(format!(
+            "`limit` cannot be {quota}: {declared} cannot have it"
+        ))
+    })
+}
+
+fn client(
+    handle: &Handle,
+    text: &str,
+    cost: u32,
+) -> Result<(Limiter<dyn Ledger>, crate::limiter::Charges), Failed> {
+    let found = handle.charges(text, cost);
+    found.ok_or_else(|| Failed::Question("`key` names no client".to_owned()))
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<ConfigError> for Failed {
+    fn from(error: ConfigError) -> Self {
+        Self::Question(error.to_string())
+    }
+}

@@ -1,0 +1,273 @@
+//! The routes, and what each has to have before it is answered.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, RETRY_AFTER,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{Extensions, HeaderValue, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::access::{Access, Operator};
+use super::handle::Handle;
+use super::operator::{self, Change, Failed};
+use super::page::{NOTHING, PAGE, POLICY};
+use super::telling::Page;
+use super::viewers::NoPlace;
+use crate::key::Head;
+
+/// Makes the routes of the page, to [nest](Router::nest) in a service. See the [module](crate::admin) for an example.
+///
+/// `handle` is a [`Handle`], a [`RateLimitLayer`](crate::RateLimitLayer), a [`Limiter`](crate::Limiter), or limits that are
+/// [watched](crate::config::Watched) in a file.
+pub fn router<S>(handle: impl Into<Handle>, access: Access) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    let page = Page::new(handle.into(), access);
+    Router::new()
+        .route("/", get(show))
+        .route("/events", get(events))
+        .route("/history", get(history))
+        .route("/snapshot", get(snapshot))
+        .route("/inspect", post(inspect))
+        .route("/block", post(block))
+        .route("/pardon", post(pardon))
+        .route("/limits", post(limit))
+        // Access is asked for other paths too.
+        .fallback(nothing)
+        .layer(from_fn_with_state(Arc::clone(&page), admit))
+        .with_state(page)
+}
+
+type Shared = State<Arc<Page>>;
+
+/// The most bytes of a question.
+const LONGEST: usize = 16 * 1_024;
+
+/// Admits operators, and protects all answers.
+async fn admit(State(page): Shared, mut request: Request, next: Next) -> Response {
+    page.begin();
+    let mut answer = match page.access.admit(&Head::of(&request)) {
+        Ok(operator) => {
+            request.extensions_mut().insert(operator);
+            next.run(request).await
+        }
+        Err(reason) => error(StatusCode::FORBIDDEN, reason),
+    };
+    let headers = answer.headers_mut();
+    headers
+        .entry(CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static(NOTHING));
+    for (name, value) in [
+        (CACHE_CONTROL, "no-store"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+async fn show() -> Response {
+    let mut answer = answer(StatusCode::OK, "text/html; charset=utf-8", PAGE);
+    answer
+        .headers_mut()
+        .insert(CONTENT_SECURITY_POLICY, POLICY.clone());
+    answer
+}
+
+async fn nothing() -> Response {
+    error(StatusCode::NOT_FOUND, "there is no such page")
+}
+
+async fn events(State(page): Shared) -> Response {
+    match page.join() {
+        Ok(events) => {
+            let mut answer = answer(StatusCode::OK, "text/event-stream", Body::new(events));
+            // nginx holds answers back otherwise.
+            let name = HeaderName::from_static("x-accel-buffering");
+            answer
+                .headers_mut()
+                .insert(name, HeaderValue::from_static("no"));
+            answer
+        }
+        Err(why) => {
+            let reason = match why {
+                NoPlace::Full => "there are 16 viewers already",
+                NoPlace::Ended => "the service is shutting down",
+            };
+            let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, reason);
+            answer
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from_static("5"));
+            answer
+        }
+    }
+}
+
+async fn history(State(page): Shared) -> Response {
+    answer(StatusCode::OK, JSON, page.history())
+}
+
+async fn snapshot(State(page): Shared) -> Response {
+    answer(StatusCode::OK, JSON, page.snapshot())
+}
+
+async fn inspect(State(page): Shared, request: Request) -> Response {
+    let asked = match question(request).await {
+        Ok((_, asked)) => asked,
+        Err(answer) => return answer,
+    };
+    match operator::inspect(&page.handle, &asked).await {
+        Ok(told) => answer(StatusCode::OK, JSON, told.to_string()),
+        Err(why) => failed(&why),
+    }
+}
+
+async fn block(State(page): Shared, request: Request) -> Response {
+    let (operator, asked) = match write(&page, request).await {
+        Ok(asked) => asked,
+        Err(answer) => return answer,
+    };
+    done(
+        "block",
+        &operator,
+        operator::block(&page.handle, &asked).await,
+    )
+}
+
+async fn pardon(State(page): Shared, request: Request) -> Response {
+    let (operator, asked) = match write(&page, request).await {
+        Ok(asked) => asked,
+        Err(answer) => return answer,
+    };
+    done(
+        "pardon",
+        &operator,
+        operator::pardon(&page.handle, &asked).await,
+    )
+}
+
+async fn limit(State(page): Shared, request: Request) -> Response {
+    let (operator, asked) = match write(&page, request).await {
+        Ok(asked) => asked,
+        Err(answer) => return answer,
+    };
+    done(
+        "limit",
+        &operator,
+        operator::limit(&page.handle, &asked).await,
+    )
+}
+
+/// The question of a request that changes something.
+async fn write<T: DeserializeOwned>(
+    page: &Page,
+    request: Request,
+) -> Result<(Operator, T), Response> {
+    if page.access.is_writable() {
+        question(request).await
+    } else {
+        let reason = "this page is read-only: see `Access::writable`";
+        Err(error(StatusCode::FORBIDDEN, reason))
+    }
+}
+
+/// The question in the body of a request, in JSON: a form of another site cannot send that type unasked.
+async fn question<T: DeserializeOwned>(request: Request) -> Result<(Operator, T), Response> {
+    let (head, body) = request.into_parts();
+    let of_type = head
+        .headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let essence = of_type
+        .and_then(|of_type| of_type.split(';').next())
+        .unwrap_or_default();
+    if !essence.trim().eq_ignore_ascii_case(JSON) {
+        let reason = "send JSON, with content-type: application/json";
+        return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+    }
+    let bytes = to_bytes(body, LONGEST).await;
+    let bytes = bytes.map_err(|_| {
+        error(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the question is longer than 16 KiB",
+        )
+    })?;
+    let asked = serde_json::from_slice(&bytes);
+    let asked = asked.map_err(|mistake| error(StatusCode::BAD_REQUEST, &mistake.to_string()))?;
+    Ok((operator_of(&head.extensions), asked))
+}
+
+fn operator_of(extensions: &Extensions) -> Operator {
+    let operator = extensions.get::<Operator>().cloned();
+    operator.unwrap_or_else(|| Operator(String::new()))
+}
+
+/// Logs a change, and tells it.
+fn done(verb: &'static str, operator: &Operator, change: Result<Change, Failed>) -> Response {
+    match change {
+        Ok(change) => {
+            log(verb, operator, &change);
+            let told = json!({ "before": change.before, "after": change.after });
+            answer(StatusCode::OK, JSON, told.to_string())
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+/// The subject names the policy and the plan; a key may be a secret, and is not logged.
+#[cfg(feature = "tracing")]
+fn log(verb: &'static str, Operator(operator): &Operator, change: &Change) {
+    tracing::info!(
+        target: "tower_ratelimit::admin",
+        operator,
+        verb,
+        subject = change.subject,
+        before = change.before,
+        after = change.after,
+        "an operator has changed the rate limiter",
+    );
+}
+
+#[cfg(not(feature = "tracing"))]
+fn log(_: &'static str, _: &Operator, _: &Change) {}
+
+fn failed(why: &Failed) -> Response {
+    match why {
+        Failed::Question(reason) => error(StatusCode::BAD_REQUEST, reason),
+        Failed::Store(reason) => error(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &format!("the store cannot tell: {reason}"),
+        ),
+    }
+}
+
+const JSON: &str = "application/json";
+
+fn error(status: StatusCode, reason: &str) -> Response {
+    answer(status, JSON, json!({ "error": reason }).to_string())
+}
+
+fn answer(status: StatusCode, of_type: &'static str, body: impl Into<Body>) -> Response {
+    let mut answer = Response::new(body.into());
+    *answer.status_mut() = status;
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(of_type));
+    answer
+}

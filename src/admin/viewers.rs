@@ -1,0 +1,171 @@
+//! The viewers of the page, each with a stream of server-sent events.
+
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+/// All that read the events at the same time.
+#[derive(Debug, Default)]
+pub(super) struct Viewers(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    viewers: Vec<Viewer>,
+    has_ended: bool,
+}
+
+#[derive(Debug)]
+struct Viewer {
+    events: Sender<Bytes>,
+    /// How many events it has missed since the last one that it took.
+    missed: u32,
+}
+
+/// Why there is no stream for a viewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    Full,
+    Ended,
+}
+
+/// The body of a response: events, until the viewer goes away, is dropped, or the service ends.
+#[derive(Debug)]
+pub(super) struct Events(Receiver<Bytes>);
+
+impl Viewers {
+    /// A page that is left open everywhere must not cost the service its connections.
+    pub(super) const MOST: usize = 16;
+
+    /// A viewer that takes no event for so many seconds loses its place.
+    const MISSED: u32 = 10;
+
+    /// Gives a viewer a place, and this event.
+    pub(super) fn join(&self, first: impl FnOnce() -> Bytes) -> Result<Events, NoPlace> {
+        let mut state = self.lock();
+        if state.has_ended {
+            return Err(NoPlace::Ended);
+        }
+        state.viewers.retain(|viewer| !viewer.events.is_closed());
+        if state.viewers.len() >= Self::MOST {
+            return Err(NoPlace::Full);
+        }
+        // One event waits at a time: whole snapshots, of which a late one is worth nothing.
+        let (events, stream) = mpsc::channel(1);
+        // There is room for one.
+        let _ = events.try_send(first());
+        state.viewers.push(Viewer { events, missed: 0 });
+        Ok(Events(stream))
+    }
+
+    /// Whether there is a viewer.
+    pub(super) fn are_any(&self) -> bool {
+        self.lock()
+            .viewers
+            .iter()
+            .any(|viewer| !viewer.events.is_closed())
+    }
+
+    /// Sends an event to all. A viewer whose last event was not taken misses this one.
+    pub(super) fn tell(&self, event: &Bytes) {
+        self.lock()
+            .viewers
+            .retain_mut(|viewer| match viewer.events.try_send(event.clone()) {
+                Ok(()) => {
+                    viewer.missed = 0;
+                    true
+                }
+                Err(TrySendError::Full(_)) => {
+                    viewer.missed += 1;
+                    viewer.missed < Self::MISSED
+                }
+                Err(TrySendError::Closed(_)) => false,
+            });
+    }
+
+    /// Ends all streams. There are no others from now on.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        state.has_ended = true;
+        state.viewers.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|event| Some(Ok(Frame::data(event?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event() -> Bytes {
+        Bytes::from_static(b"data: {}\n\n")
+    }
+
+    #[test]
+    fn of_twenty_viewers_sixteen_have_a_place_and_a_place_is_free_again() {
+        let viewers = Viewers::default();
+        let joined: Vec<_> = (0..20).map(|_| viewers.join(event)).collect();
+        let (mut served, refused): (Vec<_>, Vec<_>) = joined.into_iter().partition(Result::is_ok);
+        assert_eq!((served.len(), refused.len()), (16, 4));
+        assert!(
+            refused
+                .iter()
+                .all(|place| matches!(place, Err(NoPlace::Full)))
+        );
+        served.pop();
+        assert!(viewers.join(event).is_ok());
+    }
+
+    #[test]
+    fn a_viewer_that_does_not_read_loses_its_place() {
+        let viewers = Viewers::default();
+        let mut slow = viewers.join(event).unwrap();
+        let mut reader = viewers.join(event).unwrap();
+        for _ in 0..Viewers::MISSED {
+            assert_eq!(viewers.lock().viewers.len(), 2);
+            reader.0.try_recv().unwrap();
+            viewers.tell(&event());
+        }
+        assert_eq!(viewers.lock().viewers.len(), 1);
+        // What waited for it is all that it still gets.
+        assert!(slow.0.try_recv().is_ok());
+        assert_eq!(
+            slow.0.try_recv(),
+            Err(mpsc::error::TryRecvError::Disconnected)
+        );
+        assert!(reader.0.try_recv().is_ok());
+    }
+
+    #[test]
+    fn all_streams_end_together_and_none_begins_after() {
+        let viewers = Viewers::default();
+        let mut stream = viewers.join(event).unwrap();
+        viewers.end();
+        assert!(stream.0.try_recv().is_ok());
+        assert_eq!(
+            stream.0.try_recv(),
+            Err(mpsc::error::TryRecvError::Disconnected)
+        );
+        assert_eq!(viewers.join(event).unwrap_err(), NoPlace::Ended);
+    }
+}

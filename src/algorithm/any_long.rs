@@ -1,0 +1,136 @@
+//! A rule of any algorithm whose states have any number of words.
+
+use super::by_hours::Timed;
+use super::step::{Long, Step};
+use super::unlimited::Unlimited;
+use super::{Algorithm, Limit, State};
+use crate::clock::Micros;
+use crate::decision::Outcome;
+
+/// The rule of any algorithm whose states have any number of words, under any limit, which may depend on the hour.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnyLong(Algorithm);
+
+impl AnyLong {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
+        Self(algorithm)
+    }
+}
+
+/// Asks the rule of the algorithm.
+macro_rules! ask {
+    ($any:expr, $rule:ident => $value:expr) => {
+        match $any.0 {
+            Algorithm::SlidingLog($rule) => $value,
+            Algorithm::SlidingSlots($rule) => $value,
+            Algorithm::ByHours(hours) => {
+                let $rule = Timed::<AnyLong>::new(hours);
+                $value
+            }
+            _ => {
+                let $rule = Unlimited;
+                $value
+            }
+        }
+    };
+}
+
+/// Each call is one of the rule of the algorithm.
+impl Step for AnyLong {
+    type Kept = State;
+
+    fn read(&self, state: State) -> State {
+        state
+    }
+
+    fn write(&self, kept: State) -> State {
+        kept
+    }
+
+    fn limit(&self) -> u32 {
+        ask!(self, rule => rule.limit())
+    }
+
+    fn limit_at(&self, now: Micros) -> u32 {
+        ask!(self, rule => rule.limit_at(now))
+    }
+
+    fn window(&self) -> Micros {
+        ask!(self, rule => rule.window())
+    }
+
+    fn longest_wait(&self) -> Micros {
+        ask!(self, rule => Step::longest_wait(&rule))
+    }
+
+    fn moved_back(&self, kept: &State, now: Micros) -> Option<State> {
+        ask!(self, rule => rule.moved_back(kept, now))
+    }
+
+    fn admits(&self, kept: &State, now: Micros, cost: u32) -> bool {
+        ask!(self, rule => rule.admits(kept, now, cost))
+    }
+
+    fn allows(&self, kept: &State, now: Micros, cost: u32) -> bool {
+        ask!(self, rule => rule.allows(kept, now, cost))
+    }
+
+    fn charge(&self, kept: &mut State, now: Micros, cost: u32) {
+        ask!(self, rule => rule.charge(kept, now, cost));
+    }
+
+    fn settle(&self, kept: &mut State, now: Micros, units: u32) {
+        ask!(self, rule => rule.settle(kept, now, units));
+    }
+
+    fn refund(&self, kept: &mut State, now: Micros, units: u32) {
+        ask!(self, rule => rule.refund(kept, now, units));
+    }
+
+    fn remaining(&self, kept: &State, now: Micros) -> u32 {
+        ask!(self, rule => rule.remaining(kept, now))
+    }
+
+    fn distance(&self, kept: &State, now: Micros) -> u64 {
+        ask!(self, rule => rule.distance(kept, now))
+    }
+
+    fn reset_after(&self, kept: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.reset_after(kept, now))
+    }
+
+    fn retry_after(&self, kept: &State, now: Micros, cost: u32) -> Micros {
+        ask!(self, rule => rule.retry_after(kept, now, cost))
+    }
+
+    fn effective_window(&self, kept: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.effective_window(kept, now))
+    }
+
+    fn size(&self, kept: &State) -> usize {
+        ask!(self, rule => rule.size(kept))
+    }
+
+    fn squeeze(&self, kept: &mut State) {
+        ask!(self, rule => rule.squeeze(kept));
+    }
+
+    fn next_unit(&self, kept: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.next_unit(kept, now))
+    }
+
+    fn outcome(&self, kept: &State, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        ask!(self, rule => rule.outcome(kept, now, cost, allowed))
+    }
+}
+
+impl Long for AnyLong {
+    fn limited(&self, limit: Limit) -> Self {
+        let limited = self.0.without_hours().under(limit);
+        limited.map_or(*self, Self)
+    }
+
+    fn under(&self, algorithm: &Algorithm) -> Self {
+        Self(*algorithm)
+    }
+}

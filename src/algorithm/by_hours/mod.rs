@@ -1,0 +1,217 @@
+//! A limit that depends on the hour: another one at night, at weekends or on a date.
+
+mod hours;
+mod schedule;
+mod step;
+#[cfg(feature = "redis")]
+mod told;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::hours::{HourlyLimit, Hours};
+
+pub(crate) use self::step::Timed;
+
+use self::schedule::Schedule;
+use super::kind::{Kind, match_kind};
+use super::{Algorithm, AnyLong, AnyRule, Limit, WithRule};
+#[cfg(feature = "config")]
+use crate::calendar::LocalTime;
+use crate::calendar::{Interval, Timetable};
+use crate::clock::Micros;
+use crate::decision::{HoursNow, TellHours};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// An algorithm whose limit depends on the hour: see [`Hours`], which makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ByHours {
+    schedule: Schedule,
+    /// The limit that was chosen for the request.
+    limit: Limit,
+    /// Whether that is the policy's own.
+    is_own: bool,
+}
+
+impl ByHours {
+    fn new(schedule: Schedule) -> Self {
+        Self {
+            schedule,
+            limit: schedule.limit(),
+            is_own: true,
+        }
+    }
+
+    /// The algorithm outside all intervals.
+    pub(crate) fn plain(&self) -> Algorithm {
+        self.in_force(0)
+    }
+
+    /// The algorithm in the interval at this place, counted from 1; 0 for none.
+    #[inline]
+    pub(super) fn in_force(&self, place: u8) -> Algorithm {
+        if self.is_own {
+            return self.schedule.algorithm(place);
+        }
+        self.schedule.algorithm_under(self.limit, place)
+    }
+
+    /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
+    #[inline]
+    pub(super) fn window_of(&self, place: u8) -> (bool, Option<Duration>) {
+        if self.is_own {
+            return self.schedule.window(place);
+        }
+        let limit = self.in_force(place);
+        (limit != self.plain(), limit.period())
+    }
+
+    /// Which interval a moment is in.
+    fn at(&self, now: Micros) -> HoursNow {
+        let timetable = self.timetable();
+        let place = timetable.at(now).place;
+        let interval = timetable.interval(place);
+        HoursNow {
+            gives_limit: self.schedule.gives_limit(place),
+            zone: timetable.zone().name(),
+            interval: interval.map(Interval::text),
+            ends: timetable.ends(now),
+        }
+    }
+
+    /// The algorithm in force at a moment, and the interval.
+    #[cfg(feature = "config")]
+    pub(crate) fn present(&self, now: Micros) -> (Algorithm, HoursNow) {
+        let place = self.timetable().at(now).place;
+        (self.in_force(place), self.at(now))
+    }
+
+    /// The first moment at which the clock of the zone shows this time, or a later time if it never shows this time.
+    #[cfg(feature = "config")]
+    pub(crate) fn moment(&self, shown: LocalTime) -> Option<Micros> {
+        self.timetable().zone().moment(shown)
+    }
+
+    #[inline]
+    pub(crate) fn timetable(&self) -> Timetable {
+        self.schedule.timetable()
+    }
+
+    /// Whether what is kept is a debt.
+    #[inline]
+    fn drains(&self) -> bool {
+        self.schedule.drains()
+    }
+
+    /// All places.
+    pub(super) fn places(&self) -> impl Iterator<Item = u8> {
+        0..=self.schedule.intervals()
+    }
+
+    /// Each algorithm that may be in force.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Algorithm> {
+        self.places().map(|place| self.in_force(place))
+    }
+
+    /// With the least rate and the largest size of all: nothing takes longer.
+    pub(crate) fn slowest(&self) -> Algorithm {
+        let plain = self.plain();
+        let limits = || self.each().filter_map(|algorithm| algorithm.limits());
+        let rates = limits().map(Limit::quota).filter(|quota| *quota > 0);
+        let least = rates.min().unwrap_or_default();
+        let most = limits().map(Limit::size).max().unwrap_or_default();
+        plain.under(Limit::new(least, most)).unwrap_or(plain)
+    }
+
+    pub(super) fn limit(&self) -> Limit {
+        self.limit
+    }
+
+    pub(super) fn under(self, limit: Limit) -> Option<Self> {
+        // A calendar that is not said is that of the policy.
+        let limit = self.schedule.algorithm(0).under(limit)?.limits()?;
+        let is_own = limit == self.schedule.limit();
+        Some(Self {
+            limit,
+            is_own,
+            ..self
+        })
+    }
+
+    pub(super) fn shared_by(self, nodes: NonZeroU32) -> Self {
+        let schedule = self.schedule.shared_by(nodes);
+        let limit = self.limit.shared_by(nodes);
+        Self {
+            schedule,
+            limit,
+            is_own: limit == schedule.limit(),
+        }
+    }
+}
+
+impl Algorithm {
+    /// Tells of its hours, if it has any.
+    pub(crate) fn tells_hours(&self) -> Option<TellHours> {
+        match *self {
+            Self::ByHours(hours) => Some(Arc::new(move |now| hours.at(now))),
+            _ => None,
+        }
+    }
+}
+
+impl Kind for ByHours {
+    const NAME: &'static str = "by-hours";
+
+    fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
+        let remedy = "give the algorithm alone, and its hours beside it";
+        Err(ConfigError::new("algorithm", quota, remedy))
+    }
+
+    fn quota(&self) -> Quota {
+        let none = Quota::of_micros(self.limit.quota(), Micros::from_secs(1));
+        match_kind!(self.plain(), kind => kind.quota(), none)
+    }
+
+    fn name(&self) -> &'static str {
+        self.schedule.algorithm(0).name()
+    }
+
+    fn size(&self) -> u32 {
+        self.limit.size()
+    }
+
+    fn slots(&self) -> Option<u32> {
+        match_kind!(self.schedule.algorithm(0), kind => Kind::slots(&kind), None)
+    }
+
+    fn refunds_newest(&self) -> Option<Micros> {
+        match_kind!(self.schedule.algorithm(0), kind => kind.refunds_newest(), None)
+    }
+
+    fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+        match self.schedule.algorithm(0) {
+            Algorithm::SlidingLog(_) | Algorithm::SlidingSlots(_) => {
+                act.long(AnyLong::new((*self).into()))
+            }
+            _ => act.fixed(Timed::<AnyRule>::new(*self)),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn lua(&self) -> super::Lua {
+        let slowest = self.slowest();
+        let none = super::Lua::of_numbers("unlimited", "", [0; 4]);
+        let lua = match_kind!(slowest, kind => kind.lua(), none);
+        super::Lua {
+            hours: Some(*self),
+            ..lua
+        }
+    }
+
+    fn show(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match_kind!(self.plain(), kind => kind.show(f), Ok(()))?;
+        f.write_str(" by hours")
+    }
+}

@@ -1,0 +1,175 @@
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroU32;
+use std::ptr;
+use std::time::Duration;
+
+use super::hours::Change;
+use crate::algorithm::{Algorithm, Limit};
+use crate::calendar::{Interned, Timetable};
+use crate::factor::Factor;
+
+/// What the intervals of a timetable make of an algorithm. It is copied as a reference.
+#[derive(Clone, Copy)]
+pub(super) struct Schedule(&'static Kept);
+
+struct Kept {
+    timetable: Timetable,
+    limit: Limit,
+    changes: Box<[Change]>,
+    /// Outside all intervals, and in each.
+    algorithms: Box<[Algorithm]>,
+    /// Whether these are not the policy's own, and the times to which they apply.
+    windows: Box<[(bool, Option<Duration>)]>,
+    drains: bool,
+}
+
+static SCHEDULES: Interned<Kept> = Interned::new();
+
+impl Schedule {
+    /// `None` if the algorithm has no limit, or cannot have one of the limits.
+    pub(super) fn new(
+        timetable: Timetable,
+        algorithm: Algorithm,
+        changes: &[Change],
+    ) -> Option<Self> {
+        let limit = algorithm.limits()?;
+        let hourly = changes.iter().map(|change| change.of(limit, limit));
+        let limits = std::iter::once(Some(limit)).chain(hourly);
+        let algorithms: Option<Box<[_]>> = limits.map(|limit| algorithm.under(limit?)).collect();
+        let algorithms = algorithms?;
+        let is_it = |known: &Kept| {
+            known.timetable == timetable
+                && known.algorithms == algorithms
+                && *known.changes == *changes
+        };
+        Some(Self(SCHEDULES.get(is_it, || {
+            Kept {
+                timetable,
+                limit,
+                changes: changes.into(),
+                algorithms: algorithms.clone(),
+                windows: algorithms
+                    .iter()
+                    .map(|its| (*its != algorithm, its.period()))
+                    .collect(),
+                drains: algorithm.drains(),
+            }
+        })))
+    }
+
+    /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
+    #[inline]
+    pub(super) fn window(self, place: u8) -> (bool, Option<Duration>) {
+        let window = self.0.windows.get(usize::from(place));
+        window.copied().unwrap_or_default()
+    }
+
+    /// Whether what is kept is a debt, which drains at the rate of a limit.
+    #[inline]
+    pub(super) fn drains(self) -> bool {
+        self.0.drains
+    }
+
+    #[inline]
+    pub(super) fn timetable(self) -> Timetable {
+        self.0.timetable
+    }
+
+    /// The limit outside all intervals.
+    #[inline]
+    pub(super) fn limit(self) -> Limit {
+        self.0.limit
+    }
+
+    /// How many intervals there are.
+    pub(super) fn intervals(self) -> u8 {
+        u8::try_from(self.0.changes.len()).unwrap_or(u8::MAX)
+    }
+
+    /// The algorithm in the interval at this place, counted from 1; 0 for none.
+    #[inline]
+    pub(super) fn algorithm(self, place: u8) -> Algorithm {
+        let algorithms = &self.0.algorithms;
+        let its = algorithms.get(usize::from(place)).or(algorithms.first());
+        its.copied().unwrap_or(Algorithm::Unlimited)
+    }
+
+    /// Whether the interval at this place has a limit, which is not a share of another.
+    pub(super) fn gives_limit(self, place: u8) -> bool {
+        let place = usize::from(place).checked_sub(1);
+        let change = place.and_then(|place| self.0.changes.get(place));
+        matches!(change, Some(Change::Limit(_)))
+    }
+
+    /// The same where another limit was chosen for the request.
+    pub(super) fn algorithm_under(self, limit: Limit, place: u8) -> Algorithm {
+        let own = self.algorithm(0);
+        let place = usize::from(place).checked_sub(1);
+        let change = place.and_then(|place| self.0.changes.get(place));
+        let changed = change.and_then(|change| change.of(self.0.limit, limit));
+        let under = |limit| own.under(limit);
+        changed
+            .and_then(under)
+            .or_else(|| under(limit))
+            .unwrap_or(own)
+    }
+
+    /// The share of each of so many nodes.
+    pub(super) fn shared_by(self, nodes: NonZeroU32) -> Self {
+        let share = |change: &Change| match change {
+            Change::Limit(limit) => Change::Limit(limit.shared_by(nodes)),
+            Change::Share(share) => Change::Share(*share),
+        };
+        let changes: Vec<_> = self.0.changes.iter().map(share).collect();
+        let own = self.algorithm(0).shared_by(nodes);
+        Self::new(self.0.timetable, own, &changes).unwrap_or(self)
+    }
+}
+
+impl Change {
+    /// The limit in an interval, where the policy's own limit is `own` and `chosen` was chosen for the request; `None`
+    /// if it is too large.
+    fn of(&self, own: Limit, chosen: Limit) -> Option<Limit> {
+        match self {
+            Self::Limit(limit) if chosen == own => Some(*limit),
+            Self::Limit(_) => Some(chosen),
+            Self::Share(share) => chosen.share(*share),
+        }
+    }
+}
+
+impl Limit {
+    /// This share of each number, rounded up.
+    fn share(self, share: Factor) -> Option<Self> {
+        let of = |number: u32| {
+            let product = u64::from(number) * u64::from(share.get());
+            u32::try_from(product.div_ceil(Factor::ONE.get().into())).ok()
+        };
+        let (quota, size) = (of(self.quota())?, of(self.size())?);
+        Some(self.with(quota, size))
+    }
+}
+
+impl PartialEq for Schedule {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Schedule {}
+
+impl Hash for Schedule {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        ptr::hash(self.0, state);
+    }
+}
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schedule")
+            .field("timetable", &self.0.timetable)
+            .field("algorithms", &self.0.algorithms)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,375 @@
+//! The rule of an algorithm whose limit depends on the hour.
+//!
+//! Each function asks the rule of the limit in force. Two things are more than that:
+//!
+//! - A debt drains at the rate in force at each moment. What was stated before the last switch is stated as of each
+//!   switch in turn before it is asked. Windows, logs and slots keep counts, which are the same under all limits.
+//! - A wait may end after the next switch, and the limit is another then. [`Timed::first`] finds the first moment at
+//!   which the limit then in force gives what is asked for.
+
+use std::marker::PhantomData;
+
+use smallvec::SmallVec;
+
+use super::ByHours;
+use crate::algorithm::step::{Fixed, Step};
+use crate::algorithm::{Algorithm, AnyLong, AnyRule, State};
+use crate::calendar::Stretch;
+use crate::clock::Micros;
+use crate::decision::Outcome;
+
+/// The rule of any algorithm of one form of states.
+pub(crate) trait Any: Step {
+    fn of(algorithm: Algorithm) -> Self;
+
+    /// The moment as of which a debt is stated; `None` if nothing is owed, or if nothing drains.
+    fn owes_since(kept: &Self::Kept) -> Option<Micros>;
+}
+
+impl Any for AnyRule {
+    fn of(algorithm: Algorithm) -> Self {
+        Self::new(algorithm)
+    }
+
+    fn owes_since(&[since, owed @ ..]: &[u64; 3]) -> Option<Micros> {
+        (owed != [0; 2]).then_some(Micros::new(since))
+    }
+}
+
+impl Any for AnyLong {
+    fn of(algorithm: Algorithm) -> Self {
+        Self::new(algorithm)
+    }
+
+    fn owes_since(_: &State) -> Option<Micros> {
+        None
+    }
+}
+
+/// The rule under the limits of a timetable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed<R> {
+    hours: ByHours,
+    rule: PhantomData<R>,
+}
+
+/// So many switches of a timetable are looked through for the end of a debt: those of eleven years and more.
+const MOST_SWITCHES: usize = 1 << 14;
+
+impl<R: Any> Timed<R> {
+    #[inline]
+    pub(crate) fn new(hours: ByHours) -> Self {
+        Self {
+            hours,
+            rule: PhantomData,
+        }
+    }
+
+    /// Under the limit that holds outside all intervals.
+    fn plain(&self) -> R {
+        R::of(self.hours.plain())
+    }
+
+    /// Whether what is kept is a debt.
+    #[inline]
+    fn drains(&self) -> bool {
+        self.hours.drains()
+    }
+
+    #[inline]
+    fn rule(&self, stretch: Stretch) -> R {
+        R::of(self.hours.in_force(stretch.place))
+    }
+
+    fn stretch(&self, at: Micros) -> Stretch {
+        self.hours.timetable().stretch(at)
+    }
+
+    /// Asks the rule in force about what is kept, stated as of now if the limit has changed since.
+    #[inline]
+    fn ask<T>(
+        &self,
+        kept: &R::Kept,
+        now: Micros,
+        ask: impl FnOnce(&R, &R::Kept, Stretch) -> T,
+    ) -> T {
+        let present = self.hours.timetable().at(now);
+        let rule = self.rule(present);
+        match self.caught_up(kept, present) {
+            Some(kept) => ask(&rule, &kept, present),
+            None => ask(&rule, kept, present),
+        }
+    }
+
+    #[inline]
+    fn change(&self, kept: &mut R::Kept, now: Micros, change: impl FnOnce(&R, &mut R::Kept)) {
+        let present = self.hours.timetable().at(now);
+        if let Some(caught_up) = self.caught_up(kept, present) {
+            *kept = caught_up;
+        }
+        change(&self.rule(present), kept);
+    }
+
+    /// A debt that was stated before this stretch, as of its beginning.
+    #[inline]
+    fn caught_up(&self, kept: &R::Kept, present: Stretch) -> Option<R::Kept> {
+        let since = R::owes_since(kept).filter(|_| self.drains())?;
+        (since < present.span.from).then(|| self.drained_until(kept, since, present))
+    }
+
+    #[cold]
+    fn drained_until(&self, kept: &R::Kept, since: Micros, present: Stretch) -> R::Kept {
+        let mut kept = kept.clone();
+        let mut stretch = self.stretch(since);
+        while stretch.span.until <= present.span.from && R::owes_since(&kept).is_some() {
+            self.rule(stretch).refund(&mut kept, stretch.span.until, 0);
+            stretch = self.stretch(stretch.span.until);
+        }
+        kept
+    }
+
+    /// How long it is until the first moment at which the limit then in force gives something, if nothing is charged
+    /// meanwhile. `wait` says how long that is under one limit, from any moment on, and `None` if it is never; what one
+    /// limit gives it does not take back as time passes.
+    fn first(
+        &self,
+        kept: &R::Kept,
+        now: Micros,
+        wait: impl Fn(&R, &R::Kept, Micros) -> Option<Micros>,
+    ) -> Option<Micros> {
+        let mut stretch = self.hours.timetable().at(now);
+        let mut kept = self
+            .caught_up(kept, stretch)
+            .unwrap_or_else(|| kept.clone());
+        let mut at = now;
+        if self.drains() {
+            for _ in 0..MOST_SWITCHES {
+                let rule = self.rule(stretch);
+                let until = stretch.span.until;
+                if let Some(wait) = wait(&rule, &kept, at)
+                    && at.saturating_add(wait) < until
+                {
+                    return Some(at.saturating_add(wait).saturating_sub(now));
+                }
+                if R::owes_since(&kept).is_none() {
+                    break;
+                }
+                rule.refund(&mut kept, until, 0);
+                at = until;
+                stretch = self.stretch(until);
+            }
+        }
+        let found = self.first_of_what_stays(&kept, at, wait)?;
+        Some(found.saturating_sub(now))
+    }
+
+    /// The same moment for what is the same under all limits.
+    #[cold]
+    fn first_of_what_stays(
+        &self,
+        kept: &R::Kept,
+        at: Micros,
+        wait: impl Fn(&R, &R::Kept, Micros) -> Option<Micros>,
+    ) -> Option<Micros> {
+        let timetable = self.hours.timetable();
+        let moment = |place| {
+            if !timetable.comes_again(place, at) {
+                return None;
+            }
+            let wait = wait(&R::of(self.hours.in_force(place)), kept, at)?;
+            Some(at.saturating_add(wait))
+        };
+        let moments: SmallVec<[Option<Micros>; 8]> = self.hours.places().map(moment).collect();
+        // From here on a limit gives it as soon as it is in force.
+        let mut stretch = self.stretch(*moments.iter().flatten().min()?);
+        for _ in 0..MOST_SWITCHES {
+            if let Some(Some(moment)) = moments.get(usize::from(stretch.place))
+                && *moment < stretch.span.until
+            {
+                return Some(stretch.span.from.max(*moment).max(at));
+            }
+            if stretch.span.until == Micros::new(u64::MAX) {
+                return None;
+            }
+            stretch = self.stretch(stretch.span.until);
+        }
+        None
+    }
+
+    fn admitted_after(&self, kept: &R::Kept, now: Micros, cost: u32) -> Option<Micros> {
+        self.first(kept, now, |rule, kept, at| {
+            if rule.allows(kept, at, cost) {
+                return Some(Micros::ZERO);
+            }
+            let can_pass = (1..=rule.limit()).contains(&cost);
+            can_pass.then(|| rule.retry_after(kept, at, cost))
+        })
+    }
+
+    /// What the limit in force tells, where something of it lies beyond the next switch.
+    #[cold]
+    fn told_beyond(&self, told: Outcome, kept: &R::Kept, now: Micros, cost: u32) -> Outcome {
+        // A limit of 0 tells no reset.
+        let mut told = if self.drains() || told.limit() == 0 {
+            told.resetting(self.reset_after(kept, now))
+        } else {
+            told
+        };
+        if told.remaining() == 0
+            && let Some(next) = self.admitted_after(kept, now, 1)
+        {
+            told = told.lasting(next);
+        }
+        if !told.is_allowed() {
+            return told.denied(self.admitted_after(kept, now, cost));
+        }
+        match told.delay_micros() {
+            Micros::ZERO => told,
+            _ => told.held(self.delay(kept, now, cost)),
+        }
+    }
+}
+
+impl<R: Any> Step for Timed<R> {
+    type Kept = R::Kept;
+
+    fn read(&self, state: State) -> R::Kept {
+        self.plain().read(state)
+    }
+
+    fn write(&self, kept: R::Kept) -> State {
+        self.plain().write(kept)
+    }
+
+    fn limit(&self) -> u32 {
+        self.plain().limit()
+    }
+
+    fn limit_at(&self, now: Micros) -> u32 {
+        self.rule(self.hours.timetable().at(now)).limit()
+    }
+
+    fn window(&self) -> Micros {
+        self.plain().window()
+    }
+
+    fn longest_wait(&self) -> Micros {
+        R::of(self.hours.slowest()).longest_wait()
+    }
+
+    fn moved_back(&self, kept: &R::Kept, now: Micros) -> Option<R::Kept> {
+        self.rule(self.hours.timetable().at(now))
+            .moved_back(kept, now)
+    }
+
+    #[inline]
+    fn admits(&self, kept: &R::Kept, now: Micros, cost: u32) -> bool {
+        self.ask(kept, now, |rule, kept, _| rule.admits(kept, now, cost))
+    }
+
+    #[inline]
+    fn allows(&self, kept: &R::Kept, now: Micros, cost: u32) -> bool {
+        self.ask(kept, now, |rule, kept, _| rule.allows(kept, now, cost))
+    }
+
+    #[inline]
+    fn charge(&self, kept: &mut R::Kept, now: Micros, cost: u32) {
+        self.change(kept, now, |rule, kept| rule.charge(kept, now, cost));
+    }
+
+    fn settle(&self, kept: &mut R::Kept, now: Micros, units: u32) {
+        self.change(kept, now, |rule, kept| {
+            if rule.limit() > 0 {
+                rule.settle(kept, now, units);
+            }
+        });
+    }
+
+    fn refund(&self, kept: &mut R::Kept, now: Micros, units: u32) {
+        self.change(kept, now, |rule, kept| rule.refund(kept, now, units));
+    }
+
+    /// Turns that begin after the next switch are the last if the debt before them drains through the switches by then.
+    fn give_back(&self, kept: &mut R::Kept, now: Micros, turns: u32, begins: Micros) {
+        if begins < self.hours.timetable().at(now).span.until {
+            return self.change(kept, now, |rule, kept| {
+                rule.give_back(kept, now, turns, begins);
+            });
+        }
+        let last = now.saturating_add(self.delay(kept, now, turns));
+        if last == begins || last.saturating_add(Micros::new(1)) == begins {
+            self.refund(kept, now, turns);
+        }
+    }
+
+    fn remaining(&self, kept: &R::Kept, now: Micros) -> u32 {
+        self.ask(kept, now, |rule, kept, _| rule.remaining(kept, now))
+    }
+
+    fn distance(&self, kept: &R::Kept, now: Micros) -> u64 {
+        self.ask(kept, now, |rule, kept, _| rule.distance(kept, now))
+    }
+
+    fn reset_after(&self, kept: &R::Kept, now: Micros) -> Micros {
+        if !self.drains() {
+            return self.ask(kept, now, |rule, kept, _| rule.reset_after(kept, now));
+        }
+        let reset = self.first(kept, now, |rule, kept, at| Some(rule.reset_after(kept, at)));
+        reset.unwrap_or(Micros::LONGEST)
+    }
+
+    fn retry_after(&self, kept: &R::Kept, now: Micros, cost: u32) -> Micros {
+        self.admitted_after(kept, now, cost)
+            .unwrap_or(Micros::LONGEST)
+    }
+
+    fn effective_window(&self, kept: &R::Kept, now: Micros) -> Micros {
+        self.ask(kept, now, |rule, kept, _| rule.effective_window(kept, now))
+    }
+
+    fn delay(&self, kept: &R::Kept, now: Micros, cost: u32) -> Micros {
+        let delay = self.first(kept, now, |rule, kept, at| Some(rule.delay(kept, at, cost)));
+        delay.unwrap_or(Micros::ZERO)
+    }
+
+    fn size(&self, kept: &R::Kept) -> usize {
+        self.plain().size(kept)
+    }
+
+    fn squeeze(&self, kept: &mut R::Kept) {
+        self.plain().squeeze(kept);
+    }
+
+    #[inline]
+    fn outcome(&self, kept: &R::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        self.ask(kept, now, |rule, kept, present| {
+            let told = rule.outcome(kept, now, cost, allowed);
+            let told = match self.hours.window_of(present.place) {
+                (true, window) => told.within(window),
+                (false, _) => told,
+            };
+            let left = present.span.until.saturating_sub(now);
+            let waits = [told.reset_micros(), told.delay_micros()];
+            let is_seen = told.is_allowed() || told.retry_micros().is_some_and(|wait| wait < left);
+            let ends_before = waits.iter().max() < Some(&left)
+                && told.effective_micros().is_none_or(|window| window < left);
+            let is_told = is_seen && ends_before && told.limit() > 0;
+            // What stays resets at the same moment under all limits.
+            let stays = !self.drains() && told.is_allowed() && told.remaining() > 0;
+            if is_told || stays {
+                return told;
+            }
+            self.told_beyond(told, kept, now, cost)
+        })
+    }
+}
+
+impl Fixed for Timed<AnyRule> {
+    fn words(&self, kept: [u64; 3]) -> [u64; 3] {
+        kept
+    }
+
+    fn of_words(&self, words: [u64; 3]) -> [u64; 3] {
+        words
+    }
+}

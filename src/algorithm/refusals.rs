@@ -1,0 +1,45 @@
+use super::Algorithm;
+use crate::clock::Micros;
+
+impl Algorithm {
+    /// How often a client can be refused within this time that sends one request at a time and waits as it is told, at
+    /// most. A limit of 0 tells no wait, so nothing is known of its clients.
+    pub(crate) fn most_refusals(&self, within: Micros) -> u64 {
+        let (Some(limit), (_, Some(period), slots)) = (self.limits(), self.frame()) else {
+            return 0;
+        };
+        let (limit, period) = (limit.quota(), Micros::from(period).get());
+        if limit == 0 {
+            return 0;
+        }
+        // One in each window that the time touches: it is refused just before the end of one, and again when it has
+        // used up the next.
+        let once_in_each = |length: u64| within.get().div_ceil(length.max(1)).saturating_add(1);
+        // One, and then one for each unit that comes back.
+        let for_each_unit = || {
+            let units = u128::from(within.get()) * u128::from(limit) / u128::from(period.max(1));
+            u64::try_from(units).unwrap_or(u64::MAX).saturating_add(2)
+        };
+        match self {
+            Self::FixedWindow(_) | Self::AnchoredWindow(_) => once_in_each(period),
+            // The shortest day and the shortest year are more than half of the longest.
+            #[cfg(feature = "calendar")]
+            Self::CalendarWindow(_) => once_in_each(period / 2),
+            Self::SlidingSlots(_) => once_in_each(period / u64::from(slots.unwrap_or(1).max(1))),
+            Self::TokenBucket(bucket) if bucket.is_by_interval() => once_in_each(period),
+            // All that were charged at about the same time come back one by one, as quickly.
+            Self::SlidingLog(_) => once_in_each(period).saturating_mul(limit.into()),
+            Self::SlidingWindow(_)
+            | Self::TokenBucket(_)
+            | Self::LeakyBucket(_)
+            | Self::Gcra(_)
+            | Self::LeakyQueue(_) => for_each_unit(),
+            // No wait is told.
+            Self::Concurrency(_) => u64::MAX,
+            // Nothing is known of the limits that follow each other.
+            #[cfg(feature = "calendar")]
+            Self::ByHours(_) => u64::MAX,
+            Self::Unlimited => 0,
+        }
+    }
+}

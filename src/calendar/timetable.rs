@@ -1,0 +1,274 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use jiff::civil::Date;
+use jiff::{Timestamp, ToSpan};
+
+use super::interned::Interned;
+use super::{Interval, Span, Zone};
+use crate::clock::Micros;
+
+/// Intervals in a zone, of which no two have a moment in common, with the present one at hand.
+///
+/// It is copied as a reference. To look at the present interval takes one read of memory. To find another moment's
+/// takes a search in a block of 32 days, which is computed once.
+#[derive(Clone, Copy)]
+pub(crate) struct Timetable(&'static Kept);
+
+struct Kept {
+    zone: Zone,
+    intervals: Box<[Interval]>,
+    /// The stretch that was found last. See [`packed`].
+    present: AtomicU64,
+    /// By their numbers since the epoch.
+    blocks: RwLock<BTreeMap<u64, Arc<[Stretch]>>>,
+}
+
+/// A half-open interval of time with one interval of a timetable, or with none. The next stretch may have the same: none
+/// is longer than a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) span: Span,
+    /// The place of the interval in the list, counted from 1; 0 for none.
+    pub(crate) place: u8,
+}
+
+static TIMETABLES: Interned<Kept> = Interned::new();
+
+/// The length of a block: 32 days.
+const BLOCK: u64 = 32 * 86_400 * SECOND;
+const SECOND: u64 = 1_000_000;
+/// How many blocks are kept: those of eleven years.
+const MOST_BLOCKS: usize = 128;
+/// From the year 9000 on no interval begins: civil arithmetic ends with the year 9999.
+const LAST_BLOCK: u64 = 221_845_392_000 * SECOND / BLOCK;
+
+impl Timetable {
+    /// The most intervals that a timetable can have.
+    pub(crate) const MOST: usize = 255;
+
+    /// A timetable of these intervals, at most [`MOST`](Self::MOST).
+    pub(crate) fn new(zone: Zone, intervals: &[Interval]) -> Self {
+        Self(TIMETABLES.get(
+            |known| known.zone == zone && *known.intervals == *intervals,
+            || Kept {
+                zone,
+                intervals: intervals.into(),
+                present: AtomicU64::new(NONE),
+                blocks: RwLock::default(),
+            },
+        ))
+    }
+
+    pub(crate) fn zone(self) -> Zone {
+        self.0.zone
+    }
+
+    /// The interval at this place, counted from 1.
+    pub(crate) fn interval(self, place: u8) -> Option<&'static Interval> {
+        self.0.intervals.get(usize::from(place).checked_sub(1)?)
+    }
+
+    /// The stretch at this moment, which is the present or close to it.
+    #[inline]
+    pub(crate) fn at(self, now: Micros) -> Stretch {
+        let stretch = unpacked(self.0.present.load(Ordering::Relaxed));
+        if stretch.span.contains(now) {
+            return stretch;
+        }
+        self.find_present(now)
+    }
+
+    #[cold]
+    fn find_present(self, now: Micros) -> Stretch {
+        let found = self.stretch(now);
+        if let Some(word) = packed(found) {
+            self.0.present.store(word, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// The stretch at any moment.
+    pub(crate) fn stretch(self, at: Micros) -> Stretch {
+        let number = at.get() / BLOCK;
+        if number > LAST_BLOCK {
+            return Stretch {
+                span: Span {
+                    from: Micros::new((LAST_BLOCK + 1) * BLOCK),
+                    until: Micros::new(u64::MAX),
+                },
+                place: 0,
+            };
+        }
+        let block = self.block(number);
+        let place = block.partition_point(|stretch| stretch.span.until <= at);
+        block.get(place).copied().unwrap_or(Stretch {
+            span: block_span(number),
+            place: 0,
+        })
+    }
+
+    /// When the interval at this moment ends, or when the next begins if there is none. `None` if that is more than five
+    /// years away.
+    pub(crate) fn ends(self, now: Micros) -> Option<Micros> {
+        let Stretch { mut span, place } = self.at(now);
+        for _ in 0..64 {
+            let next = self.stretch(span.until);
+            if next.place != place {
+                return Some(span.until);
+            }
+            span = next.span;
+        }
+        None
+    }
+
+    /// Whether the interval at this place begins at this moment or later.
+    pub(crate) fn comes_again(self, place: u8, at: Micros) -> bool {
+        let Some(interval) = self.interval(place) else {
+            return true;
+        };
+        // One that has begun two days before is over in any zone.
+        let before = |date: Date| date.checked_sub(2.days()).ok();
+        let before = self.date(at).and_then(before);
+        before.is_none_or(|date| !interval.is_over_after(date))
+    }
+
+    fn date(self, at: Micros) -> Option<Date> {
+        let at = Timestamp::from_microsecond(i64::try_from(at.get()).ok()?).ok()?;
+        Some(self.0.zone.civil(at).date())
+    }
+
+    fn block(self, number: u64) -> Arc<[Stretch]> {
+        let blocks = &self.0.blocks;
+        let known = blocks.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(block) = known.get(&number) {
+            return Arc::clone(block);
+        }
+        drop(known);
+        let block: Arc<[Stretch]> = self.make(number).into();
+        let mut known = blocks.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_BLOCKS {
+            known.clear();
+        }
+        known.insert(number, Arc::clone(&block));
+        block
+    }
+
+    /// The stretches of a block, without a gap between them.
+    fn make(self, number: u64) -> Vec<Stretch> {
+        let whole = block_span(number);
+        let mut found = self.intervals_near(whole).unwrap_or_default();
+        found.sort_unstable_by_key(|stretch| stretch.span.from);
+        let mut all = Vec::with_capacity(2 * found.len() + 1);
+        let mut until = whole.from;
+        let mut put = |from: Micros, to: Micros, place| {
+            let span = Span { from, until: to };
+            if from < to {
+                all.push(Stretch { span, place });
+            }
+        };
+        for Stretch { span, place } in found {
+            // What the clocks skip has no length, and nothing overlaps.
+            let from = span.from.max(until).min(whole.until);
+            let to = span.until.max(from).min(whole.until);
+            put(until, from, 0);
+            put(from, to, place);
+            until = to;
+        }
+        put(until, whole.until, 0);
+        all
+    }
+
+    /// The intervals that begin up to two days before this span, in it, or up to two days after it.
+    fn intervals_near(self, span: Span) -> Option<Vec<Stretch>> {
+        let Kept {
+            zone, intervals, ..
+        } = self.0;
+        let moment = |shown| {
+            let moment = zone.first_moment(shown)?.as_microsecond();
+            Some(Micros::new(u64::try_from(moment).unwrap_or(0)))
+        };
+        let mut date = self.date(span.from)?.checked_sub(2.days()).ok()?;
+        let last = self.date(span.until)?.checked_add(2.days()).ok()?;
+        let mut found = Vec::new();
+        while date <= last {
+            for (place, interval) in (1..).zip(intervals) {
+                if interval.begins_on(date)
+                    && let Some([from, until]) = interval.on(date)
+                {
+                    let (from, until) = (moment(from)?, moment(until)?);
+                    let span = Span { from, until };
+                    found.push(Stretch { span, place });
+                }
+            }
+            date = date.tomorrow().ok()?;
+        }
+        Some(found)
+    }
+}
+
+fn block_span(number: u64) -> Span {
+    Span {
+        from: Micros::new(number * BLOCK),
+        until: Micros::new((number + 1) * BLOCK),
+    }
+}
+
+/// An empty stretch.
+const NONE: u64 = 0;
+/// The bits of a place, and of a length in seconds up to a block.
+const PLACE: u32 = 8;
+const LENGTH: u32 = 22;
+
+/// The start and the length in seconds, and the place, in one word; `None` if they do not fit, after the year 2514.
+fn packed(stretch: Stretch) -> Option<u64> {
+    let Span { from, until } = stretch.span;
+    let [start, end] = [from, until].map(|moment| moment.get() / SECOND);
+    let length = end.checked_sub(start)?;
+    let word = start << (LENGTH + PLACE) | length << PLACE | u64::from(stretch.place);
+    (unpacked(word) == stretch).then_some(word)
+}
+
+#[inline]
+fn unpacked(word: u64) -> Stretch {
+    let start = word >> (LENGTH + PLACE);
+    let length = word >> PLACE & ((1 << LENGTH) - 1);
+    Stretch {
+        span: Span {
+            from: Micros::new(start * SECOND),
+            until: Micros::new((start + length) * SECOND),
+        },
+        place: word.to_le_bytes()[0],
+    }
+}
+
+impl PartialEq for Timetable {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Timetable {}
+
+impl Hash for Timetable {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        ptr::hash(self.0, state);
+    }
+}
+
+impl fmt::Debug for Timetable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = self.0.intervals.iter().map(Interval::text);
+        f.debug_struct("Timetable")
+            .field("zone", &self.0.zone.name())
+            .field("intervals", &texts.collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! The state of policies that a file has no more, for as long as it counts: a policy that comes back finds it.
+//!
+//! A store in memory keeps a state for as long as a layer uses it. So the last layer that had the policy is kept.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::{Algorithm, State};
+use crate::clock::Micros;
+use crate::middleware::RateLimitLayer;
+
+/// A policy as a store finds its state: the name under which it began, and the algorithm apart from its limit.
+type Frame = (String, (&'static str, Option<Duration>, Option<u32>));
+
+#[derive(Debug, Default)]
+pub(super) struct Departed {
+    kept: HashMap<Frame, (Instant, RateLimitLayer)>,
+}
+
+impl Departed {
+    /// Keeps what a layer had `before` and has not now.
+    pub(super) fn leave(
+        &mut self,
+        before: &[(String, Algorithm)],
+        now: &[(String, Algorithm)],
+        layer: &RateLimitLayer,
+        at: Instant,
+    ) {
+        self.forget(at);
+        for (name, algorithm) in before {
+            if let Some(until) = at.checked_add(life(algorithm)) {
+                let kept = (until, layer.clone());
+                self.kept.insert((name.clone(), algorithm.frame()), kept);
+            }
+        }
+        for (name, algorithm) in now {
+            self.kept.remove(&(name.clone(), algorithm.frame()));
+        }
+    }
+
+    /// Drops what has no effect any more.
+    pub(super) fn forget(&mut self, at: Instant) {
+        self.kept.retain(|_, (until, _)| *until > at);
+    }
+}
+
+/// After this time a key that has used its whole limit is new. A debt can be twice as large.
+fn life(algorithm: &Algorithm) -> Duration {
+    let Some(limit) = algorithm.limit() else {
+        return Duration::ZERO;
+    };
+    let (used, _) = algorithm.step(State::NEW, Micros::ZERO, limit);
+    used.reset_after().saturating_mul(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key;
+    use crate::{FixedWindow, TokenBucket};
+
+    #[test]
+    fn a_state_is_kept_for_as_long_as_it_counts() {
+        let window = Algorithm::from(FixedWindow::per_minute(5));
+        let bucket = Algorithm::from(TokenBucket::per_minute(5).burst(10));
+        assert_eq!(life(&window), Duration::from_secs(120));
+        assert_eq!(life(&bucket), Duration::from_secs(240));
+        assert_eq!(life(&Algorithm::Unlimited), Duration::ZERO);
+
+        let layer = RateLimitLayer::new(key::global(), window);
+        let of = |name: &str, algorithm| [(name.to_owned(), algorithm)];
+        let start = Instant::now();
+        let mut departed = Departed::default();
+        departed.leave(&of("a", window), &of("a", bucket), &layer, start);
+        assert_eq!(
+            departed.kept.len(),
+            1,
+            "another algorithm has another state"
+        );
+        departed.leave(&of("a", bucket), &of("b", window), &layer, start);
+        assert_eq!(departed.kept.len(), 2);
+        let higher = Algorithm::from(FixedWindow::per_minute(6));
+        departed.leave(&of("b", window), &of("a", higher), &layer, start);
+        assert_eq!(departed.kept.len(), 2, "one has left, and one is back");
+        departed.forget(start + Duration::from_secs(200));
+        assert_eq!(departed.kept.len(), 1);
+        departed.forget(start + Duration::from_secs(240));
+        assert!(departed.kept.is_empty());
+    }
+}

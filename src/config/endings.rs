@@ -1,0 +1,201 @@
+//! What requests really cost: the estimate, and what is settled at their end.
+
+use std::num::NonZeroU32;
+
+use super::fields::{ENDING, FUNCTION, SETTLE};
+use super::tree::Value;
+use super::walk::{At, Table};
+use crate::key::Head;
+use crate::policy::{Ending, Http, Policy, Settle, Unsettled};
+
+/// Adds what a request costs that ends without an answer.
+pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
+    let unsettled = table.get("unless_settled").and_then(|at| {
+        if at.is_text() {
+            let words = [
+                ("estimate", Unsettled::Estimate),
+                ("nothing", Unsettled::Nothing),
+            ];
+            return at.one_of(&words);
+        }
+        at.whole().map(Unsettled::Units)
+    });
+    match unsettled {
+        Some(unsettled) => policy.unless_settled(unsettled),
+        None => policy,
+    }
+}
+
+/// Adds the estimate, and what is settled at the end.
+pub(super) fn with_endings(mut policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
+    let estimate = table.get("estimate").map(|at| with_estimate(at));
+    let settle = table.get("settle").map(settle);
+    let charge_when = table.get("charge_when").map(any);
+    let refund_when = table.get("refund_when").map(any);
+    if let Some(at) = table.get("estimate") {
+        if settle.is_none() && charge_when.is_none() && refund_when.is_none() {
+            at.refuse::<()>(
+                "`settle` is missing; say where the real cost is found, such as settle = \"cost\", or say `cost` in place of `estimate`",
+            );
+        }
+        if table.get("cost").is_some() {
+            table.either("estimate", "cost");
+        }
+    }
+    if policy.shapes() {
+        let fields = ["settle", "charge_when", "refund_when", "unless_settled"];
+        for at in fields.iter().filter_map(|field| table.get(field)) {
+            at.refuse::<()>(
+                "the places of a queue are not settled; leave it out, and let another policy count the cost",
+            );
+        }
+    }
+    if let Some(estimate) = estimate {
+        policy = estimate?(policy);
+    }
+    if let Some(settle) = settle {
+        policy = policy.settle(settle?);
+    }
+    if let Some(charge_when) = charge_when {
+        let holds = charge_when?;
+        policy = policy.charge_when(move |ending| holds(ending));
+    }
+    if let Some(refund_when) = refund_when {
+        let holds = refund_when?;
+        policy = policy.refund_when(move |ending| holds(ending));
+    }
+    Some(policy)
+}
+
+type With = Box<dyn FnOnce(Policy<Http>) -> Policy<Http>>;
+
+fn with_estimate(at: &At<'_>) -> Option<With> {
+    if let Value::Table(_) = at.node.value {
+        let table = at.table(&FUNCTION)?;
+        let function = table.need("function", "name a function that code has registered")?;
+        let cost = at.walk.functions().cost(function)?;
+        return Some(Box::new(move |policy| {
+            policy.estimate_with(move |head: &Head<'_>| cost(head))
+        }));
+    }
+    let units: u32 = at.whole()?;
+    Some(Box::new(move |policy| policy.estimate(units)))
+}
+
+/// Reads where the real cost is found. Of a list, the first place counts that tells it.
+fn settle(at: &At<'_>) -> Option<Settle> {
+    let places: Vec<_> = at.one_or_list().iter().map(place).collect();
+    let places: Vec<Settle> = places.into_iter().collect::<Option<_>>()?;
+    match places.into_iter().reduce(Settle::or) {
+        Some(settle) => Some(settle),
+        None => at.refuse("an empty list tells no cost; leave it out"),
+    }
+}
+
+/// Makes a place that has no number and no name.
+type Make = fn() -> Settle;
+
+fn place(at: &At<'_>) -> Option<Settle> {
+    if at.is_text() {
+        let words: [(_, Make); 3] = [
+            ("cost", Settle::from_cost),
+            ("spend", Settle::from_spend),
+            ("bytes", Settle::from_bytes),
+        ];
+        return at.one_of(&words).map(|make| make());
+    }
+    let table = at.table(&SETTLE)?;
+    match table.only() {
+        Some(("header", at)) => at.made(Settle::try_from_header(at.text()?)),
+        Some(("bytes", at)) => match NonZeroU32::new(at.whole()?) {
+            Some(bytes) => Some(Settle::from_bytes_in_units_of(bytes)),
+            None => at.refuse("a unit has no bytes; give 1 or more"),
+        },
+        _ => at.refuse("give one place, such as { header = \"x-cost\" }"),
+    }
+}
+
+type Condition = Box<dyn Fn(&Ending<'_>) -> bool + Send + Sync>;
+
+/// Reads how a request ends, or a list of which one has to hold.
+fn any(at: &At<'_>) -> Option<Condition> {
+    let list: Vec<_> = at.one_or_list().iter().map(all).collect();
+    let list: Vec<Condition> = list.into_iter().collect::<Option<_>>()?;
+    if list.is_empty() {
+        return at.refuse("an empty list never holds; leave it out");
+    }
+    Some(Box::new(move |ending| {
+        list.iter().any(|holds| holds(ending))
+    }))
+}
+
+/// Reads a table, of which each field has to hold.
+fn all(at: &At<'_>) -> Option<Condition> {
+    let table = at.table(&ENDING)?;
+    if table.is_empty() {
+        return at.refuse("an empty condition always holds; leave it out");
+    }
+    let statuses = table.get("status").map(list_of(statuses));
+    let grpc = table.get("grpc_status").map(list_of(code));
+    let complete = table.get("complete").map(At::flag);
+    let (statuses, grpc) = (absent_or(statuses)?, absent_or(grpc)?);
+    let complete = absent_or(complete)?;
+    Some(Box::new(move |ending| {
+        let status = ending.status().as_u16();
+        let is_of = |statuses: &Vec<(u16, u16)>| {
+            let mut ranges = statuses.iter();
+            ranges.any(|(first, last)| (first..=last).contains(&&status))
+        };
+        statuses.as_ref().is_none_or(is_of)
+            && grpc.as_ref().is_none_or(|codes| {
+                let code = ending.grpc_status();
+                code.is_some_and(|code| codes.contains(&code))
+            })
+            && complete.is_none_or(|complete| complete == ending.is_complete())
+    }))
+}
+
+/// `None` if a field that is there has a mistake.
+#[expect(
+    clippy::option_option,
+    reason = "a field may be absent, and may be wrong"
+)]
+fn absent_or<T>(field: Option<Option<T>>) -> Option<Option<T>> {
+    match field {
+        None => Some(None),
+        Some(read) => read.map(Some),
+    }
+}
+
+fn list_of<T>(read: impl Fn(&At<'_>) -> Option<T>) -> impl Fn(&At<'_>) -> Option<Vec<T>> {
+    move |at| {
+        let each: Vec<Option<T>> = at.one_or_list().iter().map(&read).collect();
+        each.into_iter().collect()
+    }
+}
+
+/// A status of gRPC.
+fn code(at: &At<'_>) -> Option<u32> {
+    at.whole()
+}
+
+/// A status, or all of a class: `401`, `"5xx"`.
+fn statuses(at: &At<'_>) -> Option<(u16, u16)> {
+    if at.is_text() {
+        let classes = [
+            ("1xx", (100, 199)),
+            ("2xx", (200, 299)),
+            ("3xx", (300, 399)),
+            ("4xx", (400, 499)),
+            ("5xx", (500, 599)),
+        ];
+        return at.one_of(&classes);
+    }
+    let status: u16 = at.whole()?;
+    if !(100..=599).contains(&status) {
+        return at.refuse(format!(
+            "{status} is not a status; give 100 to 599, or a class such as \"5xx\""
+        ));
+    }
+    Some((status, status))
+}

@@ -1,0 +1,126 @@
+//! What a policy says of single requests: the most that one may cost, what low priority leaves to the others, and the penalty
+//! of keys that are refused too often.
+
+use std::time::Duration;
+
+use super::conditions;
+use super::fields::PENALTY;
+use super::keys::Common;
+use super::walk::{At, Table};
+use crate::algorithm::Algorithm;
+use crate::key::Head;
+use crate::policy::{Http, Penalty, Policy};
+
+/// Adds the ceiling and the reserve, and refuses those that do not go with the limit.
+pub(super) fn with_terms(mut policy: Policy, table: &Table<'_>, own: Option<&Algorithm>) -> Policy {
+    let limit = own.and_then(Algorithm::limit);
+    if let Some(at) = table.get("most")
+        && let Some(most) = at.whole::<u32>()
+    {
+        let highest = limit.unwrap_or(u32::MAX).min(u32::MAX - 1);
+        if (1..=highest).contains(&most) {
+            policy = policy.most(most);
+        } else {
+            at.refuse::<()>(format!(
+                "{most} is no ceiling; give 1 to {highest}, the limit of the policy"
+            ));
+        }
+    }
+    if let Some(at) = table.get("reserve")
+        && let Some(reserve) = at.whole::<u32>()
+    {
+        match limit {
+            Some(limit) if reserve >= limit => {
+                at.refuse::<()>(format!(
+                    "{reserve} leaves nothing to low priority; give less than {limit}, the limit of the policy"
+                ));
+            }
+            _ => policy = policy.reserve(reserve),
+        }
+        if table.get("low_priority").is_none() {
+            at.refuse::<()>(
+                "`low_priority` is missing; say which requests leave the reserve, or leave `reserve` out",
+            );
+        }
+    }
+    if let Some(at) = table.get("penalty")
+        && let Some(penalty) = penalty(at)
+    {
+        policy = policy.penalty(penalty);
+        if let Some(own) = own.filter(|own| !own.is_held()) {
+            // The rest of the policy is told of where it is wrong.
+            let alone = Policy::new(policy.name(), *own).penalty(penalty);
+            if let Err(error) = alone.check_penalty() {
+                at.refuse::<()>(error.to_string());
+            }
+        }
+    }
+    if own.is_some_and(Algorithm::is_held)
+        && let Err(error) = policy.check_held()
+    {
+        table.at.refuse::<()>(error.to_string());
+    }
+    for other in ["soft", "wait_up_to"] {
+        if table.get("penalty").is_some() && is_said(table, other) {
+            table.either("penalty", other);
+        }
+    }
+    policy
+}
+
+fn is_said(table: &Table<'_>, field: &str) -> bool {
+    match field {
+        "soft" => table.get(field).and_then(At::flag) == Some(true),
+        _ => table.get(field).is_some(),
+    }
+}
+
+fn penalty(at: &At<'_>) -> Option<Penalty> {
+    let table = at.table(&PENALTY)?;
+    let refusals = table
+        .need(
+            "refusals",
+            "say at how many refusals a key is blocked, such as refusals = 3",
+        )
+        .and_then(At::whole);
+    let within = table
+        .need(
+            "within",
+            "say within what time they have to come, such as within = \"15min\"",
+        )
+        .and_then(At::duration);
+    let length = |field: &str| -> Option<Duration> { table.get(field).and_then(At::duration) };
+    let mut penalty = Penalty::after(refusals?, within?);
+    if let Some(block) = length("block") {
+        penalty = penalty.block(block);
+    }
+    if let Some(times) = table.get("times").and_then(At::whole) {
+        penalty = penalty.times(times);
+    }
+    if let Some(most) = length("up_to") {
+        penalty = penalty.up_to(most);
+    }
+    if let Some(time) = length("forget_after") {
+        penalty = penalty.forget_after(time);
+    }
+    if table.get("extended_by_refusals").and_then(At::flag) == Some(true) {
+        penalty = penalty.extended_by_refusals();
+    }
+    Some(penalty)
+}
+
+/// Adds which requests are of low priority.
+pub(super) fn with_priority(
+    common: &Common,
+    policy: Policy<Http>,
+    table: &Table<'_>,
+) -> Option<Policy<Http>> {
+    let Some(at) = table.get("low_priority") else {
+        return Some(policy);
+    };
+    if table.get("reserve").is_none() {
+        at.refuse::<()>("`reserve` is missing; say how many units low priority leaves, or leave `low_priority` out");
+    }
+    let is_low = conditions::any(common, at)?;
+    Some(policy.low_priority(move |head: &Head<'_>| is_low(head)))
+}

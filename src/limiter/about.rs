@@ -1,0 +1,54 @@
+//! The verbs for an operator, about what a request would be charged: each policy may have a key of its own.
+
+use std::sync::Arc;
+
+use super::{Charges, Inspection, Limiter};
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::store::{Amendment, Charge, Ledger, answered};
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// All policies about one key at this cost.
+    pub(crate) fn charges_about(&self, key: Key, cost: u32) -> Charges {
+        self.charges(key, cost)
+    }
+
+    /// What would be decided about these charges.
+    pub(crate) fn peek_about(
+        &self,
+        charges: Charges,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static + use<L> {
+        let reply = self.ledger.peek(&charges);
+        let policies = Arc::clone(&self.policies);
+        async move {
+            let mut outcomes = answered(&charges, reply.wait().await)?;
+            policies.prices.tell(&charges, &mut outcomes);
+            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
+        }
+    }
+
+    /// The state of the keys of these charges, in sentences.
+    pub(crate) fn inspect_about(
+        &self,
+        charges: Charges,
+    ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static + use<L> {
+        let peeked = self.peek_about(charges);
+        async move { Ok(Inspection::new(peeked.await?)) }
+    }
+
+    pub(crate) fn amend_about(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
+        self.amend(charges, amendment)
+    }
+
+    /// The key that a policy of this name has among these charges.
+    pub(crate) fn key_among(&self, charges: &[Charge], policy: &str) -> Option<Key> {
+        let mut charges = charges.iter();
+        let of_policy = |charge: &&Charge| self.policies.names.name(charge.policy) == Some(policy);
+        charges.find(of_policy).map(|charge| charge.key)
+    }
+}

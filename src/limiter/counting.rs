@@ -1,0 +1,255 @@
+//! Counts what a limiter decides.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Limiter, Policies};
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::error::StoreError;
+use crate::factor::FactorCell;
+use crate::key::Key;
+use crate::observe::{
+    Count, Counters, Described, Heaviest, HeavyKey, HeavyKeys, Metered, Past, Wait,
+};
+use crate::policy::{HeaviestKeys, Policy};
+use crate::store::{Amendment, Charge, Ledger};
+
+/// What is counted, and what the policies are that it is counted of.
+pub(super) struct Counting {
+    pub(super) counters: Arc<Counters>,
+    pub(super) rules: Box<[(Described, Option<FactorCell>)]>,
+    /// What was counted before a reload.
+    past: Mutex<Past>,
+    /// The heaviest keys, by policy; `None` if no policy finds them.
+    heaviest: Option<Box<[Option<Finder>]>>,
+}
+
+/// Finds the heaviest keys of a policy.
+struct Finder {
+    heaviest: Heaviest<Key>,
+    options: HeaviestKeys,
+}
+
+impl Counting {
+    /// Nothing yet.
+    pub(super) fn new(policies: &[Policy]) -> Self {
+        let rules: Box<[_]> = policies.iter().map(Policy::described).collect();
+        let metered = policies.iter().zip(&rules);
+        let metered = metered
+            .map(|(policy, (rule, _))| Metered::new(Arc::clone(&rule.name), policy.may_wait()));
+        Self {
+            counters: Arc::new(Counters::new(metered)),
+            rules,
+            past: Mutex::new(Past::new()),
+            heaviest: finders(policies),
+        }
+    }
+}
+
+fn finders(policies: &[Policy]) -> Option<Box<[Option<Finder>]>> {
+    let finder = |policy: &Policy| {
+        let options = policy.heaviest()?.clone();
+        let heaviest = Heaviest::new(options.places());
+        Some(Finder { heaviest, options })
+    };
+    let finders: Box<[_]> = policies.iter().map(finder).collect();
+    finders.iter().any(Option::is_some).then_some(finders)
+}
+
+impl Counting {
+    /// What is told of the heaviest keys of this policy.
+    pub(super) fn heaviest(&self, policy: usize) -> Option<HeavyKeys> {
+        let Finder { heaviest, options } = self.heaviest.as_ref()?.get(policy)?.as_ref()?;
+        let told = heaviest.read(options.most());
+        let keys = told.keys.iter().map(|(key, weight)| HeavyKey {
+            key: options.show(key),
+            cost: weight.cost,
+            error: weight.error,
+            refused: weight.refused,
+        });
+        Some(HeavyKeys {
+            total: told.total,
+            error: told.error,
+            keys: keys.collect(),
+        })
+    }
+
+    /// A key has asked a policy for so many units.
+    fn note(&self, policy: usize, key: &Key, units: u32, is_refused: bool, at: Option<Micros>) {
+        let finders = self.heaviest.as_deref().unwrap_or_default();
+        if let Some(Some(finder)) = finders.get(policy) {
+            finder.heaviest.add(key, units, is_refused, at);
+        }
+    }
+
+    pub(super) fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on where another one stops, for policies of the same names.
+    #[cfg(feature = "config")]
+    fn go_on_from(&self, before: &Self) {
+        let past = before.past().before(Arc::clone(&before.counters));
+        *self.past() = past;
+    }
+}
+
+impl Policies {
+    /// The policies that are charged, and the units.
+    fn units<'a>(
+        &'a self,
+        charges: &'a [Charge],
+    ) -> impl ExactSizeIterator<Item = (usize, u32)> + 'a {
+        let units = |charge: &Charge| (charge.policy, self.prices.units(charge));
+        charges.iter().map(units)
+    }
+
+    /// A request was allowed, and its numbers are not known.
+    #[inline]
+    pub(super) fn count_allowed(&self, charges: &[Charge]) {
+        if self.counted.heaviest.is_some() {
+            self.note_keys(charges, &Outcomes::new(Micros::ZERO));
+        }
+        self.counted.counters.judged(self.units(charges), Ok(()));
+    }
+
+    /// A request was decided so. Outcomes are told in units.
+    #[inline]
+    pub(super) fn count_decided(&self, charges: &[Charge], outcomes: &Outcomes) {
+        let units = self.units(charges);
+        if !self.counted.counters.decided(units, outcomes) {
+            self.tell_refusal(charges, outcomes);
+        }
+        if self.counted.heaviest.is_some() {
+            self.note_keys(charges, outcomes);
+        }
+    }
+
+    /// A request under one policy was decided so.
+    #[inline]
+    pub(super) fn count_one(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
+        if !self.counted.counters.decided([(policy, units)], outcomes) {
+            self.tell_refusal(&[Charge::new(policy, *key, units)], outcomes);
+        }
+        if self.counted.heaviest.is_some() {
+            self.note_keys(&[Charge::new(policy, *key, units)], outcomes);
+        }
+    }
+
+    #[inline(never)]
+    fn note_keys(&self, charges: &[Charge], outcomes: &Outcomes) {
+        let at = Some(outcomes.at()).filter(|at| *at > Micros::ZERO);
+        for charge in charges {
+            let mut outcomes = outcomes.iter();
+            let outcome = outcomes.find(|(policy, _)| *policy == charge.policy);
+            let is_refused = outcome.is_some_and(|(_, outcome)| outcome.denies());
+            let units = self.prices.units(charge);
+            self.counted
+                .note(charge.policy, &charge.key, units, is_refused, at);
+        }
+    }
+
+    /// A request of this key was judged so, and its numbers are not known. A denial names a policy that denies.
+    #[inline]
+    pub(super) fn count_judged(
+        &self,
+        asked: impl Iterator<Item = (usize, u32)> + Clone,
+        key: &Key,
+        verdict: Result<(), usize>,
+    ) {
+        if self.counted.heaviest.is_some() {
+            for (policy, units) in asked.clone() {
+                let is_refused = verdict == Err(policy);
+                self.counted.note(policy, key, units, is_refused, None);
+            }
+        }
+        self.counted.counters.judged(asked, verdict);
+    }
+
+    #[cold]
+    fn tell_refusal(&self, charges: &[Charge], outcomes: &Outcomes) {
+        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
+            let mut charges = charges.iter();
+            let charge = charges.find(|charge| charge.policy == policy);
+            let key = charge.map_or("unknown", |charge| charge.key.class());
+            let counters = &self.counted.counters;
+            counters.tell_refusal(policy, key, outcome, outcomes.at());
+        }
+    }
+
+    /// So many units were taken.
+    pub(super) fn count_taken(&self, charges: &[Charge], units: u32, outcomes: &Outcomes) {
+        let taken = charges
+            .iter()
+            .map(|charge| (charge.policy, charge.cost.min(units)));
+        if !self.counted.counters.decided(taken, outcomes) {
+            self.tell_refusal(charges, outcomes);
+        }
+    }
+
+    /// Charges are corrected after the fact, if this does so.
+    pub(super) fn count_amended(&self, charges: &[Charge], amendment: Amendment) {
+        if matches!(amendment, Amendment::Settle | Amendment::Refund) {
+            for charge in charges {
+                self.count_settled(charge.policy);
+            }
+        }
+    }
+
+    /// A charge of this policy is corrected at the end of its request.
+    pub(super) fn count_settled(&self, policy: usize) {
+        self.counted.counters.policy(policy, Count::Settled, 1);
+    }
+
+    /// The store could not decide on these charges.
+    #[cold]
+    pub(super) fn count_failed(&self, charges: &[Charge]) {
+        let asked = charges.iter().map(Charge::policy);
+        self.counted.counters.failed(asked);
+    }
+
+    /// A store has answered so about these charges.
+    pub(super) fn count(&self, charges: &[Charge], answer: &Result<Outcomes, StoreError>) {
+        match answer {
+            Ok(outcomes) => self.count_decided(charges, outcomes),
+            Err(_) => self.count_failed(charges),
+        }
+    }
+}
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// The counters, for what is not a decision.
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
+        &self.policies.counted.counters
+    }
+
+    /// Goes on counting where another limiter stops, for policies of the same names.
+    #[cfg(feature = "config")]
+    pub(crate) fn go_on_from(&self, before: &Self) {
+        let before = &before.policies.counted;
+        self.policies.counted.go_on_from(before);
+    }
+
+    /// A request begins to wait under this policy.
+    pub(crate) fn begin_to_wait(&self, policy: usize) -> Wait {
+        Wait::begin(self.counters(), policy, self.timers())
+    }
+
+    /// Counts a request that was allowed, and whose numbers are not known.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn count_allowed(&self, charges: &[Charge]) {
+        self.policies.count_allowed(charges);
+    }
+
+    /// Counts a request that was decided so. Outcomes are [told](Self::told).
+    #[inline]
+    pub(crate) fn count_decided(&self, charges: &[Charge], told: &Outcomes) {
+        self.policies.count_decided(charges, told);
+    }
+
+    /// Counts a request on which the store could not decide.
+    pub(crate) fn count_failed(&self, charges: &[Charge]) {
+        self.policies.count_failed(charges);
+    }
+}

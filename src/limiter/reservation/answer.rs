@@ -1,0 +1,69 @@
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use super::Held;
+use crate::decision::Outcomes;
+use crate::error::StoreError;
+use crate::limiter::Limiter;
+use crate::store::{Charge, Ledger, answered};
+
+type Coming = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+
+/// The answer of a store that comes later, to charges that are held.
+///
+/// A request that goes away before it leaves the answer to a task: what the store may have charged is settled as that of
+/// a request that ended without an answer.
+pub(crate) struct Answer<L: Ledger + ?Sized> {
+    limiter: Limiter<L>,
+    charges: SmallVec<[Charge; 2]>,
+    /// `None` once it is there.
+    coming: Option<Coming>,
+    /// A store may begin when it is first asked.
+    was_asked: bool,
+}
+
+impl<L: Ledger + ?Sized> Answer<L> {
+    pub(crate) fn new(limiter: &Limiter<L>, charges: &[Charge], coming: Coming) -> Self {
+        Self {
+            limiter: limiter.clone(),
+            charges: SmallVec::from_slice(charges),
+            coming: Some(coming),
+            was_asked: false,
+        }
+    }
+}
+
+impl<L: Ledger + ?Sized> Future for Answer<L> {
+    type Output = Result<Outcomes, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        this.was_asked = true;
+        let Some(coming) = &mut this.coming else {
+            return Poll::Pending;
+        };
+        let answer = ready!(coming.as_mut().poll(cx));
+        this.coming = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl<L: Ledger + ?Sized> Unpin for Answer<L> {}
+
+impl<L: Ledger + ?Sized> Drop for Answer<L> {
+    fn drop(&mut self) {
+        if let (true, Some(coming), Ok(runtime)) =
+            (self.was_asked, self.coming.take(), Handle::try_current())
+        {
+            let (limiter, charges) = (self.limiter.clone(), self.charges.clone());
+            runtime.spawn(async move {
+                if let Ok(outcomes) = answered(&charges, coming.await) {
+                    drop(Held::of(&limiter, &charges, &outcomes).later());
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,163 @@
+use std::mem;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use super::settlement::{finish, settle};
+use crate::decision::Outcomes;
+use crate::error::ConfigError;
+use crate::limiter::{Limiter, Policies};
+use crate::store::{Amendment, Charge, Guarded, Ledger, Taken};
+
+/// What a request holds until it ends: its charges, which are settled exactly once.
+///
+/// It keeps the ledger and the policies that have charged them: another configuration that comes meanwhile changes
+/// nothing.
+pub(crate) struct Held<L: Ledger + ?Sized> {
+    policies: Arc<Policies>,
+    ledger: Guarded<L>,
+    charges: SmallVec<[HeldCharge; 2]>,
+    /// Of policies on concurrency. They are released at the end.
+    slots: SmallVec<[Charge; 1]>,
+    /// In which the store has answered, if it did not answer at once.
+    runtime: Option<Handle>,
+}
+
+/// What a request cost under a policy.
+#[derive(Clone, Copy)]
+pub(crate) enum RealCost {
+    Units(u32),
+    Estimate,
+    /// What the policy says of a request that is not settled.
+    Unsettled,
+}
+
+#[derive(Clone, Copy)]
+struct HeldCharge {
+    charge: Charge,
+    taken: Taken,
+}
+
+impl<L: Ledger + ?Sized> Held<L> {
+    /// What the store has charged of this, which it answered so.
+    ///
+    /// A soft charge that did not fit was left out, and so is the charge of a policy that lets everything go on while
+    /// its store is away: of them there is nothing to settle.
+    pub(crate) fn of<'a>(
+        limiter: &Limiter<L>,
+        charges: impl IntoIterator<Item = &'a Charge>,
+        outcomes: &Outcomes,
+    ) -> Self {
+        let mut held = Self {
+            policies: Arc::clone(&limiter.policies),
+            ledger: limiter.ledger.clone(),
+            charges: SmallVec::new(),
+            slots: SmallVec::new(),
+            runtime: None,
+        };
+        if outcomes.is_allowed() {
+            let charges = charges.into_iter();
+            for charge in charges {
+                let Some(it) = held_charge(limiter, charge, outcomes) else {
+                    continue;
+                };
+                if charge.slot.is_some() {
+                    held.slots.push(*charge);
+                } else {
+                    held.charges.push(it);
+                }
+            }
+        }
+        held
+    }
+
+    /// The same, answered in this runtime.
+    pub(crate) fn later(mut self) -> Self {
+        self.runtime = Handle::try_current().ok();
+        self
+    }
+
+    /// The place of a policy with this name.
+    pub(super) fn policy(&self, name: &str) -> Result<usize, ConfigError> {
+        self.policies.place_of(name)
+    }
+
+    /// Whether nothing is held.
+    #[cfg(feature = "http")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.charges.is_empty() && self.slots.is_empty()
+    }
+
+    /// The policies that have charged the request.
+    #[cfg(feature = "http")]
+    pub(crate) fn policies(&self) -> impl Iterator<Item = usize> {
+        self.charges.iter().map(|held| held.charge.policy)
+    }
+
+    /// Settles what each policy has charged.
+    pub(crate) fn settle(&mut self, cost: impl Fn(usize) -> RealCost) {
+        for held in mem::take(&mut self.charges) {
+            let policy = held.charge.policy;
+            let units = match cost(policy) {
+                RealCost::Units(units) => Some(units),
+                RealCost::Estimate => None,
+                RealCost::Unsettled => self.policies.unless_settled(policy).units(),
+            };
+            if let Some(units) = units {
+                self.settle_one(held, units);
+            }
+        }
+    }
+
+    fn settle_one(&self, HeldCharge { charge, taken }: HeldCharge, units: u32) {
+        let prices = &self.policies.prices;
+        let cost = prices.settled(&charge, units);
+        let (difference, amendment) = match cost.checked_sub(charge.cost) {
+            Some(more) => (more, Amendment::Add(taken)),
+            None => (charge.cost - cost, Amendment::TakeBack(taken)),
+        };
+        if difference == 0 {
+            return;
+        }
+        self.policies.count_settled(charge.policy);
+        let charge = Charge {
+            cost: difference,
+            ..prices.without_its_price(charge)
+        };
+        let settled = self.ledger.amend(&[charge], amendment);
+        settle(
+            &self.policies,
+            charge.policy,
+            settled,
+            self.runtime.as_ref(),
+        );
+    }
+}
+
+fn held_charge<L: Ledger + ?Sized>(
+    limiter: &Limiter<L>,
+    charge: &Charge,
+    outcomes: &Outcomes,
+) -> Option<HeldCharge> {
+    let algorithm = limiter.policies.algorithms.get(charge.policy)?;
+    let (_, outcome) = outcomes
+        .iter()
+        .find(|(policy, _)| *policy == charge.policy)?;
+    outcome.is_allowed().then(|| HeldCharge {
+        charge: *charge,
+        taken: Taken::of(charge, algorithm, outcomes),
+    })
+}
+
+impl<L: Ledger + ?Sized> Drop for Held<L> {
+    fn drop(&mut self) {
+        if !self.charges.is_empty() {
+            self.settle(|_| RealCost::Unsettled);
+        }
+        if !self.slots.is_empty() {
+            let released = self.ledger.amend(&self.slots, Amendment::Release);
+            finish(released, self.runtime.as_ref());
+        }
+    }
+}

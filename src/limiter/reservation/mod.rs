@@ -1,0 +1,130 @@
+//! What was charged for a request, until it is known what the request really cost.
+//!
+//! A reservation is held from the decision to the end of the request, and ends exactly once: it is moved into
+//! [`settle`](Reservation::settle) or [`cancel`](Reservation::cancel), or it is dropped. The layers hold one in the body
+//! of the response.
+//!
+//! [`Held`] is the part that ends. What is released when a request ends belongs there, such as its slots: it is a field of
+//! `Held`, made by [`Held::of`] from the charges and their outcomes, and released in `Held::drop`, after the settlement.
+//! [`Answer`] sees to it that a charge is held, too, whose request has gone away before the store has
+//! answered.
+
+mod answer;
+mod held;
+mod settlement;
+
+use std::fmt;
+
+pub(crate) use self::answer::Answer;
+pub(crate) use self::held::{Held, RealCost};
+pub(super) use self::settlement::Lost;
+
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::store::{Ledger, MemoryLedger};
+
+/// What a request was charged at an estimate of its cost, and which is settled at its end.
+///
+/// Made by [`Limiter::reserve_now`](super::Limiter::reserve_now) and its kin.
+///
+/// - [`settle`](Self::settle) says what the request really cost, [`cancel`](Self::cancel) that it cost nothing. One that
+///   is dropped costs what [`Policy::unless_settled`](crate::Policy::unless_settled) says: the estimate, by default.
+/// - Each returns at once. A store in this process has settled then. Over any other store, a task of the runtime does,
+///   whatever becomes of the request.
+/// - What cost more than the estimate is charged even above the limit, so the next request waits. A window counts it
+///   when it is settled.
+/// - What cost less is given back, and only while the window (the slot, or the debt of the bucket) that was charged still
+///   counts.
+/// - It goes to the store, the state and the limit that were charged, whatever configuration holds meanwhile: to the
+///   state of this process if the store was away when the request was charged.
+/// - Over a shared store, it is sent at most once. If the store is away then, the settlement is lost, the estimate stays
+///   charged, and [`Limiter::lost_settlements`](super::Limiter::lost_settlements) counts it.
+///
+/// Of `n` requests at once, each of which costs at most `m` more than its estimate, all together use at most `n × m` more
+/// than the limit.
+#[must_use = "what is dropped at once is charged as if the request had ended"]
+pub struct Reservation<L: Ledger + ?Sized = MemoryLedger> {
+    decision: Decision,
+    held: Held<L>,
+}
+
+impl<L: Ledger + ?Sized> Reservation<L> {
+    pub(super) fn new(decision: Decision, held: Held<L>) -> Self {
+        Self { decision, held }
+    }
+
+    /// The same, answered in this runtime.
+    pub(super) fn later(self) -> Self {
+        Self {
+            held: self.held.later(),
+            ..self
+        }
+    }
+
+    /// Returns whether the request may go on. If not, it is charged nothing, and there is nothing to settle.
+    pub fn is_allowed(&self) -> bool {
+        self.decision.is_allowed()
+    }
+
+    /// Returns the decision about the estimate.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Says that the request cost this much, under every policy that charged it.
+    pub fn settle(mut self, units: u32) {
+        self.held.settle(|_| RealCost::Units(units));
+    }
+
+    /// Says what the request cost under these policies. It cost its estimate under the others.
+    ///
+    /// # Errors
+    ///
+    /// When the limiter has no policy of a name. The request cost its estimate then.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
+    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
+    ///     .build()?;
+    ///
+    /// let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
+    /// let reservation = limiter.reserve_with_now(asked)?;
+    /// reservation.settle_with([("tokens", 1_000)])?;
+    ///
+    /// let used: Vec<_> = limiter.peek_now("ann", 0).policies().map(|(_, told)| told.used()).collect();
+    /// assert_eq!(used, [1, 1_000]);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn settle_with<'a>(
+        mut self,
+        amounts: impl IntoIterator<Item = (&'a str, u32)>,
+    ) -> Result<(), ConfigError> {
+        let named = |(name, units)| Ok((self.held.policy(name)?, units));
+        let amounts: Result<Vec<_>, _> = amounts.into_iter().map(named).collect();
+        let (amounts, result) = match amounts {
+            Ok(amounts) => (amounts, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        self.held.settle(|policy| {
+            let amount = amounts.iter().find(|(named, _)| *named == policy);
+            amount.map_or(RealCost::Estimate, |(_, units)| RealCost::Units(*units))
+        });
+        result
+    }
+
+    /// Says that the request cost nothing: all of it is given back.
+    pub fn cancel(self) {
+        self.settle(0);
+    }
+}
+
+impl<L: Ledger + ?Sized> fmt::Debug for Reservation<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("decision", &self.decision)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::runtime::Handle;
+
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::error::StoreError;
+use crate::limiter::Policies;
+use crate::store::Reply;
+
+const LOST: Diagnostic = Diagnostic::new(
+    "TRL024",
+    "",
+    "what a request really cost could not be settled with the store, so that its estimate stays charged",
+    "see why the store fails; `Limiter::lost_settlements` counts those that are lost",
+);
+
+/// How many settlements of a limiter were lost.
+#[derive(Default)]
+pub(in crate::limiter) struct Lost(AtomicU64);
+
+impl Lost {
+    pub(in crate::limiter) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Lets the store finish a settlement, for which nothing waits.
+pub(super) fn settle(
+    policies: &Arc<Policies>,
+    policy: usize,
+    settled: Reply<Result<bool, StoreError>>,
+    runtime: Option<&Handle>,
+) {
+    let settling = Settling {
+        policies: Arc::clone(policies),
+        policy,
+        is_done: false,
+    };
+    match settled {
+        Reply::Now(answer) => settling.end(&answer),
+        Reply::Later(answer) => {
+            // It may be dropped where there is no runtime, such as after the end of the server.
+            let current = Handle::try_current();
+            if let Some(runtime) = current.as_ref().ok().or(runtime) {
+                runtime.spawn(async move { settling.end(&answer.await) });
+            }
+        }
+    }
+}
+
+/// Lets the store finish what nothing waits for.
+pub(super) fn finish(reply: Reply<Result<bool, StoreError>>, runtime: Option<&Handle>) {
+    if let Reply::Later(answer) = reply {
+        let current = Handle::try_current();
+        if let Some(runtime) = current.as_ref().ok().or(runtime) {
+            runtime.spawn(answer);
+        }
+    }
+}
+
+/// A settlement that is lost unless it is done: when the store fails, and when the runtime ends before it.
+struct Settling {
+    policies: Arc<Policies>,
+    policy: usize,
+    is_done: bool,
+}
+
+impl Settling {
+    fn end(mut self, answer: &Result<bool, StoreError>) {
+        self.is_done = answer.is_ok();
+    }
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        self.policies.lost.0.fetch_add(1, Ordering::Relaxed);
+        let name = self.policies.names.name(self.policy).unwrap_or_default();
+        warn_once_of(&LOST, format!("policy {name:?}"));
+    }
+}

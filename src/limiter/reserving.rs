@@ -1,0 +1,172 @@
+//! Charges at an estimate, which are settled at the end of the request.
+
+use std::slice;
+use std::sync::Arc;
+
+use super::reservation::{Answer, Held};
+use super::{Charges, Limiter, Reservation};
+use crate::decision::{Decision, Outcomes};
+use crate::error::{ConfigError, StoreError};
+use crate::key::{IntoKey, Key};
+use crate::store::{Charge, Ledger, Reply, answered};
+
+impl Limiter {
+    /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does, and returns a
+    /// [`Reservation`], by which it is settled what the request really cost.
+    ///
+    /// Like any cost that is asked for, an estimate above the limit is denied, however long the request waits.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
+    ///     .build()?;
+    /// let used = || limiter.peek_now("ann", 0).binding().unwrap().1.used();
+    ///
+    /// let reservation = limiter.reserve_now("ann", 4_000);
+    /// assert!(reservation.is_allowed());
+    /// assert_eq!(used(), 4_000);
+    /// reservation.settle(1_500);
+    /// assert_eq!(used(), 1_500);
+    ///
+    /// limiter.reserve_now("ann", 8_000).cancel();
+    /// assert_eq!(used(), 1_500);
+    ///
+    /// assert!(!limiter.reserve_now("ann", 9_000).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn reserve_now(&self, key: impl IntoKey, estimate: u32) -> Reservation {
+        let key = key.into_key();
+        if let Some(policy) = self.policies.only
+            && !self.policies.prices.are_any()
+        {
+            // A list has room for several charges, all of which would be copied.
+            let charge = Charge::new(policy, key, estimate);
+            let outcomes = self.ledger.inner().charge_one(policy, &key, estimate);
+            return self.reservation(slice::from_ref(&charge), outcomes);
+        }
+        self.reserve_charges_now(self.alike(key, estimate))
+    }
+
+    /// Decides under the named policies, each with its own key and estimate; as [`reserve_now`](Self::reserve_now).
+    ///
+    /// # Errors
+    ///
+    /// When the limiter has no policy of a name, or a policy is named twice. Nothing is charged then.
+    pub fn reserve_with_now<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Reservation, ConfigError> {
+        let charges = self.asked_now_by_name(asked)?;
+        Ok(self.reserve_charges_now(charges))
+    }
+
+    fn reserve_charges_now(&self, mut charges: Charges) -> Reservation {
+        self.hold_all(&mut charges);
+        let outcomes = self.charge_all(&charges);
+        self.reservation(&charges, outcomes)
+    }
+}
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Decides at an estimate of the cost and charges it; as [`reserve_now`](Limiter::reserve_now), in any store.
+    ///
+    /// The store in this process decides during this call. Any other store may begin only when the future is first
+    /// polled. If it is dropped after that and before the store has answered, the request has ended, and is settled as
+    /// [`Policy::unless_settled`](crate::Policy::unless_settled) says.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide; the in-process store always can.
+    pub fn reserve(
+        &self,
+        key: impl IntoKey,
+        estimate: u32,
+    ) -> impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static {
+        let key: Key = key.into_key();
+        self.once_found(key, move |limiter, finding| {
+            let charges = limiter.alike_for(limiter.asker(), key, estimate, finding);
+            limiter.reserve_charges(charges)
+        })
+    }
+
+    /// Decides under the named policies, each with its own key and estimate; as [`reserve`](Self::reserve).
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. From the future, when the store
+    /// cannot decide.
+    ///
+    /// ```
+    /// # use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = Limiter::builder().policy(Policy::new("bytes", FixedWindow::per_day(9_000))).build()?;
+    /// let reservation = limiter.reserve_with([("bytes", "ann", 4_096)])?.await?;
+    /// if reservation.is_allowed() {
+    ///     reservation.settle(1_024);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reserve_with<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<
+        impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static,
+        ConfigError,
+    > {
+        let charges = self.asked_now_by_name(asked)?;
+        Ok(self.reserve_charges(charges))
+    }
+
+    /// Returns how many settlements were lost since the limiter was built, because the store failed or the runtime had
+    /// ended. Whether such a settlement was made is not known, and it is not repeated: at worst, the estimate stays
+    /// charged.
+    pub fn lost_settlements(&self) -> u64 {
+        self.policies.lost.count()
+    }
+
+    /// Frees the slots of a request that was allowed, and is not served for another reason.
+    pub(crate) fn free_slots(&self, charges: &[Charge], outcomes: &Outcomes) {
+        if self.has_slots() {
+            let slots = charges.iter().filter(|charge| charge.slot.is_some());
+            drop(Held::of(self, slots, outcomes));
+        }
+    }
+
+    fn reserve_charges(
+        &self,
+        mut charges: Charges,
+    ) -> impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static + use<L> {
+        self.hold_all(&mut charges);
+        let limiter = self.clone();
+        let reserved = match self.ask(&charges) {
+            Reply::Now(answer) => {
+                let answer = answered(&charges, answer);
+                Ok(answer.map(|outcomes| self.reservation(&charges, outcomes)))
+            }
+            Reply::Later(coming) => Err(Answer::new(self, &charges, coming)),
+        };
+        async move {
+            match reserved {
+                Ok(reserved) => reserved,
+                Err(coming) => {
+                    let outcomes = answered(&charges, coming.await)?;
+                    Ok(limiter.reservation(&charges, outcomes).later())
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn reservation(&self, charges: &[Charge], outcomes: Outcomes) -> Reservation<L> {
+        let held = Held::of(self, charges, &outcomes);
+        self.look_at_costs(charges, &outcomes);
+        let mut outcomes = outcomes;
+        self.policies.prices.tell(charges, &mut outcomes);
+        let names = Arc::clone(&self.policies.names);
+        Reservation::new(Decision::new(names, outcomes), held)
+    }
+}

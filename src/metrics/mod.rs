@@ -1,0 +1,25 @@
+//! Metrics of a limiter or a layer, for any exporter that takes them by the [`metrics`](::metrics) facade.
+//!
+//! A [`Publisher`] reads a [snapshot](crate::observe::Snapshot) and tells the recorder of the program all of it. No
+//! request does. Counters are told as they stand, and so a recorder that is installed late misses nothing.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_ratelimit::metrics::Publisher;
+//! use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let layer = RateLimitLayer::new(key::client_ip(), TokenBucket::per_second(5));
+//! tokio::spawn(Publisher::new(layer.monitor()).every(Duration::from_secs(5)));
+//! # }
+//! ```
+//!
+//! Call [`publish`](Publisher::publish) instead where the program answers a scrape, so that each scrape has the newest
+//! numbers. The names, their labels and their units are in [the guide](crate::guide::metrics). No label holds a key, a
+//! path or anything else that clients choose.
+
+mod names;
+mod publisher;
+
+pub use self::publisher::Publisher;

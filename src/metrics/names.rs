@@ -1,0 +1,362 @@
+//! The metrics: what each is called, and where its values are in a snapshot. `docs/metrics.md` has the same table, and a
+//! test compares them.
+
+use ::metrics::Unit;
+
+use crate::observe::{KeyStats, PolicyStats, RequestStats, Snapshot, StoreStats};
+
+/// A metric.
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    pub(super) help: &'static str,
+    pub(super) read: Read,
+}
+
+/// How its values are read. A counter only rises.
+pub(super) enum Read {
+    Counter(fn(&Snapshot, &mut Told<'_, u64>)),
+    Gauge(fn(&Snapshot, &mut Told<'_, f64>)),
+}
+
+/// Names and values of labels.
+pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
+
+/// Takes each value with its labels.
+pub(super) type Told<'a, T> = dyn FnMut(Labels<'_>, T) + 'a;
+
+const fn counter(
+    name: &'static str,
+    unit: Unit,
+    help: &'static str,
+    read: fn(&Snapshot, &mut Told<'_, u64>),
+) -> Metric {
+    let read = Read::Counter(read);
+    Metric {
+        name,
+        unit,
+        help,
+        read,
+    }
+}
+
+const fn gauge(
+    name: &'static str,
+    unit: Unit,
+    help: &'static str,
+    read: fn(&Snapshot, &mut Told<'_, f64>),
+) -> Metric {
+    let read = Read::Gauge(read);
+    Metric {
+        name,
+        unit,
+        help,
+        read,
+    }
+}
+
+/// All metrics.
+pub(super) const METRICS: &[Metric] = &[
+    counter(
+        "ratelimit_requests_total",
+        Unit::Count,
+        "Requests, each counted once, by what became of them",
+        |snapshot, tell| each(&REQUESTS, snapshot.requests(), &[], tell),
+    ),
+    counter(
+        "ratelimit_decisions_total",
+        Unit::Count,
+        "Requests under a policy, by what became of them",
+        |snapshot, tell| {
+            for policy in snapshot.policies() {
+                each(&DECISIONS, policy, &[("policy", policy.name())], tell);
+            }
+        },
+    ),
+    counter(
+        "ratelimit_degraded_total",
+        Unit::Count,
+        "Requests under a policy that were decided without the store",
+        |snapshot, tell| policies(snapshot, tell, PolicyStats::degraded),
+    ),
+    counter(
+        "ratelimit_near_limit_total",
+        Unit::Count,
+        "Allowed requests that left a fifth of the limit or less",
+        |snapshot, tell| policies(snapshot, tell, PolicyStats::near_limit),
+    ),
+    counter(
+        "ratelimit_blocked_total",
+        Unit::Count,
+        "Requests that were refused because their key is blocked",
+        |snapshot, tell| policies(snapshot, tell, PolicyStats::blocked),
+    ),
+    counter(
+        "ratelimit_cost_total",
+        Unit::Count,
+        "Units that requests were charged",
+        |snapshot, tell| policies(snapshot, tell, PolicyStats::cost),
+    ),
+    counter(
+        "ratelimit_settled_total",
+        Unit::Count,
+        "Charges that were corrected after the fact",
+        |snapshot, tell| policies(snapshot, tell, PolicyStats::settled),
+    ),
+    counter(
+        "ratelimit_waited_total",
+        Unit::Count,
+        "Requests that waited for their turn, and have gone on or away",
+        |snapshot, tell| policies(snapshot, tell, PolicyStats::waited),
+    ),
+    counter(
+        "ratelimit_waited_microseconds_total",
+        Unit::Microseconds,
+        "How long these requests waited, all together",
+        |snapshot, tell| {
+            policies(snapshot, tell, |policy| {
+                u64::try_from(policy.time_waited().as_micros()).unwrap_or(u64::MAX)
+            });
+        },
+    ),
+    gauge(
+        "ratelimit_queue_length",
+        Unit::Count,
+        "Requests that wait for their turn now",
+        |snapshot, tell| {
+            some_policies(snapshot, tell, |policy| {
+                Some(number(policy.queue()?.length()))
+            });
+        },
+    ),
+    gauge(
+        "ratelimit_wait_seconds",
+        Unit::Seconds,
+        "The longest wait that ended in the last one to two minutes",
+        |snapshot, tell| {
+            some_policies(snapshot, tell, |policy| {
+                Some(policy.queue()?.longest_wait().as_secs_f64())
+            });
+        },
+    ),
+    gauge(
+        "ratelimit_limit",
+        Unit::Count,
+        "The limit of a policy as it is declared",
+        |snapshot, tell| some_policies(snapshot, tell, |policy| Some(policy.limit()?.into())),
+    ),
+    gauge(
+        "ratelimit_keys",
+        Unit::Count,
+        "Keys that the store in this process keeps",
+        |snapshot, tell| {
+            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.kept())));
+        },
+    ),
+    gauge(
+        "ratelimit_keys_max",
+        Unit::Count,
+        "Keys that it may keep",
+        |snapshot, tell| {
+            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.most())));
+        },
+    ),
+    gauge(
+        "ratelimit_keys_bytes",
+        Unit::Bytes,
+        "Memory that these keys take",
+        |snapshot, tell| {
+            some_policies(snapshot, tell, |policy| {
+                Some(number(policy.keys()?.bytes()))
+            });
+        },
+    ),
+    counter(
+        "ratelimit_evictions_total",
+        Unit::Count,
+        "Keys that were forgotten at the bound, though they had used some of their limit",
+        |snapshot, tell| keys(snapshot, tell, KeyStats::forgotten_at_the_bound),
+    ),
+    counter(
+        "ratelimit_overflows_total",
+        Unit::Count,
+        "Requests whose keys had no room and were counted together",
+        |snapshot, tell| keys(snapshot, tell, KeyStats::counted_together),
+    ),
+    gauge(
+        "ratelimit_adapt_factor",
+        Unit::Count,
+        "The share of the limit that is in force: 1 is all of it",
+        |snapshot, tell| some_policies(snapshot, tell, |policy| Some(policy.factor()?.factor())),
+    ),
+    gauge(
+        "ratelimit_adapt_load",
+        Unit::Count,
+        "What a signal told last: 1 is all that it can bear",
+        |snapshot, tell| signals(snapshot, tell, |load| load),
+    ),
+    gauge(
+        "ratelimit_adapt_signal_up",
+        Unit::Count,
+        "Whether a signal tells anything: 1 or 0",
+        |snapshot, tell| signals(snapshot, tell, |load| Some(flag(load.is_some()))),
+    ),
+    gauge(
+        "ratelimit_store_up",
+        Unit::Count,
+        "Whether the store answers: 1 or 0",
+        |snapshot, tell| {
+            let store = snapshot.store();
+            tell(&[("store", store.kind())], flag(store.is_up()));
+        },
+    ),
+    gauge(
+        "ratelimit_store_seconds",
+        Unit::Seconds,
+        "How long calls to the store took in the last one to two minutes",
+        |snapshot, tell| {
+            let store = snapshot.store();
+            if let Some(latency) = store.latency() {
+                for (quantile, took) in [("0.5", latency.p50()), ("0.99", latency.p99())] {
+                    let labels = [("store", store.kind()), ("quantile", quantile)];
+                    tell(&labels, took.as_secs_f64());
+                }
+            }
+        },
+    ),
+    counter(
+        "ratelimit_store_calls_total",
+        Unit::Count,
+        "Calls to the store",
+        |snapshot, tell| store(snapshot, tell, StoreStats::calls),
+    ),
+    counter(
+        "ratelimit_store_failures_total",
+        Unit::Count,
+        "Calls to the store that failed",
+        |snapshot, tell| store(snapshot, tell, StoreStats::failures),
+    ),
+    counter(
+        "ratelimit_store_batched_total",
+        Unit::Count,
+        "Requests that shared a call which another one began",
+        |snapshot, tell| store(snapshot, tell, StoreStats::batched),
+    ),
+    counter(
+        "ratelimit_store_remembered_total",
+        Unit::Count,
+        "Requests that were denied without a call, because the same was denied before",
+        |snapshot, tell| store(snapshot, tell, StoreStats::remembered_denials),
+    ),
+    gauge(
+        "ratelimit_config_version",
+        Unit::Count,
+        "The number of the configuration in force",
+        |snapshot, tell| {
+            if let Some(configuration) = snapshot.configuration() {
+                tell(&[], number(configuration.version()));
+            }
+        },
+    ),
+    gauge(
+        "ratelimit_config_error",
+        Unit::Count,
+        "Whether the newest file of limits was refused: 1 or 0",
+        |snapshot, tell| {
+            if let Some(configuration) = snapshot.configuration() {
+                tell(&[], flag(configuration.error().is_some()));
+            }
+        },
+    ),
+];
+
+type Outcome<S> = (&'static str, fn(&S) -> u64);
+
+const REQUESTS: [Outcome<RequestStats>; 6] = [
+    ("allowed", RequestStats::allowed),
+    ("refused", RequestStats::refused),
+    ("failed", RequestStats::failed),
+    ("exempt", RequestStats::exempt),
+    ("forbidden", RequestStats::forbidden),
+    ("without_key", RequestStats::without_key),
+];
+
+const DECISIONS: [Outcome<PolicyStats>; 7] = [
+    ("allowed", PolicyStats::allowed),
+    ("refused", PolicyStats::refused),
+    ("shadow_refused", PolicyStats::shadow_refused),
+    ("soft", PolicyStats::soft),
+    ("uncharged", PolicyStats::uncharged),
+    ("failed", PolicyStats::failed),
+    ("skipped", PolicyStats::skipped),
+];
+
+/// Tells the count of each outcome.
+fn each<S>(outcomes: &[Outcome<S>], stats: &S, labels: Labels<'_>, tell: &mut Told<'_, u64>) {
+    for (outcome, read) in outcomes {
+        let with_outcome: Vec<_> = labels
+            .iter()
+            .copied()
+            .chain([("outcome", *outcome)])
+            .collect();
+        tell(&with_outcome, read(stats));
+    }
+}
+
+fn policies(snapshot: &Snapshot, tell: &mut Told<'_, u64>, read: impl Fn(&PolicyStats) -> u64) {
+    for policy in snapshot.policies() {
+        tell(&[("policy", policy.name())], read(policy));
+    }
+}
+
+fn some_policies(
+    snapshot: &Snapshot,
+    tell: &mut Told<'_, f64>,
+    read: impl Fn(&PolicyStats) -> Option<f64>,
+) {
+    for policy in snapshot.policies() {
+        if let Some(value) = read(policy) {
+            tell(&[("policy", policy.name())], value);
+        }
+    }
+}
+
+fn keys(snapshot: &Snapshot, tell: &mut Told<'_, u64>, read: fn(&KeyStats) -> u64) {
+    for policy in snapshot.policies() {
+        if let Some(keys) = policy.keys() {
+            tell(&[("policy", policy.name())], read(keys));
+        }
+    }
+}
+
+fn signals(
+    snapshot: &Snapshot,
+    tell: &mut Told<'_, f64>,
+    read: impl Fn(Option<f64>) -> Option<f64>,
+) {
+    for policy in snapshot.policies() {
+        for signal in policy.factor().map_or(&[][..], |factor| factor.signals()) {
+            if let Some(value) = read(signal.load()) {
+                let labels = [("policy", policy.name()), ("signal", signal.name())];
+                tell(&labels, value);
+            }
+        }
+    }
+}
+
+fn store(snapshot: &Snapshot, tell: &mut Told<'_, u64>, read: fn(&StoreStats) -> u64) {
+    let store = snapshot.store();
+    tell(&[("store", store.kind())], read(store));
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "exact up to 2^53, which is more than fits in memory"
+)]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+fn flag(is_set: bool) -> f64 {
+    f64::from(u8::from(is_set))
+}

@@ -1,0 +1,82 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::policy::{Http, Policy, Settling};
+
+const UNTOLD: Diagnostic = Diagnostic::new(
+    "TRL025",
+    "",
+    "a complete response of success does not tell what its request cost, so that the request costs its estimate",
+    "let the handler tell it where `settle` looks, or look elsewhere too, `Settle::or`",
+);
+
+/// What the policies of a layer say about the end of a request.
+pub(super) struct Settles {
+    /// By the place of the policy in the limiter's list; `None` of one whose charges stay as they are.
+    policies: Box<[Option<Settled>]>,
+    takes_a_spend: bool,
+    asks_about_the_end: bool,
+}
+
+pub(super) struct Settled {
+    name: String,
+    /// `None` if only an end without an answer matters.
+    pub(super) settling: Option<Arc<Settling>>,
+}
+
+impl Settles {
+    /// `None` if no policy holds a request to its end.
+    pub(super) fn new(policies: &[Policy], readers: &[Http], holds: &[bool]) -> Option<Arc<Self>> {
+        let each = policies.iter().zip(readers).zip(holds);
+        let each = each.map(|((policy, reader), holds)| {
+            (*holds && policy.is_limited()).then(|| Settled {
+                name: policy.told_name().to_owned(),
+                settling: reader.settling().cloned(),
+            })
+        });
+        let policies: Box<[_]> = each.collect();
+        let are_any = policies.iter().any(Option::is_some);
+        let any = |says: fn(&Settling) -> bool| {
+            let mut settlings = policies.iter().flatten();
+            settlings.any(|policy| policy.settling.as_deref().is_some_and(says))
+        };
+        let takes_a_spend = any(Settling::takes_a_spend);
+        let asks_about_the_end = any(Settling::asks_about_the_end);
+        are_any.then(|| {
+            Arc::new(Self {
+                policies,
+                takes_a_spend,
+                asks_about_the_end,
+            })
+        })
+    }
+
+    pub(super) fn of(&self, policy: usize) -> Option<&Settled> {
+        self.policies.get(policy)?.as_ref()
+    }
+
+    /// Whether a closure looks at the end, so that the headers are kept for it.
+    pub(super) fn asks_about_the_end(&self) -> bool {
+        self.asks_about_the_end
+    }
+
+    /// Whether a handler is given a [`Spend`](crate::policy::Spend).
+    pub(super) fn takes_a_spend(&self) -> bool {
+        self.takes_a_spend
+    }
+}
+
+impl Settled {
+    /// Warns that a response was to tell the cost and has not.
+    #[cold]
+    pub(super) fn is_untold(&self) {
+        warn_once_of(&UNTOLD, format!("policy {:?}", self.name));
+    }
+}
+
+impl fmt::Debug for Settles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settles").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! The calls to a store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::recent::Recent;
+use super::snapshot::{Latency, StoreStats};
+use super::times::{Times, one_in};
+
+/// Counts the calls to a store, and how long they take.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    ended: AtomicU64,
+    failures: AtomicU64,
+    batched: AtomicU64,
+    remembered: AtomicU64,
+    took: Recent<Times>,
+}
+
+impl Calls {
+    /// No call yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            ended: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            batched: AtomicU64::new(0),
+            remembered: AtomicU64::new(0),
+            took: Recent::new(),
+        }
+    }
+
+    /// A call that began then is over.
+    pub(crate) fn ended(&self, since: Instant, has_failed: bool) {
+        let now = Instant::now();
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        if has_failed {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        let took = now.saturating_duration_since(since);
+        self.took.now(now).note(took);
+    }
+
+    /// So many requests share a call that another one began.
+    #[cfg(feature = "redis")]
+    pub(crate) fn batched(&self, requests: usize) {
+        self.batched.fetch_add(requests as u64, Ordering::Relaxed);
+    }
+
+    /// A request was denied without a call.
+    #[cfg(feature = "redis")]
+    pub(crate) fn remembered(&self) {
+        self.remembered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds what is counted to what is told of the store.
+    pub(crate) fn tell(&self, stats: &mut StoreStats) {
+        stats.calls = self.ended.load(Ordering::Relaxed);
+        stats.failures = self.failures.load(Ordering::Relaxed);
+        stats.batched = self.batched.load(Ordering::Relaxed);
+        stats.remembered_denials = self.remembered.load(Ordering::Relaxed);
+        stats.latency = self.latency();
+    }
+
+    fn latency(&self) -> Option<Latency> {
+        let mut minutes = self.took.last(Instant::now()).map(Times::counts);
+        let mut counts = minutes.next()?;
+        for minute in minutes {
+            for (count, more) in counts.iter_mut().zip(minute) {
+                *count += more;
+            }
+        }
+        let one_in = |number| -> Option<Duration> { one_in(number, &counts) };
+        Some(Latency {
+            p50: one_in(2)?,
+            p99: one_in(100)?,
+        })
+    }
+}

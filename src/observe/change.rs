@@ -1,0 +1,33 @@
+//! Changes of what limits are in force.
+
+#[cfg(feature = "adapt")]
+use crate::factor::Explanation;
+
+/// Tells operators that another share of a limit is in force.
+#[cfg(feature = "adapt")]
+pub(crate) fn factor_changed(before: &Explanation, now: &Explanation) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        target: "tower_ratelimit::adapt",
+        factor = %now.factor(),
+        before = %before.factor(),
+        cause = now.cause(),
+        "the share of the limits that is in force has changed"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (before, now);
+}
+
+/// Tells operators that another configuration is in force.
+#[cfg(feature = "config")]
+pub(crate) fn configuration_changed(version: u64, sha256: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        target: "tower_ratelimit::config",
+        version,
+        sha256,
+        "the limits of a changed file are in force"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (version, sha256);
+}

@@ -1,0 +1,258 @@
+//! The counters of a limiter.
+//!
+//! Each thread has counters of its own, which no other thread writes to. So an addition is a load and a store. A reader
+//! adds up the counters of all threads.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use tokio::time::Instant;
+
+use super::queue::Queue;
+use super::refusal::{LastTold, Refusal, tell};
+use super::rows::{Count, Request, Row, Rows, Sums};
+use super::slot::{OWN, SHARED, slot};
+use super::snapshot::QueueStats;
+use crate::clock::Micros;
+use crate::decision::{Outcome, Outcomes};
+
+/// Counts what becomes of requests, as a whole and under each policy.
+pub(crate) struct Counters {
+    policies: Box<[Metered]>,
+    /// By the place of the thread. The rows of a place are made when its thread counts first.
+    slots: Box<[OnceLock<Box<[Row]>>]>,
+}
+
+/// A policy that is counted.
+pub(crate) struct Metered {
+    name: Arc<str>,
+    /// `None` if no request waits under it.
+    pub(super) queue: Option<Queue>,
+    last_told: LastTold,
+}
+
+/// All counts at one moment.
+pub(crate) struct Counted {
+    pub(crate) requests: Sums,
+    pub(crate) policies: Vec<(Sums, Option<QueueStats>)>,
+}
+
+impl Metered {
+    /// A policy of this name, under which requests may wait.
+    pub(crate) fn new(name: Arc<str>, may_wait: bool) -> Self {
+        Self {
+            name,
+            queue: may_wait.then(Queue::new),
+            last_told: LastTold::default(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+impl Rows<'_> {
+    #[inline]
+    fn allowed(self, policy: usize, units: u32) {
+        self.policy(policy, Count::Allowed, 1);
+        self.policy(policy, Count::Cost, units.into());
+    }
+
+    #[inline]
+    fn decided(self, policy: usize, units: u32, outcome: &Outcome, is_allowed: bool) {
+        if is_allowed && outcome.is_allowed() {
+            self.allowed(policy, units);
+            if is_near(outcome) {
+                self.policy(policy, Count::NearLimit, 1);
+            }
+        } else {
+            self.not_charged(policy, outcome, is_allowed);
+        }
+    }
+
+    #[inline(never)]
+    fn not_charged(self, policy: usize, outcome: &Outcome, is_allowed: bool) {
+        let what = match (outcome.denies(), is_allowed) {
+            (true, _) => Count::Refused,
+            (false, true) if outcome.is_shadow() => Count::ShadowRefused,
+            (false, true) => Count::Soft,
+            (false, false) => Count::Uncharged,
+        };
+        self.policy(policy, what, 1);
+        if outcome.is_blocked() {
+            self.policy(policy, Count::Blocked, 1);
+        }
+    }
+}
+
+/// Whether four fifths of the limit are used.
+#[inline]
+fn is_near(outcome: &Outcome) -> bool {
+    let (limit, remaining) = (u64::from(outcome.limit()), u64::from(outcome.remaining()));
+    5 * remaining <= limit
+}
+
+impl Counters {
+    /// Nothing is counted yet of these policies.
+    pub(crate) fn new(policies: impl IntoIterator<Item = Metered>) -> Self {
+        Self {
+            policies: policies.into_iter().collect(),
+            slots: (0..=SHARED).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    #[inline]
+    fn rows(&self) -> Rows<'_> {
+        let slot = slot();
+        let rows = self.slots.get(slot).map_or(&[][..], |rows| {
+            rows.get_or_init(|| (0..=self.policies.len()).map(|_| Row::default()).collect())
+        });
+        Rows::new(rows, slot < OWN)
+    }
+
+    /// Counts a request, whatever the policies.
+    pub(crate) fn request(&self, what: Request) {
+        self.rows().request(what);
+    }
+
+    /// Counts so many of the requests under a policy.
+    pub(crate) fn policy(&self, policy: usize, what: Count, number: u64) {
+        self.rows().policy(policy, what, number);
+    }
+
+    /// A request was judged so under these policies, each of which charges so many units. Its numbers are not known. A
+    /// denial names a policy that denies.
+    #[inline]
+    pub(crate) fn judged(
+        &self,
+        asked: impl IntoIterator<Item = (usize, u32)>,
+        verdict: Result<(), usize>,
+    ) {
+        let rows = self.rows();
+        match verdict {
+            Ok(()) => {
+                rows.request(Request::Allowed);
+                for (policy, units) in asked {
+                    rows.allowed(policy, units);
+                }
+            }
+            Err(denies) => {
+                rows.request(Request::Refused);
+                for (policy, _) in asked {
+                    let what = if policy == denies {
+                        Count::Refused
+                    } else {
+                        Count::Uncharged
+                    };
+                    rows.policy(policy, what, 1);
+                }
+            }
+        }
+    }
+
+    /// A request was decided so under these policies, each of which charges so many units. Returns whether it was
+    /// allowed.
+    #[inline]
+    pub(crate) fn decided(
+        &self,
+        asked: impl IntoIterator<Item = (usize, u32)>,
+        outcomes: &Outcomes,
+    ) -> bool {
+        let rows = self.rows();
+        let is_allowed = outcomes.is_allowed();
+        rows.request(if is_allowed {
+            Request::Allowed
+        } else {
+            Request::Refused
+        });
+        if outcomes.is_degraded() {
+            Self::decided_without_store(rows, asked, outcomes);
+        } else {
+            for ((policy, units), (_, outcome)) in asked.into_iter().zip(outcomes.iter()) {
+                rows.decided(policy, units, outcome, is_allowed);
+            }
+        }
+        is_allowed
+    }
+
+    /// Policies that let everything go on while the store is away have no outcome.
+    #[cold]
+    fn decided_without_store(
+        rows: Rows<'_>,
+        asked: impl IntoIterator<Item = (usize, u32)>,
+        outcomes: &Outcomes,
+    ) {
+        let is_allowed = outcomes.is_allowed();
+        rows.request(Request::Degraded);
+        for (policy, units) in asked {
+            rows.policy(policy, Count::Degraded, 1);
+            let outcome = outcomes.iter().find(|(of, _)| *of == policy);
+            match outcome {
+                Some((_, outcome)) => rows.decided(policy, units, outcome, is_allowed),
+                None if is_allowed => rows.policy(policy, Count::Allowed, 1),
+                None => rows.policy(policy, Count::Uncharged, 1),
+            }
+        }
+    }
+
+    /// Tells operators that this policy has denied a request with such a key.
+    pub(crate) fn tell_refusal(
+        &self,
+        policy: usize,
+        key: &'static str,
+        outcome: &Outcome,
+        now: Micros,
+    ) {
+        if let Some(metered) = self.policies.get(policy) {
+            let refusal = Refusal {
+                policy: &metered.name,
+                key,
+                wait: outcome.retry_micros(),
+                is_blocked: outcome.is_blocked(),
+            };
+            tell(&refusal, &metered.last_told, now);
+        }
+    }
+
+    /// A request was refused, because the store could not decide.
+    pub(crate) fn failed(&self, asked: impl IntoIterator<Item = usize>) {
+        let rows = self.rows();
+        rows.request(Request::Failed);
+        for policy in asked {
+            rows.policy(policy, Count::Failed, 1);
+        }
+    }
+
+    pub(super) fn policies(&self) -> &[Metered] {
+        &self.policies
+    }
+
+    /// Reads all counters, at this moment of the clock by which requests wait.
+    pub(crate) fn read(&self, now: Instant) -> Counted {
+        let policies = self.policies.iter();
+        let policies = policies.map(|policy| {
+            let queue = policy.queue.as_ref().map(|queue| queue.stats(now));
+            (Sums::default(), queue)
+        });
+        let mut counted = Counted {
+            requests: Sums::default(),
+            policies: policies.collect(),
+        };
+        for rows in self.slots.iter().filter_map(OnceLock::get) {
+            if let Some((first, rows)) = rows.split_first() {
+                counted.requests += first;
+                for ((sums, _), row) in counted.policies.iter_mut().zip(rows) {
+                    *sums += row;
+                }
+            }
+        }
+        counted
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counters").finish_non_exhaustive()
+    }
+}

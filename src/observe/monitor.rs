@@ -1,0 +1,37 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::Snapshot;
+
+/// Reads the counters of a limiter or of a layer. Clones read the same.
+///
+/// It keeps the limiter alive, and nothing else. That of a layer with [limits from a file](crate::config::Config::watch)
+/// reads the limits that are in force: a reload does not set counts back.
+#[derive(Clone)]
+pub struct Monitor {
+    of: Arc<dyn Monitored>,
+}
+
+/// What a monitor reads.
+pub(crate) trait Monitored: Send + Sync {
+    fn snapshot(&self) -> Snapshot;
+}
+
+impl Monitor {
+    pub(crate) fn new(of: impl Monitored + 'static) -> Self {
+        Self { of: Arc::new(of) }
+    }
+
+    /// Reads all counters.
+    ///
+    /// No request waits for it. Requests that are decided meanwhile may be counted in one place and not yet in another.
+    pub fn snapshot(&self) -> Snapshot {
+        self.of.snapshot()
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Monitor").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::Micros;
+
+/// A policy refuses a request.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(dead_code, reason = "the log alone reads what a refusal says")
+)]
+pub(super) struct Refusal<'a> {
+    pub(super) policy: &'a str,
+    /// What kind of key it is, and nothing of the key.
+    pub(super) key: &'static str,
+    /// `None` if no wait helps.
+    pub(super) wait: Option<Micros>,
+    pub(super) is_blocked: bool,
+}
+
+/// When it was last told that a policy refuses requests.
+#[derive(Debug, Default)]
+pub(super) struct LastTold(AtomicU64);
+
+const MINUTE: u64 = 60_000_000;
+
+impl LastTold {
+    /// Whether it is to be told now: once in a minute.
+    fn is_due(&self, now: Micros) -> bool {
+        let (now, told) = (now.get().max(1), self.0.load(Ordering::Relaxed));
+        // A clock may step back.
+        let is_due = told == 0 || now.abs_diff(told) >= MINUTE;
+        is_due
+            && self
+                .0
+                .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+/// Tells operators of a refusal, at this moment of the store's clock.
+#[cfg(feature = "tracing")]
+#[cold]
+pub(super) fn tell(refusal: &Refusal<'_>, last: &LastTold, now: Micros) {
+    tracing::debug!(
+        target: "tower_ratelimit::refusal",
+        policy = refusal.policy,
+        key = refusal.key,
+        wait = refusal.wait.map(|wait| tracing::field::debug(wait.to_duration())),
+        blocked = refusal.is_blocked,
+        "a request is refused"
+    );
+    if last.is_due(now) {
+        tracing::info!(
+            target: "tower_ratelimit::refusal",
+            policy = refusal.policy,
+            key = refusal.key,
+            "a policy refuses requests; this is told once in a minute"
+        );
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(super) fn tell(_: &Refusal<'_>, last: &LastTold, now: Micros) {
+    let _ = last.is_due(now);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_told_once_in_a_minute_whatever_the_clock_does() {
+        let last = LastTold::default();
+        let due = |seconds| last.is_due(Micros::from_secs(seconds));
+        let told = [0, 1, 59, 60, 61, 119, 121, 70, 62, 61].map(due);
+        let expected = [
+            true, false, false, false, true, false, true, false, false, true,
+        ];
+        assert_eq!(told, expected);
+    }
+}

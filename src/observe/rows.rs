@@ -1,0 +1,117 @@
+//! The counters of one thread, and the sums of all threads.
+
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is counted of requests, whatever the policies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    Allowed,
+    Refused,
+    Failed,
+    Degraded,
+    Exempt,
+    Forbidden,
+    WithoutKey,
+}
+
+/// What is counted of the requests under a policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    Allowed,
+    Refused,
+    ShadowRefused,
+    Soft,
+    Uncharged,
+    Failed,
+    Skipped,
+    Degraded,
+    NearLimit,
+    Blocked,
+    Cost,
+    Waited,
+    /// In microseconds.
+    TimeWaited,
+    Settled,
+}
+
+/// As many as fill two lines of a processor's cache, which processors take in pairs.
+const COLUMNS: usize = 16;
+
+/// The counters of a policy. The first row of a thread counts requests, whatever the policies.
+#[derive(Default)]
+#[repr(align(128))]
+pub(super) struct Row([AtomicU64; COLUMNS]);
+
+/// The rows of a thread.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    rows: &'a [Row],
+    /// Whether no other thread writes to them.
+    are_own: bool,
+}
+
+impl<'a> Rows<'a> {
+    #[inline]
+    pub(super) fn new(rows: &'a [Row], are_own: bool) -> Self {
+        Self { rows, are_own }
+    }
+
+    #[inline]
+    fn add(self, row: usize, column: usize, number: u64) {
+        let Some(counter) = self.rows.get(row).and_then(|row| row.0.get(column)) else {
+            return;
+        };
+        if self.are_own {
+            // An atomic addition takes several times as long.
+            let before = counter.load(Ordering::Relaxed);
+            counter.store(before.wrapping_add(number), Ordering::Relaxed);
+        } else {
+            counter.fetch_add(number, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn request(self, what: Request) {
+        self.add(0, what as usize, 1);
+    }
+
+    #[inline]
+    pub(super) fn policy(self, policy: usize, what: Count, number: u64) {
+        self.add(policy + 1, what as usize, number);
+    }
+}
+
+/// The counts of all threads together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums([u64; COLUMNS]);
+
+impl Sums {
+    pub(crate) fn request(&self, what: Request) -> u64 {
+        self.column(what as usize)
+    }
+
+    pub(crate) fn policy(&self, what: Count) -> u64 {
+        self.column(what as usize)
+    }
+
+    fn column(&self, column: usize) -> u64 {
+        self.0.get(column).copied().unwrap_or_default()
+    }
+}
+
+impl AddAssign<&Row> for Sums {
+    fn add_assign(&mut self, Row(counters): &Row) {
+        for (sum, counter) in self.0.iter_mut().zip(counters) {
+            *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl AddAssign<&Self> for Sums {
+    fn add_assign(&mut self, other: &Self) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.wrapping_add(more);
+        }
+    }
+}

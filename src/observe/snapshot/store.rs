@@ -1,0 +1,123 @@
+use std::time::{Duration, SystemTime};
+
+#[cfg(feature = "serde")]
+use super::seconds;
+
+/// What a store has counted, for all limiters and layers over it.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct StoreStats {
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) is_up: bool,
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds::unix_if_any"))]
+    pub(crate) away_since: Option<SystemTime>,
+    pub(crate) failing_parts: u64,
+    pub(crate) calls: u64,
+    pub(crate) failures: u64,
+    pub(crate) batched: u64,
+    pub(crate) remembered_denials: u64,
+    pub(crate) latency: Option<Latency>,
+}
+
+impl StoreStats {
+    /// A store that is up and has counted nothing. `kind` says what it is, such as `redis`.
+    pub fn new(kind: &'static str) -> Self {
+        Self {
+            kind,
+            name: String::new(),
+            is_up: true,
+            away_since: None,
+            failing_parts: 0,
+            calls: 0,
+            failures: 0,
+            batched: 0,
+            remembered_denials: 0,
+            latency: None,
+        }
+    }
+
+    /// Returns what it is: `memory`, `redis`, `shared`, or what a store of your own says.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Returns what the log calls it, such as its address; empty if it has no name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns whether it answers: no breaker is open.
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// Returns since when it is away; `None` if it is not.
+    pub fn away_since(&self) -> Option<SystemTime> {
+        self.away_since
+    }
+
+    /// Returns how many of its parts are known to be away: of a cluster, the primaries, and of any other store, one.
+    pub fn failing_parts(&self) -> u64 {
+        self.failing_parts
+    }
+
+    /// Returns how many calls there were to it. Simultaneous requests may share a call.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Returns how many calls failed.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Returns how many requests shared a call that another one began.
+    pub fn batched(&self) -> u64 {
+        self.batched
+    }
+
+    /// Returns how many requests were denied without a call, because the same was denied before and cannot pass yet.
+    pub fn remembered_denials(&self) -> u64 {
+        self.remembered_denials
+    }
+
+    /// Returns how long calls took in the last one to two minutes; `None` if there were none.
+    pub fn latency(&self) -> Option<Latency> {
+        self.latency
+    }
+}
+
+impl Default for StoreStats {
+    fn default() -> Self {
+        Self::new("custom")
+    }
+}
+
+/// How long calls to a store took, in the last one to two minutes; right to 12 %, and never too short.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Latency {
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "p50_seconds", serialize_with = "seconds::length")
+    )]
+    pub(crate) p50: Duration,
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "p99_seconds", serialize_with = "seconds::length")
+    )]
+    pub(crate) p99: Duration,
+}
+
+impl Latency {
+    /// Returns the time in which half of the calls were answered.
+    pub fn p50(&self) -> Duration {
+        self.p50
+    }
+
+    /// Returns the time in which 99 of 100 calls were answered.
+    pub fn p99(&self) -> Duration {
+        self.p99
+    }
+}

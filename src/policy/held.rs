@@ -1,0 +1,26 @@
+use super::Policy;
+use crate::error::ConfigError;
+
+impl Policy {
+    /// Refuses what a policy on concurrency cannot do.
+    pub(crate) fn check_held(&self) -> Result<(), ConfigError> {
+        if !self.algorithm.is_held() {
+            return Ok(());
+        }
+        let refuse =
+            |field, remedy: &'static str| Err(ConfigError::quoting(field, &self.name, remedy));
+        if self.factor.is_some() {
+            return refuse(
+                "factor",
+                "leave it out: a limit on requests at once has no price",
+            );
+        }
+        if self.penalty.is_some() {
+            return refuse(
+                "penalty",
+                "give it to a policy on a rate: no refusal at once tells how long to wait",
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! What a request is charged when it comes and what it is settled at, as a policy of a layer says.
+
+mod ending;
+mod estimate;
+mod settle;
+mod spend;
+
+use std::sync::Arc;
+
+use http::{Extensions, HeaderMap};
+
+pub(crate) use self::ending::Ended;
+pub use self::ending::Ending;
+pub use self::settle::Settle;
+pub(crate) use self::settle::Told;
+pub use self::spend::{Cost, Spend};
+
+use self::estimate::Estimate;
+use super::{Http, Policy, Unsettled};
+use crate::error::ConfigError;
+use crate::key::Head;
+
+/// What a policy says about the cost of a request.
+#[derive(Clone, Default)]
+pub(crate) struct Settling {
+    estimate: Option<Estimate>,
+    settle: Option<Settle>,
+    charge_when: Option<Arc<When>>,
+    refund_when: Option<Arc<When>>,
+}
+
+type When = dyn Fn(&Ending<'_>) -> bool + Send + Sync;
+
+impl Policy<Http> {
+    /// Sets how many units a request is charged when it comes; its real cost is [settled](Self::settle) at the end
+    /// of the response.
+    ///
+    /// The estimate is the layer's own guess, so it is cut to the limit: a limit below it still admits requests. Of the
+    /// limit of a [plan](crate::plan) it is cut, too, and not of an [override](crate::Limiter::override_limit_now).
+    /// The headers of a response tell the numbers with the estimate, because they are sent before the end.
+    pub fn estimate(mut self, units: u32) -> Self {
+        self.reads.settling_mut().estimate_by(units);
+        self
+    }
+
+    /// Sets the estimate of each request by a closure, such as a number that the request asks for. If it
+    /// returns `None`, the estimate is that of [`estimate`](Self::estimate), or 1.
+    ///
+    /// What the closure returns is not cut: above the limit, the request is refused as one that no wait helps.
+    ///
+    /// A handler that has to read the body for an estimate reserves by itself: [`Limiter::reserve`](crate::Limiter::reserve).
+    pub fn estimate_with<U: Into<Option<u32>>>(
+        mut self,
+        estimate: impl Fn(&Head<'_>) -> U + Send + Sync + 'static,
+    ) -> Self {
+        let estimate = move |head: &Head<'_>| estimate(head).into();
+        self.reads.settling_mut().estimate_with(Arc::new(estimate));
+        self
+    }
+
+    /// Sets where the real cost of a request is found: see [`Settle`]. If it is not found there, the request costs its
+    /// estimate.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, routing::get};
+    /// use http::Request;
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::policy::Settle;
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rows = Policy::new("rows", FixedWindow::per_hour(1_000))
+    ///     .key(key::global())
+    ///     .estimate(100)
+    ///     .settle(Settle::from_header("x-rows"));
+    /// let layer = RateLimitLayer::builder().policy(rows).build()?;
+    /// let limiter = layer.limiter();
+    /// let app: Router = Router::new()
+    ///     .route("/", get(|| async { [("x-rows", "7")] }))
+    ///     .layer(layer);
+    ///
+    /// let response = app.oneshot(Request::new(Body::empty())).await?;
+    /// assert_eq!(response.headers()["ratelimit"].to_str()?.split(';').nth(1), Some("r=900"));
+    /// drop(response);
+    /// let told = limiter.peek(key::global().key_of(())?, 0).await?;
+    /// assert_eq!(told.binding().unwrap().1.used(), 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle(mut self, settle: Settle) -> Self {
+        self.reads.settling_mut().settle = Some(settle);
+        self
+    }
+
+    /// Charges only requests that end so; the others are given back what they were charged.
+    ///
+    /// A request is charged when it comes, so requests at once are admitted up to the limit and no further. With a limit
+    /// of five failures, no more than five guesses are under way, whatever comes of them; while a client has five under
+    /// way, its other requests are refused, right ones too.
+    ///
+    /// A request that ends without an answer costs what [`unless_settled`](Self::unless_settled) says.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_ratelimit::{AnchoredWindow, Policy, Quota, key};
+    /// use std::time::Duration;
+    ///
+    /// let quota = Quota::new(5, Duration::from_secs(15 * 60))?;
+    /// let failures = Policy::new("failures", AnchoredWindow::of(quota))
+    ///     .key(key::client_ip())
+    ///     .charge_when(|ending| ending.status() == StatusCode::UNAUTHORIZED);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn charge_when(
+        mut self,
+        condition: impl Fn(&Ending<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.reads.settling_mut().charge_when = Some(Arc::new(condition));
+        self
+    }
+
+    /// Gives back what a request was charged that ends so, such as with an error of the server:
+    /// `.refund_when(|ending| ending.status().is_server_error())`.
+    pub fn refund_when(
+        mut self,
+        condition: impl Fn(&Ending<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.reads.settling_mut().refund_when = Some(Arc::new(condition));
+        self
+    }
+
+    /// Returns whether requests are held to their end.
+    pub(crate) fn settles(&self) -> bool {
+        let settling = self.reads.settling();
+        settling.is_some_and(|settling| settling.is_any())
+            || self.if_unsettled() != Unsettled::Estimate
+    }
+
+    /// Refuses to settle the places of a queue: a request behind has moved up, or has not.
+    pub(super) fn check_settling(&self) -> Result<(), ConfigError> {
+        if self.shapes() && self.settles() {
+            let remedy =
+                "leave a queue out of what is settled, and let another policy count the cost";
+            return Err(ConfigError::quoting("settle", self.name(), remedy));
+        }
+        let only_estimates = self
+            .reads
+            .settling()
+            .is_some_and(|settling| settling.estimate.is_some() && !settling.is_any());
+        if only_estimates {
+            let remedy =
+                "say what settles it, such as `.settle(Settle::from_cost())`, or give it a `cost`";
+            return Err(ConfigError::quoting("estimate", self.name(), remedy));
+        }
+        Ok(())
+    }
+}
+
+impl Settling {
+    fn estimate_by(&mut self, units: u32) {
+        let with = self.estimate.take().and_then(|estimate| estimate.with);
+        self.estimate = Some(Estimate { units, with });
+    }
+
+    fn estimate_with(&mut self, with: Arc<estimate::With>) {
+        let units = self.estimate.take().map_or(1, |estimate| estimate.units);
+        let with = Some(with);
+        self.estimate = Some(Estimate { units, with });
+    }
+
+    pub(super) fn estimate(&self) -> Option<&Estimate> {
+        self.estimate.as_ref()
+    }
+
+    fn is_any(&self) -> bool {
+        self.settle.is_some() || self.asks_about_the_end()
+    }
+
+    /// Whether a closure looks at the end of a request.
+    pub(crate) fn asks_about_the_end(&self) -> bool {
+        let asks = self.settle.as_ref().is_some_and(Settle::asks_about_the_end);
+        asks || self.charge_when.is_some() || self.refund_when.is_some()
+    }
+
+    /// Whether the handler is given a [`Spend`].
+    pub(crate) fn takes_a_spend(&self) -> bool {
+        self.settle.as_ref().is_some_and(Settle::takes_a_spend)
+    }
+
+    /// What the head of a response tells, or its trailers.
+    pub(crate) fn told(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Told> {
+        self.settle.as_ref()?.told(headers, extensions)
+    }
+
+    /// What the request cost. `None` if nothing tells it.
+    pub(crate) fn cost(
+        &self,
+        told: Option<Told>,
+        spent: Option<u32>,
+        ending: &Ending<'_>,
+    ) -> Option<u32> {
+        let is_charged = self.charge_when.as_ref().is_none_or(|when| when(ending));
+        let is_refunded = self.refund_when.as_ref().is_some_and(|when| when(ending));
+        if is_refunded || !is_charged {
+            return Some(0);
+        }
+        self.settle.as_ref()?.cost(told, spent, ending)
+    }
+
+    /// Whether something was to tell the cost.
+    pub(crate) fn expects_a_cost(&self) -> bool {
+        self.settle.is_some()
+    }
+}

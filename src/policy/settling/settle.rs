@@ -1,0 +1,169 @@
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use http::{Extensions, HeaderMap, HeaderName};
+
+use super::{Cost, Ending};
+use crate::error::{ConfigError, or_panic};
+
+/// Where the real cost of a request is found, in units.
+///
+/// What is found is charged in place of the estimate, above the limit, too. A number that is larger than a `u32` is
+/// taken for its largest value.
+#[derive(Clone)]
+pub struct Settle {
+    sources: Vec<Source>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Header(HeaderName),
+    Cost,
+    Spend,
+    Bytes(NonZeroU32),
+    Ending(Arc<Read>),
+}
+
+type Read = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
+
+/// What a source has told before the end, and its place among the sources.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    place: usize,
+    units: u32,
+}
+
+impl Settle {
+    fn one(source: Source) -> Self {
+        Self {
+            sources: vec![source],
+        }
+    }
+
+    /// Finds it in a header of the response, or in a trailer: a whole number.
+    ///
+    /// If a complete response of success has neither, the log says so once
+    /// ([`TRL025`](crate::diagnostics)). The header stays in the response.
+    ///
+    /// # Panics
+    ///
+    /// If the name is not one of a header. [`try_from_header`](Self::try_from_header) returns an error in place of that.
+    #[track_caller]
+    pub fn from_header(name: &str) -> Self {
+        or_panic(Self::try_from_header(name))
+    }
+
+    /// Finds it in a header of the response; as [`from_header`](Self::from_header).
+    ///
+    /// # Errors
+    ///
+    /// When the name is not one of a header.
+    pub fn try_from_header(name: &str) -> Result<Self, ConfigError> {
+        let remedy = "give the name of a header, such as `x-cost`";
+        let parsed = name.parse();
+        let name: HeaderName = parsed.map_err(|_| ConfigError::quoting("header", name, remedy))?;
+        Ok(Self::one(Source::Header(name)))
+    }
+
+    /// Finds it in the extensions of the response: a [`Cost`], which the handler has left there.
+    pub fn from_cost() -> Self {
+        Self::one(Source::Cost)
+    }
+
+    /// Gives the handler a [`Spend`](super::Spend), in the extensions of the request, and finds the sum that the handler has added
+    /// to it. This sum counts, too, if the request ends without an answer.
+    pub fn from_spend() -> Self {
+        Self::one(Source::Spend)
+    }
+
+    /// Counts the bytes of the body that went out.
+    pub fn from_bytes() -> Self {
+        Self::one(Source::Bytes(NonZeroU32::MIN))
+    }
+
+    /// Counts the bytes of the body that went out in units of so many bytes, rounded up.
+    pub fn from_bytes_in_units_of(bytes: NonZeroU32) -> Self {
+        Self::one(Source::Bytes(bytes))
+    }
+
+    /// Finds it by a closure over the end of the response.
+    ///
+    /// The layer then keeps a copy of the headers for it.
+    pub fn from_ending(read: impl Fn(&Ending<'_>) -> Option<u32> + Send + Sync + 'static) -> Self {
+        Self::one(Source::Ending(Arc::new(read)))
+    }
+
+    /// Finds it in another place if it is not found here.
+    pub fn or(mut self, other: Self) -> Self {
+        self.sources.extend(other.sources);
+        self
+    }
+
+    pub(super) fn asks_about_the_end(&self) -> bool {
+        let asks = |source: &Source| matches!(source, Source::Ending(_));
+        self.sources.iter().any(asks)
+    }
+
+    pub(super) fn takes_a_spend(&self) -> bool {
+        let takes = |source: &Source| matches!(source, Source::Spend);
+        self.sources.iter().any(takes)
+    }
+
+    pub(super) fn told(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Told> {
+        let told = |(place, source): (usize, &Source)| {
+            let units = match source {
+                Source::Header(name) => number(headers.get(name)?.to_str().ok()?)?,
+                Source::Cost => extensions.get::<Cost>()?.0,
+                _ => return None,
+            };
+            Some(Told { place, units })
+        };
+        self.sources.iter().enumerate().find_map(told)
+    }
+
+    pub(super) fn cost(
+        &self,
+        told: Option<Told>,
+        spent: Option<u32>,
+        ending: &Ending<'_>,
+    ) -> Option<u32> {
+        let cost = |(place, source): (usize, &Source)| match source {
+            Source::Header(_) | Source::Cost => told
+                .filter(|told| told.place == place)
+                .map(|told| told.units),
+            Source::Spend => spent,
+            Source::Bytes(unit) => {
+                let units = ending.bytes().div_ceil(unit.get().into());
+                Some(u32::try_from(units).unwrap_or(u32::MAX))
+            }
+            Source::Ending(read) => read(ending),
+        };
+        self.sources.iter().enumerate().find_map(cost)
+    }
+}
+
+/// Digits and nothing else, as many as there are.
+fn number(text: &str) -> Option<u32> {
+    let text = text.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u32::MAX))
+}
+
+impl fmt::Debug for Settle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.sources).finish()
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => f.debug_tuple("Header").field(name).finish(),
+            Self::Cost => f.write_str("Cost"),
+            Self::Spend => f.write_str("Spend"),
+            Self::Bytes(unit) => f.debug_tuple("Bytes").field(unit).finish(),
+            Self::Ending(_) => f.write_str("Ending(closure)"),
+        }
+    }
+}

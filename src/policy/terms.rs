@@ -1,0 +1,137 @@
+use super::Policy;
+use crate::error::ConfigError;
+
+/// What a policy says of single requests, beside its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The most that a request may cost.
+    most: Option<u32>,
+    /// What requests of low priority leave to the others.
+    reserve: u32,
+}
+
+impl Terms {
+    /// The most that a request may cost.
+    pub(crate) fn most(self) -> Option<u32> {
+        self.most
+    }
+
+    /// What requests of low priority leave to the others.
+    pub(crate) fn reserve(self) -> u32 {
+        self.reserve
+    }
+
+    /// Whether the policy says nothing of single requests.
+    pub(crate) fn are_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl<R> Policy<R> {
+    /// Sets the most units that one request may cost. A request that costs more is refused, however much is left.
+    ///
+    /// - No wait helps: the refusal has no `Retry-After`. Its status is 429, or what
+    ///   [`too_large_status`](crate::middleware::RateLimitLayerBuilder::too_large_status) sets, such as 413.
+    /// - Nothing is charged to any policy.
+    /// - Under a [soft](Self::soft) policy the request goes on, marked.
+    ///
+    /// # Errors
+    ///
+    /// A limiter or a layer is not built if the ceiling is 0, or above the limit, which is a ceiling itself.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("rows", FixedWindow::per_hour(10_000)).most(500))
+    ///     .build()?;
+    /// assert!(limiter.check_now("ann", 500).is_allowed());
+    /// let decision = limiter.check_now("ann", 501);
+    /// assert!(!decision.is_allowed());
+    /// assert_eq!(decision.retry_after(), None);
+    /// assert_eq!(decision.binding().unwrap().1.remaining(), 9_500);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn most(mut self, units: u32) -> Self {
+        self.terms.most = Some(units);
+        self
+    }
+
+    /// Keeps this many units of the limit for requests that are not of low priority.
+    ///
+    /// - A request of low priority passes only if this many units remain after it. All other requests use the whole
+    ///   limit.
+    /// - All requests of a key are counted together. So the reserve is exact, in every store.
+    /// - A request of low priority is told the limit without the reserve, what remains of that, and the wait until it
+    ///   passes. A client that waits as it was told passes, if the requests of higher priority do not use more
+    ///   meanwhile.
+    /// - Low priority never uses the reserve, even if nothing else does.
+    /// - Under a limit of a plan that is no more than the reserve, low priority is always refused. A key with an
+    ///   [override](crate::Limiter::override_limit_now) has the limit of the override for all its requests.
+    ///
+    /// A request is of low priority if [`low_priority`](crate::Policy::low_priority) says so, or if it is asked about
+    /// by [`Limiter::low_priority`](crate::Limiter::low_priority).
+    ///
+    /// # Errors
+    ///
+    /// A limiter or a layer is not built if the reserve is not below the limit, or if the policy has a
+    /// [factor](Self::factor), whose [classes](crate::Policy::class) say which requests run out first.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).reserve(20))
+    ///     .build()?;
+    /// let batch = limiter.low_priority();
+    ///
+    /// assert!(batch.check_now("ann", 80).is_allowed());
+    /// assert!(!batch.check_now("ann", 1).is_allowed());
+    /// assert!(limiter.check_now("ann", 20).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn reserve(mut self, units: u32) -> Self {
+        self.terms.reserve = units;
+        self
+    }
+
+    /// What it says of single requests.
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
+    }
+}
+
+impl Policy {
+    /// Refuses a ceiling and a reserve that do not go with the limit.
+    pub(crate) fn check_terms(&self) -> Result<(), ConfigError> {
+        let Terms { most, reserve } = self.terms;
+        let limit = self.algorithm.limit().unwrap_or(u32::MAX);
+        // The store is asked for more than any limit when a request is above the ceiling.
+        let highest = limit.min(u32::MAX - 1);
+        if let Some(most) = most
+            && !(1..=highest).contains(&most)
+        {
+            let remedy = format!("give 1 to {highest}, the limit of policy {:?}", self.name);
+            return Err(ConfigError::new("most", most, remedy));
+        }
+        if most.is_some() && limit == u32::MAX && self.is_limited() {
+            let remedy = "give a limit of at most 4294967294 beside `most`";
+            return Err(ConfigError::new("limit", limit, remedy));
+        }
+        if reserve > 0 && self.is_limited() && reserve >= limit {
+            let remedy = format!(
+                "give less than {limit}, the limit of policy {:?}",
+                self.name
+            );
+            return Err(ConfigError::new("reserve", reserve, remedy));
+        }
+        Ok(())
+    }
+
+    /// The share of each of so many nodes of the reserve, rounded up, and below the share of the limit.
+    pub(crate) fn with_reserve_shared_by(mut self, nodes: std::num::NonZeroU32) -> Self {
+        let highest = self.algorithm.limit().unwrap_or(0).saturating_sub(1);
+        self.terms.reserve = self.terms.reserve.div_ceil(nodes.get()).min(highest);
+        self
+    }
+}

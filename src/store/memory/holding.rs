@@ -1,0 +1,111 @@
+//! Decisions in which a policy on concurrency has a part.
+//!
+//! The slots of the keys are locked, in the order of the tables, while the other policies decide. So the request has all
+//! or nothing, at one moment.
+
+use smallvec::SmallVec;
+
+use super::MemoryLedger;
+use super::driver::Purpose;
+use super::opened::Opened;
+use super::slots::{Seat, told};
+use crate::algorithm::Limit;
+use crate::clock::Micros;
+use crate::decision::{Outcome, Outcomes};
+use crate::store::charged::mark;
+use crate::store::{Charge, Wanted};
+
+/// One policy's part of a decision.
+struct Place<'a> {
+    charge: &'a Charge,
+    limit: u32,
+    seat: Seat<'a>,
+    blocked: Option<Micros>,
+}
+
+impl Place<'_> {
+    fn outcome(&self, takes: bool) -> Outcome {
+        told(self.seat.taken(), self.limit, self.charge.cost, takes)
+    }
+
+    fn fits(&self) -> bool {
+        self.outcome(false).is_allowed()
+    }
+
+    fn denies(&self) -> bool {
+        let is_refused = self.blocked.is_some() || !(self.fits() || self.charge.is_soft);
+        is_refused && !self.charge.is_shadow
+    }
+}
+
+impl MemoryLedger {
+    /// Decides on charges of which some are of policies on concurrency. `purpose` says whether anything is charged.
+    pub(super) fn decide_with_slots(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        purpose: Purpose,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        if !charges.iter().all(|charge| self.is_open(charge)) {
+            return false;
+        }
+        let rest: SmallVec<[Charge; 4]> = charges
+            .iter()
+            .filter(|charge| !self.opened(charge.policy).is_some_and(Opened::is_held))
+            .copied()
+            .collect();
+        let mut places = self.places(charges, purpose);
+        let denies = places.iter().any(Place::denies) || purpose == Purpose::Deny;
+        let allowed = if rest.is_empty() {
+            *outcomes = Outcomes::new(self.clock().now());
+            !denies
+        } else {
+            let purpose = if denies { Purpose::Deny } else { purpose };
+            self.decide_rest(&rest, wanted, purpose, outcomes)
+        };
+        for place in &mut places {
+            let Charge { cost, slot, .. } = *place.charge;
+            let takes = allowed && place.fits() && place.blocked.is_none() && cost > 0;
+            let outcome = place.outcome(takes && slot.is_some());
+            if takes && slot.is_some() && purpose == Purpose::Charge {
+                place.seat.take(cost);
+            }
+            if wanted.includes(allowed) {
+                outcomes.push(place.charge.policy, outcome);
+                if let Some(left) = place.blocked {
+                    outcomes.block(place.charge.policy, left);
+                }
+            }
+        }
+        outcomes.put_in_order();
+        mark(charges, outcomes);
+        allowed
+    }
+
+    /// Locks the slots of each key, in the order of the tables: all decisions lock in the same order.
+    fn places<'a>(&'a self, charges: &'a [Charge], purpose: Purpose) -> SmallVec<[Place<'a>; 2]> {
+        let mut places = SmallVec::new();
+        for (policy, opened) in self.in_order_of_locking() {
+            let of_policy = |charge: &&Charge| charge.policy == policy;
+            if let (Some(slots), Some(charge)) = (&opened.slots, charges.iter().find(of_policy)) {
+                let fingerprint = self.fingerprint(&charge.key);
+                let only_asks = purpose != Purpose::Charge || charge.cost == 0;
+                let blocked = opened.blocks.are_any().then(|| {
+                    let clock = self.clock();
+                    opened
+                        .blocks
+                        .left(fingerprint, clock.now(), clock, only_asks)
+                });
+                let limit = charge.limit.map(Limit::size);
+                places.push(Place {
+                    charge,
+                    limit: limit.or(opened.algorithm.limit()).unwrap_or(0),
+                    seat: slots.seat(fingerprint),
+                    blocked: blocked.flatten(),
+                });
+            }
+        }
+        places
+    }
+}

@@ -1,0 +1,156 @@
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ahash::RandomState;
+
+use crate::clock::Micros;
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::policy::{NamedPenalty, Offences};
+
+/// The keys whose refusals may count under one policy, by their fingerprints.
+#[derive(Debug, Default)]
+pub(super) struct Offenders(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    by_fingerprint: HashMap<u64, (Offences, Micros), RandomState>,
+    ends: BTreeSet<(Micros, u64)>,
+}
+
+/// How many keys are kept under one policy.
+const MOST: usize = 65_536;
+
+/// How many are forgotten at once at most, so that no request is slow.
+const AT_ONCE: usize = 16;
+
+pub(super) const TOO_MANY: Diagnostic = Diagnostic::new(
+    "TRL026",
+    "",
+    "more keys were refused than a penalty keeps in this process, so that refusals of some are forgotten, or some are not blocked",
+    "count a key that a client cannot choose freely, such as an address, or limit addresses by another policy",
+);
+
+impl Offenders {
+    /// Notes a refusal of this key, and returns for how long it is blocked from now on, if it is.
+    ///
+    /// No other refusal is noted between the question whether the key is blocked, and its block: or those that come
+    /// meanwhile would count for another one.
+    pub(super) fn note(
+        &self,
+        fingerprint: u64,
+        now: Micros,
+        NamedPenalty { policy, penalty }: &NamedPenalty,
+        is_blocked: impl FnOnce() -> bool,
+        block: impl FnOnce(Micros) -> bool,
+    ) -> Option<Micros> {
+        let mut held = self.held();
+        let is_blocked = is_blocked();
+        held.forget_ended(now);
+        let known = held.take(fingerprint);
+        let mut offences = known.unwrap_or_default();
+        let length = offences.note(now, penalty, is_blocked);
+        let length = length.filter(|length| block(*length));
+        let until = offences.last_until(penalty);
+        if until > now {
+            let is_full = held.by_fingerprint.len() >= MOST;
+            if is_full {
+                held.forget_first();
+            }
+            held.put(fingerprint, offences, until);
+            drop(held);
+            if is_full {
+                warn_once_of(&TOO_MANY, format!("policy {policy:?}"));
+            }
+        }
+        length
+    }
+
+    /// Forgets what this key has done.
+    pub(super) fn pardon(&self, fingerprint: u64) {
+        self.held().take(fingerprint);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn take(&mut self, fingerprint: u64) -> Option<Offences> {
+        let (offences, until) = self.by_fingerprint.remove(&fingerprint)?;
+        self.ends.remove(&(until, fingerprint));
+        Some(offences)
+    }
+
+    fn put(&mut self, fingerprint: u64, offences: Offences, until: Micros) {
+        self.by_fingerprint.insert(fingerprint, (offences, until));
+        self.ends.insert((until, fingerprint));
+    }
+
+    fn forget_ended(&mut self, now: Micros) {
+        for _ in 0..AT_ONCE {
+            match self.ends.first() {
+                Some(&(until, fingerprint)) if until <= now => {
+                    self.take(fingerprint);
+                }
+                _ => break,
+            }
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(&(_, fingerprint)) = self.ends.first() {
+            self.take(fingerprint);
+        }
+    }
+}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::FixedWindow;
+    use crate::policy::{Penalty, Policy};
+
+    fn penalty() -> NamedPenalty {
+        let penalty = Penalty::after(2, Duration::from_secs(60));
+        let policy = Policy::new("login", FixedWindow::per_minute(5)).penalty(penalty);
+        policy.named_penalty().unwrap()
+    }
+
+    #[test]
+    fn a_flood_of_keys_is_bounded_and_the_latest_are_kept() {
+        let (offenders, penalty) = (Offenders::default(), penalty());
+        let most = u64::try_from(MOST).unwrap();
+        for key in 0..2 * most {
+            let now = Micros::new(1_000_000_000 + key);
+            assert_eq!(offenders.note(key, now, &penalty, || false, |_| true), None);
+        }
+        let (kept, ends) = {
+            let held = offenders.held();
+            (held.by_fingerprint.len(), held.ends.len())
+        };
+        assert_eq!((kept, ends), (MOST, MOST));
+        let now = Micros::new(1_000_000_000 + 2 * most);
+        assert!(
+            offenders
+                .note(2 * most - 1, now, &penalty, || false, |_| true)
+                .is_some()
+        );
+        assert_eq!(offenders.note(0, now, &penalty, || false, |_| true), None);
+    }
+
+    #[test]
+    fn what_counts_no_more_is_forgotten_by_requests_of_others() {
+        let (offenders, penalty) = (Offenders::default(), penalty());
+        for key in 0..20 {
+            offenders.note(key, Micros::from_secs(1_000), &penalty, || false, |_| true);
+        }
+        for _ in 0..2 {
+            offenders.note(99, Micros::from_secs(1_061), &penalty, || false, |_| true);
+        }
+        offenders.pardon(99);
+        assert!(offenders.held().by_fingerprint.is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::clock::Micros;
+use crate::decision::Outcome;
+
+/// The slots that requests hold under one policy, by the fingerprints of their keys.
+///
+/// A key is here as long as it has a request in flight. So its size is bounded by the requests, and nothing is evicted.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+type Shard = HashMap<u64, u32, BuildHasherDefault<AsItIs>>;
+
+const SHARDS: usize = 32;
+
+/// Of numbers that are hashes.
+#[derive(Default)]
+struct AsItIs(u64);
+
+/// The slots of one key, which nothing else changes meanwhile.
+pub(super) struct Seat<'a> {
+    fingerprint: u64,
+    shard: MutexGuard<'a, Shard>,
+}
+
+impl Slots {
+    /// Waits until nothing else changes the slots of this key.
+    pub(super) fn seat(&self, fingerprint: u64) -> Seat<'_> {
+        #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+        let shard = &self.shards[fingerprint as usize % SHARDS];
+        Seat {
+            fingerprint,
+            shard: shard.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// How many keys hold a slot.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.lock().unwrap().len()).sum()
+    }
+}
+
+impl Seat<'_> {
+    /// How many slots are taken.
+    pub(super) fn taken(&self) -> u32 {
+        self.shard.get(&self.fingerprint).copied().unwrap_or(0)
+    }
+
+    /// Takes slots of this key.
+    pub(super) fn take(&mut self, slots: u32) {
+        let taken = self.shard.entry(self.fingerprint).or_default();
+        *taken = taken.saturating_add(slots);
+    }
+
+    /// Gives slots of this key back.
+    pub(super) fn give_back(&mut self, slots: u32) {
+        let left = self.taken().saturating_sub(slots);
+        if left == 0 {
+            self.shard.remove(&self.fingerprint);
+        } else {
+            self.shard.insert(self.fingerprint, left);
+        }
+    }
+}
+
+/// Whether a request of this cost has room under this limit, and what it is told; `is_made` says that it takes slots
+/// if it has.
+pub(super) fn told(taken: u32, limit: u32, cost: u32, is_made: bool) -> Outcome {
+    let all = taken.checked_add(cost).filter(|all| *all <= limit);
+    let has_room = match cost {
+        0 => limit > 0,
+        _ => all.is_some(),
+    };
+    let taken = all.filter(|_| is_made && has_room).unwrap_or(taken);
+    let outcome = Outcome::allowed(limit, limit.saturating_sub(taken), Micros::ZERO);
+    if has_room {
+        outcome
+    } else {
+        outcome.denied(None)
+    }
+}
+
+impl Hasher for AsItIs {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        // The last bits are the same in all of a shard.
+        self.0 = hash.rotate_right(SHARDS.trailing_zeros());
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_without_a_request_takes_no_room() {
+        let slots = Slots::default();
+        for key in 0..1_000 {
+            slots.seat(key).take(2);
+        }
+        assert_eq!(slots.keys(), 1_000);
+        for key in 0..1_000 {
+            slots.seat(key).give_back(1);
+            assert_eq!(slots.seat(key).taken(), 1);
+            slots.seat(key).give_back(1);
+        }
+        assert_eq!(slots.keys(), 0);
+        slots.seat(7).give_back(1);
+        assert_eq!(slots.seat(7).taken(), 0);
+    }
+}

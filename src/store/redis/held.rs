@@ -1,0 +1,95 @@
+//! The slots that requests of this node hold.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::store::{Charge, Slot};
+
+/// The slots of this node.
+pub(super) struct HeldSlots {
+    life: Duration,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    by_slot: HashMap<Slot, Holding>,
+    is_renewed: bool,
+}
+
+/// What a request holds.
+#[derive(Clone, Copy)]
+pub(super) struct Holding {
+    pub(super) charge: Charge,
+    /// Whether it was taken in this process, because the server was away.
+    pub(super) is_here: bool,
+}
+
+impl HeldSlots {
+    pub(super) fn new(life: Duration) -> Self {
+        Self {
+            life,
+            held: Mutex::default(),
+        }
+    }
+
+    /// How long a slot lasts that is not renewed.
+    pub(super) fn life(&self) -> Micros {
+        self.life.into()
+    }
+
+    /// Notes the slots that a request has taken. Returns whether a task has to begin to renew them.
+    pub(super) fn put(&self, charges: &[Charge], outcomes: &Outcomes) -> bool {
+        if !outcomes.is_allowed() {
+            return false;
+        }
+        let mut held = self.held();
+        for charge in charges {
+            let Some(slot) = charge.slot else {
+                continue;
+            };
+            let mut told = outcomes.iter();
+            let told = told.find(|(policy, _)| *policy == charge.policy);
+            if told.is_some_and(|(_, outcome)| outcome.is_allowed()) && charge.cost > 0 {
+                let holding = Holding {
+                    charge: *charge,
+                    is_here: outcomes.is_degraded(),
+                };
+                held.by_slot.insert(slot, holding);
+            }
+        }
+        !held.by_slot.is_empty() && !mem::replace(&mut held.is_renewed, true)
+    }
+
+    /// Nothing renews them any more, until the next is taken.
+    pub(super) fn are_not_renewed(&self) {
+        self.held().is_renewed = false;
+    }
+
+    /// Forgets a slot, and returns what was held by it.
+    pub(super) fn forget(&self, slot: Slot) -> Option<Holding> {
+        self.held().by_slot.remove(&slot)
+    }
+
+    /// The slots that are to be renewed. If there is none, nothing renews them until one is taken, and this is `None`.
+    pub(super) fn to_be_renewed(&self) -> Option<Vec<Charge>> {
+        let mut held = self.held();
+        held.is_renewed = !held.by_slot.is_empty();
+        let elsewhere = held.by_slot.values().filter(|holding| !holding.is_here);
+        let charges = elsewhere.map(|holding| holding.charge).collect();
+        held.is_renewed.then_some(charges)
+    }
+
+    /// Whether this slot is still held.
+    pub(super) fn holds(&self, slot: Slot) -> bool {
+        self.held().by_slot.contains_key(&slot)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,143 @@
+//! Every request is counted once under each policy, and nothing is lost between threads.
+
+use std::sync::Barrier;
+use std::thread;
+
+use tower_ratelimit::factor::{Factor, FactorCell};
+use tower_ratelimit::observe::Snapshot;
+use tower_ratelimit::{FixedWindow, Limiter, Policy, TokenBucket};
+
+/// Of each policy, the sum of the outcomes.
+fn asked(snapshot: &Snapshot, policy: &str) -> u64 {
+    let told = snapshot.policy(policy).unwrap();
+    told.allowed()
+        + told.refused()
+        + told.shadow_refused()
+        + told.soft()
+        + told.uncharged()
+        + told.failed()
+}
+
+#[test]
+fn each_request_has_one_outcome_under_each_policy() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("burst", TokenBucket::per_second(1).burst(5)))
+        .policy(Policy::new("daily", FixedWindow::per_day(100)))
+        .policy(Policy::new("gentle", FixedWindow::per_day(2)).soft())
+        .build()
+        .unwrap();
+    for cost in [4, 4, 1, 1, 0, 200] {
+        let _ = limiter.check_now("ann", cost);
+    }
+    assert!(limiter.admit_now("bob", 1));
+    limiter.block_now("bob", std::time::Duration::from_secs(60));
+    assert!(!limiter.admit_now("bob", 1));
+
+    let snapshot = limiter.snapshot();
+    for policy in ["burst", "daily", "gentle"] {
+        assert_eq!(asked(&snapshot, policy), 8, "{policy}");
+    }
+    let requests = snapshot.requests();
+    assert_eq!((requests.allowed(), requests.refused()), (4, 4));
+    let burst = snapshot.policy("burst").unwrap();
+    assert_eq!(
+        (burst.allowed(), burst.refused(), burst.uncharged()),
+        (4, 4, 0)
+    );
+    assert_eq!(
+        (burst.cost(), burst.near_limit(), burst.blocked()),
+        (6, 3, 1)
+    );
+    let daily = snapshot.policy("daily").unwrap();
+    assert_eq!(
+        (daily.allowed(), daily.refused(), daily.uncharged()),
+        (4, 2, 2)
+    );
+    let gentle = snapshot.policy("gentle").unwrap();
+    assert_eq!(
+        (gentle.allowed(), gentle.soft(), gentle.uncharged()),
+        (3, 1, 3)
+    );
+    assert_eq!(gentle.mode(), "soft");
+}
+
+#[test]
+fn threads_lose_no_count_however_many_they_are() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("all", FixedWindow::per_day(200_000)))
+        .build()
+        .unwrap();
+    // More at a time than have a place of their own among the counters, and some after others have ended.
+    for _ in 0..2 {
+        let together = Barrier::new(100);
+        thread::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(|| {
+                    together.wait();
+                    for _ in 0..2_000 {
+                        let _ = limiter.check_now("ann", 1);
+                    }
+                    together.wait();
+                });
+            }
+        });
+    }
+    let snapshot = limiter.snapshot();
+    let all = snapshot.policy("all").unwrap();
+    let counts = (all.allowed(), all.refused(), all.cost(), all.near_limit());
+    assert_eq!(counts, (200_000, 200_000, 200_000, 40_001));
+    let requests = snapshot.requests();
+    assert_eq!(requests.allowed() + requests.refused(), 400_000);
+}
+
+#[test]
+fn a_policy_with_a_factor_counts_units_and_not_their_price() {
+    let factor = FactorCell::new();
+    let limiter = Limiter::builder()
+        .policy(Policy::new("api", FixedWindow::per_day(100)).factor(&factor))
+        .build()
+        .unwrap();
+    for (thousandths, cost) in [(1_000, 3), (500, 7), (333, 5), (100, 1)] {
+        factor.set(Factor::thousandths(thousandths), "a test");
+        assert!(limiter.check_now("ann", cost).is_allowed());
+    }
+    let snapshot = limiter.snapshot();
+    let api = snapshot.policy("api").unwrap();
+    assert_eq!((api.allowed(), api.cost(), api.limit()), (4, 16, Some(100)));
+    let told = api.factor().unwrap();
+    assert_eq!(
+        (told.factor(), told.least(), told.cause()),
+        (0.1, 0.1, Some("a test"))
+    );
+}
+
+#[test]
+fn what_is_taken_and_what_is_corrected_is_counted() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("mails", FixedWindow::per_day(10)))
+        .build()
+        .unwrap();
+    assert_eq!(limiter.take_up_to_now("ann", 7).0, 7);
+    assert_eq!(limiter.take_up_to_now("ann", 7).0, 3);
+    assert_eq!(limiter.take_up_to_now("ann", 7).0, 0);
+    limiter.refund_now("ann", 3);
+    limiter.settle_now("ann", 1);
+    let snapshot = limiter.snapshot();
+    let mails = snapshot.policy("mails").unwrap();
+    assert_eq!((mails.allowed(), mails.refused(), mails.cost()), (2, 1, 10));
+    assert_eq!(mails.settled(), 2);
+    assert_eq!(mails.keys().unwrap().kept(), 1);
+}
+
+#[test]
+fn a_question_is_not_counted() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("mails", FixedWindow::per_day(10)))
+        .build()
+        .unwrap();
+    let _ = limiter.peek_now("ann", 4);
+    let _ = limiter.inspect_now("ann");
+    let snapshot = limiter.snapshot();
+    assert_eq!(asked(&snapshot, "mails"), 0);
+    assert_eq!(snapshot.requests().allowed(), 0);
+}

@@ -1,0 +1,43 @@
+//! Memory stays flat, however many decisions are counted. `make day` has the long form.
+
+use std::time::Duration;
+
+use tower_ratelimit::policy::HeaviestKeys;
+use tower_ratelimit::{Gcra, Limiter, ManualClock, MemoryStore, Policy};
+
+/// So many decisions, half of them of keys that are never seen again, with a snapshot for each second.
+fn seconds(limiter: &Limiter, clock: &ManualClock, seconds: std::ops::Range<u32>) {
+    for second in seconds {
+        for number in 0..100_u32 {
+            let _ = limiter.check_now(number, 1);
+            let _ = limiter.check_now(("new", 100 * second + number), 1);
+        }
+        clock.advance(Duration::from_secs(1));
+        drop(limiter.snapshot());
+    }
+}
+
+#[test]
+fn an_hour_of_decisions_leaves_no_memory_behind() {
+    let clock = ManualClock::new();
+    let policy = Policy::new("all", Gcra::per_second(1).burst(2));
+    let limiter = Limiter::builder()
+        .policy(policy.heaviest_keys(HeaviestKeys::new(20)))
+        .store(MemoryStore::new().max_keys(2_048).clock(clock.clone()))
+        .build()
+        .unwrap();
+    // Until the store is full and both sketches are there.
+    seconds(&limiter, &clock, 0..700);
+    let measured = allocation_counter::measure(|| seconds(&limiter, &clock, 700..3_600));
+    assert!(measured.bytes_current.abs() < 16_384, "{measured:?}");
+
+    let snapshot = limiter.snapshot();
+    let all = snapshot.policy("all").unwrap();
+    assert_eq!(all.allowed() + all.refused(), 720_000);
+    let heaviest = all.heaviest().unwrap();
+    assert_eq!(heaviest.keys().len(), 20);
+    assert!(heaviest.total() <= 240_000);
+    // The hundred known keys ask once in each second; none of the others asks twice.
+    let at_least = heaviest.keys().iter().map(|key| key.cost() - key.error());
+    assert!(at_least.min() > Some(400), "{heaviest:?}");
+}

@@ -1,0 +1,13 @@
+//! What is counted, and where it is shown.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod counts;
+mod day;
+mod hooks;
+mod layers;
+mod metrics;
+mod reloads;
+mod shape;
+mod stores;

@@ -1,0 +1,184 @@
+//! What the log says of refusals and of changes: the table of the page.
+//!
+//! In a process of their own: a place that logs nothing on another thread may be taken for one that never
+//! does.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
+use tower_ratelimit::config::Config;
+use tower_ratelimit::{
+    FixedWindow, Limiter, ManualClock, MemoryStore, OnStoreFailure, Policy, RedisStore,
+};
+
+use crate::support::log::{Line, Log};
+use crate::support::redis::Server;
+
+fn limiter(clock: &ManualClock) -> Limiter {
+    Limiter::builder()
+        .policy(Policy::new("daily", FixedWindow::per_day(1)))
+        .policy(Policy::new("wide", FixedWindow::per_day(100)))
+        .store(MemoryStore::new().clock(clock.clone()))
+        .build()
+        .unwrap()
+}
+
+fn refusals(lines: &[Line], level: tracing::Level) -> Vec<&Line> {
+    let lines = lines
+        .iter()
+        .filter(|line| line.target == "tower_ratelimit::refusal");
+    lines.filter(|line| line.level == level).collect()
+}
+
+#[test]
+fn each_refusal_is_told_at_debug_and_the_first_of_a_minute_at_info() {
+    let clock = ManualClock::new();
+    let limiter = limiter(&clock);
+    let ((), lines) = Log::of_all(|| {
+        for _ in 0..4 {
+            let _ = limiter.check_now("secret", 1);
+        }
+        for _ in 0..2 {
+            clock.advance(Duration::from_secs(59));
+            let _ = limiter.check_now("secret", 1);
+        }
+    });
+    let each = refusals(&lines, tracing::Level::DEBUG);
+    assert_eq!(each.len(), 5, "{lines:?}");
+    assert_eq!(
+        (&*each[0].fields["policy"], &*each[0].fields["key"]),
+        ("daily", "text")
+    );
+    assert!(each[0].fields["wait"].ends_with('s') && each[0].fields["blocked"] == "false");
+    assert_eq!(refusals(&lines, tracing::Level::INFO).len(), 2);
+    assert!(!format!("{lines:?}").contains("secret"));
+}
+
+/// Things happen, each of which is told once.
+fn scene() -> Vec<Line> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let ((), lines) = Log::of_all(|| {
+        let clock = ManualClock::new();
+        let limiter = limiter(&clock);
+        for _ in 0..3 {
+            let _ = limiter.check_now("ann", 1);
+        }
+        let is_full = Arc::new(AtomicBool::new(false));
+        let read = Arc::clone(&is_full);
+        let cpu = from_fn("cpu", move || {
+            Some(if read.load(Ordering::Relaxed) {
+                1.0
+            } else {
+                0.1
+            })
+        });
+        let adapt = Adapt::builder(Steps::standard().immediate())
+            .signal(cpu)
+            .build()
+            .unwrap();
+        adapt.sample();
+        is_full.store(true, Ordering::Relaxed);
+        adapt.sample();
+        adapt.sample();
+        reload();
+        runtime.block_on(outage());
+    });
+    lines
+}
+
+fn reload() {
+    let path = std::env::temp_dir().join(format!("eyes-log-{}.toml", std::process::id()));
+    let write = |limit: u32| {
+        let text = format!("[policies.a]\nquota = \"{limit}/day\"\nkey = \"global\"\n");
+        fs::write(&path, text).unwrap();
+    };
+    write(1);
+    let watched = Config::read(&path).unwrap().watch().unwrap();
+    write(2);
+    watched.reload().unwrap();
+    watched.reload().unwrap();
+    fs::remove_file(&path).unwrap();
+}
+
+async fn outage() {
+    let mut server = Server::start(&[]);
+    let store = RedisStore::builder().nodes(1).open(server.url()).unwrap();
+    let limiter = Limiter::builder()
+        .policy(Policy::new("a", FixedWindow::per_day(9)).on_store_failure(OnStoreFailure::Allow))
+        .store(store)
+        .build()
+        .unwrap();
+    assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
+    server.kill();
+    while limiter.snapshot().store().is_up() {
+        assert!(limiter.check("ann", 1).await.unwrap().is_degraded());
+    }
+    server.restart();
+    while !limiter.snapshot().store().is_up() {
+        assert!(limiter.check("ann", 1).await.is_ok());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Target, level, message and fields.
+type Row = (String, String, String, BTreeSet<String>);
+
+fn documented() -> BTreeSet<Row> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, below) = page.split_once("# What the log says").unwrap();
+    let rows = below.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = rows.take_while(|line| line.starts_with('|')).skip(2);
+    let row = |row: &str| {
+        let cells = row.trim_matches('|').split('|');
+        let cells: Vec<_> = cells.map(|cell| cell.trim().replace('`', "")).collect();
+        let [target, level, message, fields] = <[String; 4]>::try_from(cells).unwrap();
+        let fields = fields.split(", ").map(str::to_owned).collect();
+        (target, level, message, fields)
+    };
+    rows.map(row).collect()
+}
+
+#[test]
+fn the_page_has_what_the_log_says_with_target_level_and_fields() {
+    let documented = documented();
+    let lines = scene();
+    let mut seen = BTreeSet::new();
+    for line in lines
+        .iter()
+        .filter(|line| !line.fields.contains_key("code"))
+    {
+        let level = line.level.to_string().to_lowercase();
+        let message = &line.fields["message"];
+        let row = documented.iter().find(|(target, of_level, text, _)| {
+            *target == line.target && *of_level == level && message.starts_with(text.as_str())
+        });
+        let row = row.unwrap_or_else(|| panic!("not on the page: {line:?}"));
+        let fields = line.fields.keys().filter(|name| **name != "message");
+        for field in fields {
+            assert!(row.3.contains(*field), "{field} of {line:?}");
+        }
+        if row.1 != "debug" {
+            assert!(seen.insert(row.clone()), "told twice: {line:?}");
+        }
+        seen.insert(row.clone());
+    }
+    // A store that fails for some requests, and one without a guard, have tests of their own.
+    let missing: Vec<_> = documented.difference(&seen).map(|row| &row.2).collect();
+    assert!(
+        missing
+            .iter()
+            .all(|text| text.contains("cannot decide on some") || text.contains("has failed")),
+        "{missing:?}"
+    );
+}

@@ -1,0 +1,217 @@
+//! What clients are told of a ceiling on the cost, and of a limit of which low priority leaves a part to others.
+
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use tower_ratelimit::factor::FactorCell;
+use tower_ratelimit::middleware::RateLimitLayerBuilder;
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::Http;
+use tower_ratelimit::{
+    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy,
+    RateLimitLayer, TokenBucket,
+};
+
+use crate::exchange::{Answer, Behind, ask, cost, everybody, get, get_of_cost, limited_hello};
+
+fn export() -> Request<()> {
+    Request::get("/export").body(()).unwrap()
+}
+
+fn with_low_exports(policy: Policy<Http>) -> Policy<Http> {
+    policy.low_priority(|head| head.path().starts_with("/export"))
+}
+
+fn told(answer: &Answer) -> (u16, Option<&str>, Option<&str>) {
+    (
+        answer.status.as_u16(),
+        answer.field("ratelimit-policy"),
+        answer.field("retry-after"),
+    )
+}
+
+fn layer(
+    policies: impl IntoIterator<Item = Policy<Http>>,
+    options: impl FnOnce(RateLimitLayerBuilder) -> RateLimitLayerBuilder,
+) -> Result<RateLimitLayer, ConfigError> {
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let mut builder = RateLimitLayer::builder().store(store);
+    for policy in policies {
+        builder = builder.policy(policy);
+    }
+    options(builder).build()
+}
+
+#[test]
+fn low_priority_is_told_the_limit_without_the_reserve_and_waits_for_that() {
+    let bucket = everybody("api", TokenBucket::per_second(1).burst(10)).reserve(4);
+    let (clock, service) = limited_hello([with_low_exports(bucket)]);
+    let first = ask(&service, export());
+    assert_eq!(told(&first), (200, Some(r#""api";q=6;w=6"#), None));
+    assert_eq!(first.field("ratelimit"), Some(r#""api";r=5;t=5"#));
+    for _ in 0..5 {
+        assert_eq!(ask(&service, export()).status, 200);
+    }
+    // Nothing remains to low priority, and four to all others.
+    let refused = ask(&service, export());
+    assert_eq!(told(&refused), (429, Some(r#""api";q=6;w=6"#), Some("1")));
+    let others = ask(&service, get());
+    assert_eq!(told(&others), (200, Some(r#""api";q=10;w=10"#), None));
+    assert_eq!(others.field("ratelimit"), Some(r#""api";r=3;t=3"#));
+    // What others have used of the reserve has to come back first.
+    assert_eq!(told(&ask(&service, export())).2, Some("2"));
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(ask(&service, export()).status, 200);
+}
+
+#[test]
+fn without_low_priority_a_reserve_changes_nothing() {
+    let (_, service) = limited_hello([everybody("api", FixedWindow::per_hour(3)).reserve(2)]);
+    for _ in 0..3 {
+        assert_eq!(ask(&service, export()).status, 200);
+    }
+    assert_eq!(ask(&service, get()).status, 429);
+}
+
+#[test]
+fn low_priority_is_refused_under_a_plan_that_is_no_more_than_the_reserve() {
+    let plans = Plans::new([
+        Plan::new("free").limit("api", FixedWindow::per_hour(20)),
+        Plan::new("pro").limit("api", FixedWindow::per_hour(25)),
+    ]);
+    let policy = with_low_exports(everybody("api", FixedWindow::per_hour(100)).reserve(20));
+    let layer = layer([policy], |builder| {
+        builder.plans(plans, |head| {
+            Some(head.header("x-plan").unwrap_or("free").to_owned())
+        })
+    });
+    let service = crate::exchange::Hello::behind(&layer.unwrap());
+    let refused = ask(&service, export());
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.field("retry-after"), None);
+    assert_eq!(ask(&service, get()).status, 200);
+    let mut pro = export();
+    pro.headers_mut().insert("x-plan", "pro".parse().unwrap());
+    assert_eq!(told(&ask(&service, pro)).1, Some(r#""api";q=5;w=3600"#));
+}
+
+#[test]
+fn a_request_above_the_ceiling_is_refused_for_good_and_charged_to_no_policy() {
+    let rows = everybody("rows", FixedWindow::per_hour(1_000))
+        .most(50)
+        .cost(cost);
+    let requests = everybody("requests", FixedWindow::per_hour(10));
+    let (_, service) = limited_hello([rows, requests]);
+    let refused = ask(&service, get_of_cost(51));
+    assert_eq!(told(&refused).0, 429);
+    assert_eq!(refused.field("retry-after"), None);
+    let limits = refused.field("ratelimit").unwrap();
+    assert!(limits.contains(r#""rows";r=1000"#), "{limits}");
+    let passed = ask(&service, get_of_cost(50));
+    assert_eq!(passed.status, 200);
+    let limits = passed.field("ratelimit").unwrap();
+    assert!(limits.contains(r#""requests";r=9"#), "{limits}");
+}
+
+#[test]
+fn too_large_a_request_has_its_own_status_in_the_response_and_in_the_problem() {
+    let rows = || everybody("rows", FixedWindow::per_hour(100)).cost(cost);
+    for (policy, large) in [(rows().most(50), 51), (rows(), 101)] {
+        let layer = layer([policy], |builder| {
+            builder.too_large_status(StatusCode::PAYLOAD_TOO_LARGE)
+        });
+        let service = crate::exchange::Hello::behind(&layer.unwrap());
+        let answer = ask(&service, get_of_cost(large));
+        assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(
+            answer.text().contains(r#""status":413"#),
+            "{}",
+            answer.text()
+        );
+        for _ in 0..2 {
+            assert_eq!(ask(&service, get_of_cost(50)).status, 200);
+        }
+        // A wait helps these.
+        let answer = ask(&service, get_of_cost(50));
+        assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(
+            answer.text().contains(r#""status":429"#),
+            "{}",
+            answer.text()
+        );
+    }
+}
+
+#[test]
+fn a_ceiling_and_a_reserve_that_do_not_go_with_the_limit_are_refused() {
+    let refused = |policy: Policy<Http>| layer([policy], |it| it).unwrap_err().to_string();
+    let hourly = || everybody("api", FixedWindow::per_hour(10));
+    let ceiling = "give 1 to 10, the limit of policy \"api\"";
+    assert_eq!(
+        refused(hourly().most(11)),
+        format!("`most` cannot be 11: {ceiling}")
+    );
+    assert_eq!(
+        refused(hourly().most(0)),
+        format!("`most` cannot be 0: {ceiling}")
+    );
+    assert_eq!(
+        refused(hourly().reserve(10)),
+        "`reserve` cannot be 10: give less than 10, the limit of policy \"api\""
+    );
+    let error = refused(hourly().reserve(5).factor(&FactorCell::new()));
+    assert!(
+        error.contains("a reserve; or leave the factor out"),
+        "{error}"
+    );
+    let highest = everybody("api", FixedWindow::per_hour(u32::MAX)).most(5);
+    assert!(refused(highest).starts_with("`limit` cannot be 4294967295"));
+}
+
+#[test]
+fn nodes_that_split_a_limit_split_the_reserve() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("api", FixedWindow::per_hour(100)).reserve(31))
+        .nodes(3)
+        .build()
+        .unwrap();
+    // 34 for this node, of which low priority leaves 11.
+    assert!(limiter.low_priority().check_now("ann", 23).is_allowed());
+    assert!(!limiter.low_priority().check_now("ann", 1).is_allowed());
+    assert!(limiter.check_now("ann", 11).is_allowed());
+}
+
+#[test]
+fn taking_what_there_is_takes_no_more_than_the_ceiling() {
+    let limiter = Limiter::builder()
+        .policy(
+            Policy::new("rows", FixedWindow::per_hour(100))
+                .most(30)
+                .reserve(20),
+        )
+        .build()
+        .unwrap();
+    let low = limiter.low_priority();
+    let taken: Vec<_> = (0..5).map(|_| low.take_up_to_now("ann", 50).0).collect();
+    assert_eq!(taken, [30, 30, 20, 0, 0]);
+    assert_eq!(limiter.take_up_to_now("ann", 50).0, 20);
+    // What is settled is not a request.
+    limiter.settle_now("bob", 31);
+    assert_eq!(limiter.peek_now("bob", 0).binding().unwrap().1.used(), 31);
+}
+
+#[test]
+fn a_queue_keeps_places_for_high_priority() {
+    let policy = Policy::new("turns", LeakyQueue::per_second(1).places(3)).reserve(2);
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder()
+        .policy(policy)
+        .store(MemoryStore::new().clock(clock))
+        .build()
+        .unwrap();
+    let low = limiter.low_priority();
+    assert_eq!(low.check_now("ann", 1).delay(), Duration::ZERO);
+    assert_eq!(low.check_now("ann", 1).delay(), Duration::from_secs(1));
+    assert!(!low.check_now("ann", 1).is_allowed());
+    assert_eq!(limiter.check_now("ann", 1).delay(), Duration::from_secs(2));
+}

@@ -1,0 +1,21 @@
+//! What requests really cost, and what becomes of their charges at their end.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod away;
+#[cfg(feature = "http")]
+mod endings;
+#[cfg(feature = "redis")]
+mod over_redis;
+mod reservations;
+#[cfg(feature = "http")]
+mod script;
+mod services;
+#[cfg(feature = "http")]
+mod storm;
+#[path = "../away/switch.rs"]
+#[allow(dead_code, reason = "another test uses the rest")]
+mod switch;
+#[cfg(feature = "axum")]
+mod wire;

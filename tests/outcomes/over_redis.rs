@@ -1,0 +1,143 @@
+//! Settlements over Redis.
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tower_ratelimit::policy::Unsettled;
+use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
+
+use crate::support::redis::{Server, text};
+
+/// So long that a test which reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn limiter(server: &Server, unsettled: Unsettled) -> Limiter<RedisLedger> {
+    let policy = Policy::new("units", AnchoredWindow::per_day(100)).unless_settled(unsettled);
+    let store = RedisStore::builder().deadline(PATIENCE);
+    let store = store.open(server.url()).unwrap();
+    let limiter = Limiter::builder().policy(policy).store(store);
+    limiter.build().unwrap()
+}
+
+async fn used(limiter: &Limiter<RedisLedger>, key: &str) -> u32 {
+    let decision = limiter.peek(key, 0).await.unwrap();
+    decision.binding().unwrap().1.used()
+}
+
+/// Looks until so much is used.
+async fn comes_to(limiter: &Limiter<RedisLedger>, key: &str, expected: u32) {
+    let started = Instant::now();
+    loop {
+        let used = used(limiter, key).await;
+        if used == expected {
+            return;
+        }
+        let is_late = started.elapsed() > PATIENCE;
+        assert!(!is_late, "{key}: {used} in place of {expected}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reservation_is_settled_in_the_background() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&server, Unsettled::Units(3));
+    limiter.reserve("down", 40).await.unwrap().settle(15);
+    limiter.reserve("up", 40).await.unwrap().settle(90);
+    limiter.reserve("nothing", 40).await.unwrap().cancel();
+    drop(limiter.reserve("dropped", 40).await.unwrap());
+    for (key, expected) in [("down", 15), ("up", 90), ("nothing", 0), ("dropped", 3)] {
+        comes_to(&limiter, key, expected).await;
+    }
+    assert_eq!(limiter.lost_settlements(), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_goes_away_before_the_answer_is_settled_as_one_without_an_answer() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&server, Unsettled::Units(3));
+    // The first request connects.
+    assert_eq!(used(&limiter, "ann").await, 0);
+    {
+        let mut gone = pin!(limiter.reserve("ann", 40));
+        let polled = gone.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    }
+    comes_to(&limiter, "ann", 3).await;
+}
+
+#[tokio::test]
+async fn a_reservation_that_was_never_polled_is_not_charged() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&server, Unsettled::Units(3));
+    drop(limiter.reserve("ann", 40));
+    tokio::task::yield_now().await;
+    assert_eq!(used(&limiter, "ann").await, 0);
+}
+
+/// How many scripts the server has run.
+fn scripts(server: &Server) -> u64 {
+    let info = text(&server.ask(&["INFO", "commandstats"]));
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Waits until no more tasks are there than before.
+async fn tasks_end(before: usize) {
+    let started = Instant::now();
+    while Handle::current().metrics().num_alive_tasks() > before {
+        assert!(started.elapsed() < PATIENCE, "a task has not ended");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn settlements_at_once_share_calls() {
+    const REQUESTS: u32 = 200;
+    let server = Server::start(&[]);
+    let limiter = limiter(&server, Unsettled::Estimate);
+    let mut reservations = Vec::new();
+    for key in 0..REQUESTS {
+        reservations.push(limiter.reserve(key, 10).await.unwrap());
+    }
+    let (before, tasks) = (
+        scripts(&server),
+        Handle::current().metrics().num_alive_tasks(),
+    );
+    for (cost, reservation) in (0..).zip(reservations) {
+        reservation.settle(cost % 20);
+    }
+    tasks_end(tasks).await;
+    let calls = scripts(&server) - before;
+    assert!((1..=8).contains(&calls), "{calls} calls");
+    for key in 0..REQUESTS {
+        let decision = limiter.peek(key, 0).await.unwrap();
+        assert_eq!(decision.binding().unwrap().1.used(), key % 20);
+    }
+    assert_eq!(limiter.lost_settlements(), 0);
+}
+
+#[tokio::test]
+async fn a_settlement_that_cannot_be_fails_alone() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&server, Unsettled::Estimate);
+    let mut reservations = Vec::new();
+    for key in ["ann", "bob", "cid"] {
+        reservations.push(limiter.reserve(key, 10).await.unwrap());
+    }
+    let keys: Vec<String> = redis::from_redis_value(server.ask(&["KEYS", "*bob*"])).unwrap();
+    server.ask(&["SET", &keys[0], "damaged"]);
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    for reservation in reservations {
+        reservation.settle(4);
+    }
+    tasks_end(tasks).await;
+    assert_eq!(used(&limiter, "ann").await, 4);
+    assert_eq!(used(&limiter, "cid").await, 4);
+    assert_eq!(limiter.lost_settlements(), 1);
+}

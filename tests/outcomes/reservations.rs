@@ -1,0 +1,249 @@
+//! Reservations of a limiter over a store in this process.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_ratelimit::factor::{Factor, FactorCell};
+use tower_ratelimit::limiter::Reservation;
+use tower_ratelimit::policy::Unsettled;
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock, MemoryStore,
+    Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn limiter(clock: &ManualClock, policy: Policy) -> Limiter {
+    let builder = Limiter::builder().policy(policy);
+    let store = MemoryStore::new().clock(clock.clone());
+    builder.store(store).build().unwrap()
+}
+
+fn hourly(limit: u32) -> [Algorithm; 9] {
+    [
+        FixedWindow::per_hour(limit).into(),
+        AnchoredWindow::per_hour(limit).into(),
+        SlidingLog::per_hour(u16::try_from(limit).unwrap()).into(),
+        SlidingWindow::per_hour(limit).into(),
+        SlidingSlots::per_hour(limit).into(),
+        TokenBucket::per_hour(limit).into(),
+        TokenBucket::per_hour(limit).by_interval().into(),
+        LeakyBucket::per_hour(limit).into(),
+        Gcra::per_hour(limit).into(),
+    ]
+}
+
+fn used(limiter: &Limiter, key: &str) -> u32 {
+    limiter.peek_now(key, 0).binding().unwrap().1.used()
+}
+
+fn policy(algorithm: Algorithm) -> Policy {
+    Policy::new("units", algorithm)
+}
+
+#[test]
+fn what_it_really_cost_is_charged_and_neither_less_nor_more() {
+    for algorithm in hourly(100) {
+        let limiter = limiter(&ManualClock::new(), policy(algorithm));
+        for (estimate, cost, total) in [(40, 40, 40), (40, 15, 55), (10, 30, 85), (15, 0, 85)] {
+            let reservation = limiter.reserve_now("ann", estimate);
+            assert!(reservation.is_allowed(), "{algorithm}");
+            reservation.settle(cost);
+            assert_eq!(used(&limiter, "ann"), total, "{algorithm}");
+        }
+        limiter.reserve_now("ann", 15).cancel();
+        assert_eq!(used(&limiter, "ann"), 85, "{algorithm}");
+        drop(limiter.reserve_now("ann", 15));
+        assert_eq!(used(&limiter, "ann"), 100, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_reservation_that_was_denied_settles_nothing() {
+    let limiter = limiter(&ManualClock::new(), policy(FixedWindow::per_hour(5).into()));
+    assert!(limiter.check_now("ann", 5).is_allowed());
+    let denied = limiter.reserve_now("ann", 1);
+    assert!(!denied.is_allowed());
+    assert!(denied.decision().retry_after().is_some());
+    denied.settle(0);
+    limiter.reserve_now("ann", 2).cancel();
+    assert_eq!(used(&limiter, "ann"), 5);
+}
+
+#[test]
+fn an_end_without_an_answer_costs_what_the_policy_says() {
+    for (unsettled, expected) in [
+        (Unsettled::Estimate, 40),
+        (Unsettled::Nothing, 0),
+        (Unsettled::Units(55), 55),
+    ] {
+        let policy = policy(FixedWindow::per_hour(100).into()).unless_settled(unsettled);
+        let limiter = limiter(&ManualClock::new(), policy);
+        drop(limiter.reserve_now("dropped", 40));
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _reservation = limiter.reserve_now("panicked", 40);
+            panic!("the work fails");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(used(&limiter, "dropped"), expected);
+        assert_eq!(used(&limiter, "panicked"), expected);
+        limiter.reserve_now("settled", 40).settle(7);
+        assert_eq!(used(&limiter, "settled"), 7);
+    }
+}
+
+/// Express-rate-limit gave back after the window had ended what others had used in the next one.
+#[test]
+fn nothing_is_given_back_of_a_window_that_has_ended() {
+    let algorithms = hourly(10);
+    for algorithm in algorithms.into_iter().take(5) {
+        let clock = ManualClock::new();
+        let limiter = limiter(&clock, policy(algorithm));
+        let reservation = limiter.reserve_now("ann", 10);
+        clock.advance(2 * HOUR);
+        assert!(limiter.check_now("ann", 6).is_allowed(), "{algorithm}");
+        reservation.cancel();
+        assert_eq!(used(&limiter, "ann"), 6, "{algorithm}");
+    }
+}
+
+#[test]
+fn what_cost_more_counts_when_it_is_settled() {
+    for algorithm in hourly(10) {
+        let clock = ManualClock::new();
+        let limiter = limiter(&clock, policy(algorithm));
+        let reservation = limiter.reserve_now("ann", 1);
+        clock.advance(2 * HOUR);
+        reservation.settle(8);
+        assert_eq!(used(&limiter, "ann"), 7, "{algorithm}");
+    }
+}
+
+/// The adversary sends as many requests at once as pass, and each costs as much more than its estimate as it can.
+#[test]
+fn n_requests_at_once_overshoot_by_n_times_what_each_costs_more_and_no_further() {
+    const LIMIT: u32 = 100;
+    const ESTIMATE: u32 = 7;
+    const MOST: u32 = 12;
+    for algorithm in hourly(LIMIT) {
+        let limiter = limiter(&ManualClock::new(), policy(algorithm));
+        let mut at_once: Vec<Reservation> = Vec::new();
+        loop {
+            let reservation = limiter.reserve_now("eve", ESTIMATE);
+            if !reservation.is_allowed() {
+                break;
+            }
+            at_once.push(reservation);
+        }
+        let requests = u32::try_from(at_once.len()).unwrap();
+        assert_eq!(requests, LIMIT / ESTIMATE, "{algorithm}");
+        let mut consumed = 0;
+        for reservation in at_once {
+            reservation.settle(MOST);
+            consumed += MOST;
+            assert!(!limiter.reserve_now("eve", ESTIMATE).is_allowed());
+        }
+        let bound = LIMIT + requests * (MOST - ESTIMATE);
+        assert!(consumed <= bound, "{algorithm}");
+        // It reaches the bound but for what the last request had no room for.
+        assert_eq!(bound - consumed, LIMIT % ESTIMATE, "{algorithm}");
+        // All of it counts: only when so much is given back is there room again.
+        limiter.refund_now("eve", consumed - LIMIT);
+        assert!(!limiter.check_now("eve", 1).is_allowed(), "{algorithm}");
+        limiter.refund_now("eve", 1);
+        assert!(limiter.check_now("eve", 1).is_allowed(), "{algorithm}");
+    }
+}
+
+#[test]
+fn policies_that_are_not_named_cost_their_estimate() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("requests", FixedWindow::per_hour(10)))
+        .policy(
+            Policy::new("tokens", FixedWindow::per_hour(1_000)).unless_settled(Unsettled::Nothing),
+        )
+        .build()
+        .unwrap();
+    let asked = [("requests", "ann", 1), ("tokens", "ann", 400)];
+    let numbers = || -> Vec<u32> {
+        let told = limiter.peek_now("ann", 0);
+        told.policies().map(|(_, told)| told.used()).collect()
+    };
+    let reservation = limiter.reserve_with_now(asked).unwrap();
+    reservation.settle_with([("tokens", 150)]).unwrap();
+    assert_eq!(numbers(), [1, 150]);
+    let reservation = limiter.reserve_with_now(asked).unwrap();
+    let error = reservation.settle_with([("token", 150)]).unwrap_err();
+    assert!(error.to_string().contains("requests, tokens"), "{error}");
+    assert_eq!(numbers(), [2, 550]);
+    drop(limiter.reserve_with_now(asked).unwrap());
+    assert_eq!(numbers(), [3, 550]);
+}
+
+#[test]
+fn a_soft_policy_that_left_the_request_out_is_not_settled() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("full", FixedWindow::per_hour(5)).soft())
+        .policy(Policy::new("any", FixedWindow::per_hour(100)))
+        .build()
+        .unwrap();
+    assert!(limiter.check_now("ann", 3).is_allowed());
+    let reservation = limiter.reserve_now("ann", 4);
+    assert_eq!(reservation.decision().over_limit().count(), 1);
+    reservation.settle(1);
+    let told = limiter.peek_now("ann", 0);
+    let told: Vec<_> = told.policies().map(|(_, told)| told.used()).collect();
+    assert_eq!(told, [3, 4]);
+}
+
+#[test]
+fn it_is_settled_at_the_price_at_which_it_was_charged() {
+    let factor = FactorCell::new();
+    let policy = policy(FixedWindow::per_hour(100).into()).factor(&factor);
+    let limiter = limiter(&ManualClock::new(), policy);
+    factor.set(Factor::thousandths(500), "half");
+    let up = limiter.reserve_now("up", 10);
+    let down = limiter.reserve_now("down", 30);
+    factor.set(Factor::thousandths(1_000), "whole");
+    up.settle(20);
+    down.settle(20);
+    // Twenty units at twice their price.
+    assert_eq!(used(&limiter, "up"), 40);
+    assert_eq!(used(&limiter, "down"), 40);
+}
+
+proptest! {
+    /// Any number of reservations of several keys that overlap in any order.
+    #[test]
+    fn each_key_ends_where_the_sum_of_what_its_requests_really_cost_says(
+        requests in prop::collection::vec((0..3_usize, 1..9_u32, 0..15_u32, any::<prop::sample::Index>(), 0..4_u8), 1..60)
+    ) {
+        let policy = policy(FixedWindow::per_hour(60).into()).unless_settled(Unsettled::Units(2));
+        let limiter = limiter(&ManualClock::new(), policy);
+        let keys = ["ann", "bob", "cid"];
+        let mut open: Vec<(usize, u32, Reservation)> = Vec::new();
+        let mut model = [0_u32; 3];
+        for (key, estimate, cost, which, how) in requests {
+            let reservation = limiter.reserve_now(keys[key], estimate);
+            let is_allowed = model[key] + estimate <= 60;
+            prop_assert_eq!(reservation.is_allowed(), is_allowed);
+            if is_allowed {
+                model[key] += estimate;
+                open.push((key, estimate, reservation));
+            }
+            if how < 3 && !open.is_empty() {
+                let (key, estimate, reservation) = open.swap_remove(which.index(open.len()));
+                model[key] -= estimate;
+                match how {
+                    0 => { reservation.settle(cost); model[key] += cost; }
+                    1 => reservation.cancel(),
+                    _ => { drop(reservation); model[key] += 2; }
+                }
+            }
+            for (key, expected) in keys.iter().zip(model) {
+                prop_assert_eq!(used(&limiter, key), expected.min(60));
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A server and a client over TCP.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::{StreamExt, stream};
+use http::StatusCode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::time::timeout;
+use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer, key};
+
+/// So long that a test which reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The status of a response, the bytes that went out, and whether those are all.
+type Ended = (u16, u64, bool);
+
+async fn serve() -> (SocketAddr, RateLimitLayer, UnboundedReceiver<Ended>) {
+    let (ended, endings) = mpsc::unbounded_channel();
+    let policy = Policy::new("units", AnchoredWindow::per_day(1_000))
+        .key(key::global())
+        .refund_when(move |ending| {
+            let status = ending.status().as_u16();
+            let told = (status, ending.bytes(), ending.is_complete());
+            ended.send(told).is_err()
+        });
+    let layer = RateLimitLayer::builder().policy(policy).build().unwrap();
+    let endless = || async {
+        let part = stream::iter([Ok::<_, Infallible>("part")]);
+        Body::from_stream(part.chain(stream::pending()))
+    };
+    let app = Router::new()
+        .route("/whole", get(|| async { "twelve bytes" }))
+        .route("/empty", get(|| async { StatusCode::NO_CONTENT }))
+        .route("/endless", get(endless))
+        .layer(layer.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (address, layer, endings)
+}
+
+/// Sends a request, and reads until this comes.
+async fn ask(client: &mut TcpStream, request: &str, until: &str) {
+    let text = format!("{request} HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.write_all(text.as_bytes()).await.unwrap();
+    let (mut read, mut part) = (Vec::new(), [0; 1_024]);
+    while !String::from_utf8_lossy(&read).contains(until) {
+        let bytes = timeout(PATIENCE, client.read(&mut part)).await.unwrap();
+        read.extend_from_slice(&part[..bytes.unwrap()]);
+    }
+}
+
+#[tokio::test]
+async fn each_request_ends_once_and_is_complete_if_all_of_it_went_out() {
+    let (address, layer, mut endings) = serve().await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    for (request, until, expected) in [
+        ("GET /whole", "twelve bytes", (200, 12, true)),
+        ("HEAD /whole", "\r\n\r\n", (200, 0, true)),
+        ("GET /empty", "\r\n\r\n", (204, 0, true)),
+        ("GET /whole", "twelve bytes", (200, 12, true)),
+    ] {
+        // The connection goes on, and the request has ended.
+        ask(&mut client, request, until).await;
+        let ended = timeout(PATIENCE, endings.recv()).await.unwrap();
+        assert_eq!(ended, Some(expected), "{request}");
+    }
+    ask(&mut client, "GET /endless", "part").await;
+    assert!(endings.try_recv().is_err(), "it is still on its way");
+    drop(client);
+    let ended = timeout(PATIENCE, endings.recv()).await.unwrap();
+    assert_eq!(ended, Some((200, 4, false)));
+    assert!(endings.try_recv().is_err(), "a request has ended twice");
+    let limiter = layer.limiter();
+    let told = limiter.peek(key::global().key_of(()).unwrap(), 0).await;
+    assert_eq!(told.unwrap().binding().unwrap().1.used(), 5);
+}

@@ -1,0 +1,309 @@
+//! F74: requests at once, over nodes that share a server: slots that end by themselves, unless they are renewed.
+
+use std::mem;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinSet, yield_now};
+use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::{Concurrency, Limiter, OnStoreFailure, Policy, RedisStore};
+
+use crate::scene::{ask, calls, cluster_store, daily, limiter, patient, store, used};
+use crate::support::proxy::Proxy;
+use crate::support::redis::{Cluster, Server, until};
+
+const LIFE: Duration = Duration::from_secs(1);
+
+fn at_once(most: u32) -> Policy {
+    Policy::new("at once", Concurrency::of(most))
+}
+
+fn short_lived(server: &Server) -> RedisStore {
+    patient().slot_life(LIFE).open(server.url()).unwrap()
+}
+
+/// The name of the set of slots of this key.
+fn set_of(store: &RedisStore, key: u64) -> String {
+    store.store_key(&at_once(1), key)
+}
+
+/// How many slots are in the set.
+fn members(server: &Server, set: &str) -> u64 {
+    ask(server, &["ZCARD", set])
+}
+
+/// A node that can die: its runtime ends, and nothing is given back.
+struct Node {
+    runtime: Runtime,
+    limiter: Limiter<RedisLedger>,
+}
+
+impl Node {
+    fn new(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Self {
+        Self {
+            runtime: Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap(),
+            limiter: limiter(store, policies),
+        }
+    }
+
+    /// Takes a slot, which it holds as long as it lives.
+    fn takes(&self, key: u64) -> bool {
+        let held = self.runtime.block_on(self.limiter.reserve(key, 1)).unwrap();
+        let is_allowed = held.is_allowed();
+        mem::forget(held);
+        is_allowed
+    }
+
+    fn dies(self) {
+        self.runtime.shutdown_background();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f74_two_nodes_never_serve_more_than_the_limit_and_leave_nothing_behind() {
+    const LIMIT: u32 = 5;
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let nodes = [(); 2].map(|()| limiter(&store, [daily("rate", 400), at_once(LIMIT)]));
+    let inside = Arc::new(AtomicU32::new(0));
+    let most = Arc::new(AtomicU32::new(0));
+    let mut tasks = JoinSet::new();
+    for task in 0..32 {
+        let node = nodes[task % 2].clone();
+        let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+        tasks.spawn(async move {
+            let mut passed = 0;
+            for _ in 0..40 {
+                let held = node.reserve(7_u64, 1).await.unwrap();
+                if held.is_allowed() {
+                    passed += 1;
+                    let there = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(there, Ordering::SeqCst);
+                    yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+            }
+            passed
+        });
+    }
+    let passed: u32 = tasks.join_all().await.into_iter().sum();
+    let most = most.load(Ordering::SeqCst);
+    assert!((1..=LIMIT).contains(&most), "{most} at once");
+    until("all slots are given back", || {
+        members(&server, &set_of(&store, 7)) == 0
+    });
+    // Those that found no slot were not charged.
+    let told = nodes[0].peek(7_u64, 0).await.unwrap();
+    assert_eq!(used(&told), [passed, 0]);
+}
+
+#[test]
+fn f74_a_node_that_dies_frees_its_slots_within_one_life() {
+    let server = Server::start(&[]);
+    let store = short_lived(&server);
+    let (dying, other) = (
+        Node::new(&store, [at_once(2)]),
+        Node::new(&store, [at_once(2)]),
+    );
+    assert!(dying.takes(7) && dying.takes(7));
+    assert!(!other.takes(7));
+    // As long as it lives, its slots last.
+    let set = set_of(&store, 7);
+    let ends = || -> Vec<f64> {
+        let members: Vec<(String, f64)> = ask(&server, &["ZRANGE", &set, "0", "-1", "WITHSCORES"]);
+        members.into_iter().map(|(_, end)| end).collect()
+    };
+    let first = ends();
+    let lasts = LIFE.as_secs_f64() * 1e6 * 2.0;
+    until("the slots were renewed past two lives", || {
+        ends()
+            .iter()
+            .zip(&first)
+            .all(|(now, first)| *now > first + lasts)
+    });
+    assert!(!other.takes(7));
+    dying.dies();
+    let died = Instant::now();
+    until("a slot is free", || other.takes(7));
+    // And the time of a call or two.
+    let took = died.elapsed();
+    assert!(took <= LIFE + Duration::from_millis(500), "{took:?}");
+    assert!(other.takes(7) && !other.takes(7));
+}
+
+#[test]
+fn f74_slots_that_are_lost_while_their_requests_go_on_are_taken_again() {
+    let server = Server::start(&[]);
+    let store = short_lived(&server);
+    let (one, other) = (
+        Node::new(&store, [at_once(1)]),
+        Node::new(&store, [at_once(1)]),
+    );
+    assert!(one.takes(7));
+    let set = set_of(&store, 7);
+    let _: u64 = ask(&server, &["DEL", &set]);
+    // Nothing knows that it is taken.
+    assert!(other.takes(7));
+    until("it is taken again, above the limit", || {
+        members(&server, &set) == 2
+    });
+    assert!(!other.takes(7));
+}
+
+#[test]
+fn f74_a_request_that_goes_away_before_its_answer_holds_no_slot() {
+    let server = Server::start(&[]);
+    let mut proxy = Proxy::start(&server);
+    let store = patient().open(proxy.url()).unwrap();
+    let node = Node::new(&store, [at_once(1)]);
+    assert!(node.runtime.block_on(async {
+        let held = node.limiter.reserve(9_u64, 1).await.unwrap();
+        held.is_allowed()
+    }));
+    proxy.delay(Duration::from_millis(50));
+    node.runtime.block_on(async {
+        let mut call = pin!(node.limiter.reserve(7_u64, 1));
+        for _ in 0..10 {
+            let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(polled, Poll::Pending));
+            yield_now().await;
+        }
+    });
+    let set = set_of(&store, 7);
+    let zadds = calls(&server, "zadd");
+    until("the call has been made", || {
+        calls(&server, "zadd") > zadds || zadds >= 2
+    });
+    until("its slot is given back", || members(&server, &set) == 0);
+}
+
+#[test]
+fn all_slots_of_a_node_are_renewed_in_one_call() {
+    let server = Server::start(&[]);
+    let store = short_lived(&server);
+    let node = Node::new(&store, [at_once(100)]);
+    for key in 0..40 {
+        assert!(node.takes(key) && node.takes(key));
+    }
+    let set = set_of(&store, 39);
+    let end = || -> f64 {
+        let members: Vec<(String, f64)> = ask(&server, &["ZRANGE", &set, "-1", "-1", "WITHSCORES"]);
+        members[0].1
+    };
+    let wait_for_a_renewal = || {
+        let before = end();
+        until("they are renewed", || end() > before);
+    };
+    wait_for_a_renewal();
+    let before = calls(&server, "evalsha");
+    wait_for_a_renewal();
+    wait_for_a_renewal();
+    let took = calls(&server, "evalsha") - before;
+    assert_eq!(took, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_hold_for_keys_with_slots_and_what_changes_usage_frees_none() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let node = limiter(&store, [at_once(2)]);
+    let held = node.reserve(7_u64, 2).await.unwrap();
+    node.reset(7_u64).await.unwrap();
+    node.refund(7_u64, 2).await.unwrap();
+    node.settle(7_u64, 1).await.unwrap();
+    assert_eq!(used(&node.peek(7_u64, 0).await.unwrap()), [2]);
+    assert!(!node.check(7_u64, 1).await.unwrap().is_allowed());
+    node.block(7_u64, Duration::from_secs(60)).await.unwrap();
+    drop(held);
+    let set = set_of(&store, 7);
+    until("only the block is left", || members(&server, &set) == 1);
+    let blocked = node.reserve(7_u64, 1).await.unwrap();
+    assert!(blocked.decision().binding().unwrap().1.is_blocked());
+    node.unblock(7_u64).await.unwrap();
+    until("nothing is left", || members(&server, &set) == 0);
+    // To ask takes nothing.
+    assert!(node.check(7_u64, 2).await.unwrap().is_allowed());
+    assert_eq!(members(&server, &set), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_a_request_has_its_slot_and_its_rate_or_neither() {
+    let cluster = Cluster::start();
+    let store = cluster_store(&cluster);
+    let node = limiter(&store, [daily("rate", 3), at_once(2)]);
+    for key in 0..6_u64 {
+        let asked = |user: u64| [("rate", user, 1), ("at once", key, 1)];
+        let first = node.reserve_with(asked(100 + key)).unwrap().await.unwrap();
+        let second = node.reserve_with(asked(100 + key)).unwrap().await.unwrap();
+        assert!(first.is_allowed() && second.is_allowed());
+        // No slot: another user's rate is not charged.
+        assert!(
+            !node
+                .reserve_with(asked(200 + key))
+                .unwrap()
+                .await
+                .unwrap()
+                .is_allowed()
+        );
+        let told = node.peek(200 + key, 0).await.unwrap();
+        assert_eq!(used(&told)[0], 0);
+        drop(second);
+        let third = loop {
+            let third = node.reserve_with(asked(100 + key)).unwrap().await.unwrap();
+            if third.is_allowed() {
+                break third;
+            }
+        };
+        drop((first, third));
+        // No rate: no slot is taken.
+        assert!(
+            !node
+                .reserve_with(asked(100 + key))
+                .unwrap()
+                .await
+                .unwrap()
+                .is_allowed()
+        );
+        let mut left = node.peek(key, 0).await.unwrap();
+        while used(&left)[1] > 0 {
+            left = node.peek(key, 0).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn while_the_server_is_away_a_node_has_its_share_of_slots() {
+    let server = Server::start(&[]);
+    let builder = RedisStore::builder()
+        .deadline(Duration::from_millis(50))
+        .nodes(2);
+    let store = builder.open(server.url()).unwrap();
+    let policy = at_once(3).on_store_failure(OnStoreFailure::Local);
+    let node = Limiter::builder()
+        .policy(policy)
+        .store(store)
+        .build()
+        .unwrap();
+    server.kill();
+    let mut held = Vec::new();
+    loop {
+        let one = node.reserve(7_u64, 1).await.unwrap();
+        assert!(one.decision().is_degraded());
+        if !one.is_allowed() {
+            break;
+        }
+        held.push(one);
+    }
+    assert_eq!(held.len(), 2);
+    held.pop();
+    assert!(!node.reserve(7_u64, 2).await.unwrap().is_allowed());
+    assert!(node.reserve(7_u64, 1).await.unwrap().is_allowed());
+}

@@ -1,0 +1,124 @@
+//! Requests at once, from many threads.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use tower_ratelimit::store::SharedStore;
+use tower_ratelimit::{Concurrency, FixedWindow, Limiter, ManualClock, Policy, TokenBucket};
+
+use crate::support::items::Map;
+
+/// Where a request is served: it counts those that are there.
+#[derive(Default)]
+struct Service {
+    inside: AtomicU32,
+    most: AtomicU32,
+}
+
+impl Service {
+    fn serve(&self) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        thread::yield_now();
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn many_threads_are_never_more_than_the_limit_and_leave_no_slot_behind() {
+    const THREADS: usize = 8;
+    for most in [1, 2, 3] {
+        let limiter = Limiter::builder()
+            .policy(Policy::new("at once", Concurrency::of(most)))
+            .policy(Policy::new("rate", FixedWindow::per_hour(4_000)))
+            .policy(Policy::new("both", Concurrency::of(2)))
+            .build()
+            .unwrap();
+        let (service, start) = (
+            Arc::new(Service::default()),
+            Arc::new(Barrier::new(THREADS)),
+        );
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let (limiter, service, start) =
+                    (limiter.clone(), Arc::clone(&service), Arc::clone(&start));
+                thread::spawn(move || {
+                    start.wait();
+                    let mut passed = 0;
+                    for _ in 0..2_000 {
+                        let held = limiter.reserve_now("key", 1);
+                        if held.is_allowed() {
+                            passed += 1;
+                            service.serve();
+                        }
+                    }
+                    passed
+                })
+            })
+            .collect();
+        let passed: u32 = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum();
+        let seen = service.most.load(Ordering::SeqCst);
+        assert!((1..=most.min(2)).contains(&seen), "{seen} of {most}");
+        // Only requests that passed are charged, and none holds a slot.
+        let used: Vec<_> = limiter
+            .peek_now("key", 0)
+            .policies()
+            .map(|(_, told)| told.used())
+            .collect();
+        assert_eq!(used, [0, passed, 0]);
+    }
+}
+
+#[test]
+fn policies_in_opposite_orders_do_not_wait_for_each_other() {
+    let store = tower_ratelimit::MemoryStore::new();
+    let build = |names: [&str; 2]| {
+        let limiter =
+            Limiter::builder().policies(names.map(|name| Policy::new(name, Concurrency::of(3))));
+        let limiter = limiter.policy(Policy::new("rate", TokenBucket::per_second(1_000_000)));
+        limiter.store(store.clone()).build().unwrap()
+    };
+    let threads: Vec<_> = [["a", "b"], ["b", "a"], ["a", "b"], ["b", "a"]]
+        .map(build)
+        .into_iter()
+        .map(|limiter| {
+            thread::spawn(move || {
+                for _ in 0..5_000 {
+                    let _ = limiter.reserve_now("key", 1);
+                }
+            })
+        })
+        .into_iter()
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(
+        build(["a", "b"])
+            .peek_now("key", 0)
+            .policies()
+            .map(|(_, told)| told.used())
+            .take(2)
+            .max(),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_store_that_knows_no_slots_is_refused_when_it_is_built() {
+    let store = SharedStore::new(Map::new(&ManualClock::new()));
+    let policy = Policy::new("at once", Concurrency::of(2));
+    let error = Limiter::builder()
+        .policy(policy)
+        .store(store)
+        .build()
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`concurrency` cannot be \"at once\": take a store that knows slots: MemoryStore or RedisStore"
+    );
+}
