@@ -35,20 +35,28 @@ impl<S: Step> Check<S> {
     }
 
     /// Units are spent. Returns whether that is right.
+    ///
+    /// What the plain algorithm would not have admitted of them counts as excess, and nowhere else.
     pub(super) fn spend(&mut self, rule: &S, now: Micros, cost: u32) -> bool {
-        if self.has_room(rule, now, cost) {
-            match self.refilled {
-                Some(_) => self.missing += u64::from(cost),
-                None => rule.charge(&mut self.plain, now, cost),
-            }
-            return true;
-        }
-        // What is spent in excess counts as excess, and nowhere else.
-        let Some(left) = self.excess.checked_sub(cost.into()) else {
+        let admitted = self.admitted(rule, now, cost);
+        let Some(left) = self.excess.checked_sub((cost - admitted).into()) else {
             return false;
         };
         self.excess = left;
+        match self.refilled {
+            Some(_) => self.missing += u64::from(admitted),
+            None if admitted > 0 => rule.charge(&mut self.plain, now, admitted),
+            None => {}
+        }
         true
+    }
+
+    /// How many of these units the plain algorithm admits.
+    fn admitted(&mut self, rule: &S, now: Micros, cost: u32) -> u32 {
+        let mut units = (1..=cost).rev();
+        units
+            .find(|units| self.has_room(rule, now, *units))
+            .unwrap_or(0)
     }
 
     fn move_back(&mut self, rule: &S, now: Micros) {
