@@ -12,6 +12,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
+use tower_ratelimit::observe::KeyStats;
 use tower_ratelimit::policy::HeaviestKeys;
 use tower_ratelimit::{Gcra, Limiter, ManualClock, MemoryStore, Policy};
 
@@ -130,13 +131,13 @@ fn main() -> Result<(), Box<dyn Error>> {
                 "{hours:>2} h: {asked} decisions, {} allowed, {} refused, {} keys, {} KiB",
                 policy.allowed(),
                 policy.refused(),
-                policy.keys().map_or(0, |keys| keys.kept()),
+                policy.keys().map_or(0, KeyStats::kept),
                 memory.unwrap_or_default(),
             );
             after_an_hour = after_an_hour.or(memory);
         }
     }
-    let took = began.elapsed() - reading;
+    let took = began.elapsed().saturating_sub(reading);
     let nanos = took.as_nanos() / u128::from(decisions.max(1));
     println!(
         "{nanos} ns for each decision, {:?} for each snapshot",

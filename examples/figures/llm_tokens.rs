@@ -221,9 +221,10 @@ async fn complete(
             prompt: prompt.tokens(),
             answer: prompt.answer(),
         };
-        match prompt.stream {
-            true => streamed(&prompt, under_way),
-            false => whole(&prompt, under_way).await,
+        if prompt.stream {
+            streamed(&prompt, under_way)
+        } else {
+            whole(&prompt, under_way).await
         }
     } else {
         refused(&decision, estimate)

@@ -56,7 +56,7 @@ impl Micros {
     }
 
     /// What time it is by the clock of this node, which may be set while it runs.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", all(feature = "calendar", feature = "config")))]
     pub(crate) fn by_this_node() -> Self {
         Self::from_system_time(SystemTime::now())
     }

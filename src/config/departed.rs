@@ -57,7 +57,7 @@ fn life(algorithm: &Algorithm) -> Duration {
 mod tests {
     use super::*;
     use crate::key;
-    use crate::{FixedWindow, TokenBucket};
+    use crate::algorithm::{FixedWindow, TokenBucket};
 
     #[test]
     fn a_state_is_kept_for_as_long_as_it_counts() {

@@ -129,6 +129,13 @@ impl OfPolicy {
             Given::Own | Given::Nothing => self.own.limits()?,
         };
         let limit = slot.limit(declared)?;
+        if self.own.limits() == Some(limit) {
+            return Some(Choice {
+                given: Given::Own,
+                window: None,
+                ..choice
+            });
+        }
         Some(Choice {
             given: Given::Limit(limit),
             // A bucket's depends on both numbers.

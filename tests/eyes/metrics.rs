@@ -230,7 +230,7 @@ async fn the_page_has_each_outcome() {
     let told = Told::default();
     let snapshots = full().await;
     with_local_recorder(&told, || {
-        Publisher::new(nobody()).publish_snapshot(&snapshots[0])
+        Publisher::new(nobody()).publish_snapshot(&snapshots[0]);
     });
     let outcomes = |metric: &str, labels: &str| -> BTreeSet<String> {
         let told = told.0.lock().unwrap();

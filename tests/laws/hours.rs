@@ -368,10 +368,10 @@ impl Slow {
 
     /// A debt drains under a limit of 0 too: in each step, by the least that there is.
     fn pace(&self, place: usize) -> Pace {
-        let pace = self.subjects[place].rule.pace().expect("a bucket");
+        let its = self.subjects[place].rule.pace().expect("a bucket");
         Pace {
-            rate: pace.rate.max(1),
-            ..pace
+            rate: its.rate.max(1),
+            ..its
         }
     }
 
@@ -401,14 +401,14 @@ impl Slow {
         self.past = self.passed(self.past.clone(), self.at, now);
         self.at = now;
         let place = self.wall.place(now);
-        let pace = self.subjects[place].rule.pace().map(|_| self.pace(place));
+        let drained = self.subjects[place].rule.pace().map(|_| self.pace(place));
         let rule = Arc::clone(&self.subjects[place].rule);
         let seen = match &mut self.past {
             Past::Counted(model) => {
                 *model = model.clone().under(rule);
                 model.decide(at, cost)
             }
-            Past::Owed(debt) => debt.decide(pace.expect("a bucket"), at, cost),
+            Past::Owed(debt) => debt.decide(drained.expect("a bucket"), at, cost),
         };
         let reset_after = match &self.past {
             Past::Counted(_) => seen.reset_after,

@@ -132,7 +132,7 @@ pub(crate) struct SeveralInRedis {
 
 #[cfg(feature = "calendar")]
 impl SeveralInRedis {
-    fn ask<T>(&self, at: u64, ask: impl Future<Output = Result<T, StoreError>>) -> T {
+    fn ask<T>(at: u64, ask: impl Future<Output = Result<T, StoreError>>) -> T {
         SCENE.with(|scene| {
             scene.clock.set_micros(Micros::new(at));
             let answer = scene.runtime.block_on(ask);
@@ -159,11 +159,11 @@ impl crate::hours::Several for SeveralInRedis {
     }
 
     fn decide(&self, at: u64, cost: u32) -> Decision {
-        self.ask(at, self.limiter.check(self.key, cost))
+        Self::ask(at, self.limiter.check(self.key, cost))
     }
 
     fn peek(&self, at: u64, cost: u32) -> Decision {
-        self.ask(at, self.limiter.peek(self.key, cost))
+        Self::ask(at, self.limiter.peek(self.key, cost))
     }
 }
 

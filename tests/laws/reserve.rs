@@ -79,9 +79,12 @@ fn the_reserve_remains<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
     for step in &case.steps {
         at += step.gap * period / 4_096;
         let left = if step.is_low { case.reserve } else { 0 };
-        let decide = |at, cost| match step.is_low {
-            true => driver.decide_low(at, cost),
-            false => driver.decide(at, cost),
+        let decide = |at, cost| {
+            if step.is_low {
+                driver.decide_low(at, cost)
+            } else {
+                driver.decide(at, cost)
+            }
         };
         let passes = |at, cost| {
             let remaining = whole.decide(at, 0).remaining;

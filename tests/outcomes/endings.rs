@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
+use tower::{Service, ServiceExt};
 use tower_ratelimit::key::{self, Head};
 use tower_ratelimit::policy::{Http, Settle, Unsettled};
 use tower_ratelimit::{AnchoredWindow, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
@@ -66,9 +67,10 @@ async fn a_header_of_the_response_or_the_end_without_an_answer_says_what_it_cost
                     policy.unless_settled(unsettled)
                 };
                 for (way, charged) in costs(policy, cost).await {
-                    let expected = match way.has_an_answer() {
-                        true => cost,
-                        false => without_an_answer,
+                    let expected = if way.has_an_answer() {
+                        cost
+                    } else {
+                        without_an_answer
                     };
                     assert_eq!(charged, expected, "{way:?} {unsettled:?}");
                 }
@@ -187,7 +189,6 @@ async fn a_closure_sees_the_headers_the_bytes_and_the_time() {
     let layer = RateLimitLayer::builder().policy(policy).store(store);
     let layer = layer.build().unwrap();
     let service = service(&layer);
-    use tower::{Service, ServiceExt};
     let request = http::Request::builder()
         .header("x-user", "ann")
         .extension(Script::new(Way::Read, 5))

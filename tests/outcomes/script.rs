@@ -118,7 +118,7 @@ impl Script {
 /// Frames of a body, and what comes after them.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    frames: VecDeque<Frame<Bytes>>,
+    parts: VecDeque<Frame<Bytes>>,
     declared: Option<u64>,
     then: Way,
     spend: Option<(Spend, u32)>,
@@ -134,7 +134,7 @@ impl Body for Frames {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Some(frame) = self.frames.pop_front() {
+        if let Some(frame) = self.parts.pop_front() {
             if let Some((spend, units)) = &self.spend {
                 spend.add(*units);
             }
@@ -160,7 +160,7 @@ async fn respond(request: Request<()>) -> Result<Response<Frames>, io::Error> {
     match way {
         Way::Gone | Way::GoneAtOnce => {
             works.notify_one();
-            pending().await
+            pending::<()>().await;
         }
         Way::Fails => return Err(io::ErrorKind::Other.into()),
         Way::FuturePanics => quiet_panic(),
@@ -194,7 +194,7 @@ async fn respond(request: Request<()>) -> Result<Response<Frames>, io::Error> {
         response = response.header("content-length", 2 * PART.len());
     }
     let body = Frames {
-        frames,
+        parts: frames,
         declared: None,
         then: way,
         spend: spend.map(|spend| (spend, cost)),

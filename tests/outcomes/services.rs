@@ -59,6 +59,9 @@ async fn the_answer_says_what_it_cost_or_the_policy_does() {
     }
 }
 
+/// A future that is never made.
+type Never = Pin<Box<dyn Future<Output = Result<u32, BoxError>> + Send>>;
+
 #[test]
 fn a_call_that_panics_at_once_ends_without_an_answer() {
     let units = Policy::new("units", FixedWindow::per_day(1_000));
@@ -67,7 +70,6 @@ fn a_call_that_panics_at_once_ends_without_an_answer() {
         .build()
         .unwrap();
     let layer = LimitLayer::new(limiter.clone(), |_: &&str| "ann", |no| Err(no.into()));
-    type Never = Pin<Box<dyn Future<Output = Result<u32, BoxError>> + Send>>;
     let mut service = layer.layer(service_fn(|job: &'static str| -> Never {
         resume_unwind(Box::new(job))
     }));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tower_ratelimit::policy::{Settle, Unsettled};
+use tower_ratelimit::policy::{Ending, Settle, Unsettled};
 use tower_ratelimit::store::Store;
 use tower_ratelimit::{MemoryStore, Policy, RateLimitLayer, key};
 
@@ -45,7 +45,7 @@ fn layer<S: Store>(store: S) -> RateLimitLayer {
         .unless_settled(Unsettled::Units(UNSETTLED));
     let successes = Policy::new("successes", tower_ratelimit::SlidingWindow::per_day(PLENTY))
         .key(key::header("x-user"))
-        .charge_when(|ending| ending.is_complete())
+        .charge_when(|ending: &Ending<'_>| ending.is_complete())
         .unless_settled(Unsettled::Nothing);
     let builder = RateLimitLayer::builder().policy(units).policy(successes);
     builder.store(store).build().unwrap()

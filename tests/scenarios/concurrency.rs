@@ -84,7 +84,6 @@ fn policies_in_opposite_orders_do_not_wait_for_each_other() {
     };
     let threads: Vec<_> = [["a", "b"], ["b", "a"], ["a", "b"], ["b", "a"]]
         .map(build)
-        .into_iter()
         .map(|limiter| {
             thread::spawn(move || {
                 for _ in 0..5_000 {
@@ -92,8 +91,7 @@ fn policies_in_opposite_orders_do_not_wait_for_each_other() {
                 }
             })
         })
-        .into_iter()
-        .collect();
+        .into();
     for thread in threads {
         thread.join().unwrap();
     }

@@ -74,7 +74,7 @@ fn a_client_that_waits_as_it_is_told_is_never_blocked() {
 #[test]
 fn the_least_number_of_refusals_is_not_much_more_than_what_a_client_that_waits_reaches() {
     // The window ends, and after as many as the next one admits it is refused again.
-    let clock = ManualClock::at(Micros::new(START + MINUTE.as_micros() as u64 - 10));
+    let clock = ManualClock::at(Micros::new(START - 10 + Micros::from(MINUTE).get()));
     let store = MemoryStore::new().clock(clock.clone());
     let limiter = Limiter::builder().policy(Policy::new("p", FixedWindow::per_minute(4)));
     let limiter = limiter.store(store).build().unwrap();

@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 /// and each waits for its answer.
 const CUSTOMERS: [(&str, &str, Duration); 8] = [
     ("free-ann", "/", Duration::from_millis(700)),
-    ("free-bob", "/", Duration::from_millis(4_000)),
+    ("free-bob", "/", Duration::from_secs(4)),
     ("free-eve", "/", Duration::from_millis(150)),
     ("pro-dan", "/", Duration::from_millis(450)),
     ("pro-mia", "/", Duration::from_millis(1_100)),

@@ -1,6 +1,6 @@
 use super::ByHours;
-use super::schedule::Schedule;
-use crate::algorithm::{Algorithm, Limit};
+use super::schedule::{Change, Schedule};
+use crate::algorithm::Algorithm;
 use crate::calendar::{Interval, Timetable, Zone};
 use crate::error::ConfigError;
 use crate::factor::Factor;
@@ -75,13 +75,6 @@ impl From<Factor> for HourlyLimit {
     fn from(share: Factor) -> Self {
         Self::Share(share)
     }
-}
-
-/// The same, as numbers of an algorithm.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Change {
-    Limit(Limit),
-    Share(Factor),
 }
 
 impl Hours {
@@ -184,7 +177,7 @@ fn change(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{FixedWindow, TokenBucket};
+    use crate::algorithm::{FixedWindow, Limit, TokenBucket};
 
     fn berlin() -> Hours {
         Hours::in_zone("Europe/Berlin").unwrap()

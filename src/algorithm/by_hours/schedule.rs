@@ -4,10 +4,16 @@ use std::num::NonZeroU32;
 use std::ptr;
 use std::time::Duration;
 
-use super::hours::Change;
 use crate::algorithm::{Algorithm, Limit};
 use crate::calendar::{Interned, Timetable};
 use crate::factor::Factor;
+
+/// The limit in an interval, as numbers of an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Change {
+    Limit(Limit),
+    Share(Factor),
+}
 
 /// What the intervals of a timetable make of an algorithm. It is copied as a reference.
 #[derive(Clone, Copy)]

@@ -128,7 +128,7 @@ mod tests {
             .up_to(10 * MINUTE);
         let penalty = penalty.forget_after(MINUTE);
         let mut offences = Offences::default();
-        let lengths = noted(&mut offences, &penalty, &[0, 100, 400, 1_100, 1_759, 2_419]);
+        let lengths = noted(&mut offences, &penalty, &[0, 100, 339, 938, 1_597, 2_257]);
         assert_eq!(
             lengths,
             [
@@ -174,7 +174,9 @@ mod tests {
         noted(&mut offences, &penalty, &[0, 1, 2, 70, 71]);
         assert_eq!(Offences::of_words(&offences.words()), offences);
         assert_eq!(Offences::of_words(&[]), Offences::default());
-        let hostile = Offences::of_words(&[u64::MAX; 200]);
-        assert_eq!(hostile.clone().note(at(0), &penalty, false), None);
+        // Refusals from the future count as refusals of now, and block for no longer than others.
+        let mut hostile = Offences::of_words(&[u64::MAX; 200]);
+        let length = hostile.note(at(0), &penalty, false);
+        assert_eq!(length, Some(penalty.length(MOST_BLOCKS)));
     }
 }
