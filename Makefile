@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test servers faults chaos model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
+.PHONY: run test servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -22,6 +22,12 @@ faults: servers ## Redis in trouble, one fault after the other, in a minute and 
 
 chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it for 20 seconds
 	cargo test --package tower-ratelimit-tests --all-features --test chaos
+
+simulate: ## leases in virtual time: ten workloads and seven algorithms, then five minutes of faults; ends with the spends
+	for nodes in 100 1000; do \
+		SIMULATED_NODES=$$nodes SIMULATED_SECONDS=4 cargo test --release --package tower-ratelimit --lib --features redis simulation::leases -- --nocapture || exit 1; \
+	done
+	SIMULATED_SECONDS=150 cargo test --release --package tower-ratelimit --lib --features redis simulation::no_spend -- --nocapture
 
 model: ## every order in which threads can meet in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --package tower-ratelimit --lib --no-default-features loom_

@@ -98,6 +98,13 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// Takes less room if possible. The rule may then hold requests back for longer, but admits no more.
     fn squeeze(&self, _: &mut Self::Kept) {}
 
+    /// Until when a charge of now counts in the same window as this moment: what is leased now ends by then. `now`, if
+    /// only a request opens a window, and none is open. The default is that of a rule without windows.
+    #[cfg(all(test, feature = "redis"))]
+    fn bin_end(&self, _: &Self::Kept, _: Micros) -> Micros {
+        Micros::new(u64::MAX)
+    }
+
     /// How long until one unit more remains than now; the window, if the whole limit remains.
     fn next_unit(&self, kept: &Self::Kept, now: Micros) -> Micros {
         match self.remaining(kept, now) {

@@ -25,6 +25,12 @@ pub(super) trait InWindows: Copy + Send + Sync + 'static {
 
     fn to_its_end(self, kept: Window, now: Micros) -> Micros;
 
+    /// Whether a window opens with a request, and not by itself.
+    #[cfg(all(test, feature = "redis"))]
+    fn opens_with_a_request(self) -> bool {
+        false
+    }
+
     /// The last moment at which a window fits into the bits that the count leaves.
     fn packs_until(self) -> Micros;
 }
@@ -100,6 +106,14 @@ impl<W: InWindows> Step for W {
 
     fn effective_window(&self, kept: &Window, now: Micros) -> Micros {
         self.to_its_end(*kept, now)
+    }
+
+    #[cfg(all(test, feature = "redis"))]
+    fn bin_end(&self, kept: &Window, now: Micros) -> Micros {
+        if self.opens_with_a_request() && self.window_at(now, *kept).used == 0 {
+            return now;
+        }
+        now.saturating_add(self.to_its_end(*kept, now))
     }
 }
 

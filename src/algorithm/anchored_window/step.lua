@@ -42,3 +42,17 @@ function anchored_window.reset_after(kept, now, _, period)
   end
   return begun + period - now
 end
+
+function anchored_window.remaining(kept, now, limit, period)
+  local _, used = anchored_window.window_at(kept, now, period)
+  return math.max(limit - used, 0)
+end
+
+-- Only a request opens a window.
+function anchored_window.bin_end(kept, now, _, period)
+  local begun, used = anchored_window.window_at(kept, now, period)
+  if used == 0 then
+    return now
+  end
+  return begun + period
+end

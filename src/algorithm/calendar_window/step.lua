@@ -67,3 +67,8 @@ function calendar_window.reset_after(kept, now, _, a, b, c)
   end
   return ends - now
 end
+
+function calendar_window.remaining(kept, now, limit, a, b, c)
+  local _, used = calendar_window.counted(kept, now, a, b, c)
+  return math.max(limit - used, 0)
+end

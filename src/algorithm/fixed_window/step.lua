@@ -43,3 +43,12 @@ function fixed_window.reset_after(kept, now, _, period)
   end
   return (number + 1) * period - now
 end
+
+function fixed_window.remaining(kept, now, limit, period)
+  local _, used = fixed_window.window_at(kept, now, period)
+  return math.max(limit - used, 0)
+end
+
+function fixed_window.bin_end(kept, now, _, period)
+  return (fixed_window.window_at(kept, now, period) + 1) * period
+end

@@ -149,3 +149,11 @@ function gcra.reset_after(kept, now, capacity, period, _, rate)
   local requests, rest = gcra.owed(kept, now, capacity, period, rate)
   return gcra.wait(kept, requests, rest, capacity, period, rate)
 end
+
+function gcra.remaining(kept, now, capacity, period, _, rate)
+  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+  if rest > 0 then
+    requests = requests + 1
+  end
+  return math.max(capacity - requests, 0)
+end

@@ -2,12 +2,12 @@
 -- its ends. It is a list: the marks, the total before the first entry, and for each entry its time and the total
 -- with it.
 --
--- Kept is the part of the list that counts, from after `first` to `last`, and an entry to append: `tail`.
+-- Kept is the part of the list that counts, from after `first` to `last`, and entries to append: `tail`.
 local sliding_log = {}
 
 function sliding_log.load(key)
   local head = redis.call('LRANGE', key, 0, 1)
-  local kept = {key = key, first = 0, last = 0, seen = {}}
+  local kept = {key = key, first = 0, last = 0, seen = {}, tail = {}}
   if not head[1] then
     kept.before = 0
     return kept
@@ -21,7 +21,8 @@ end
 -- The time of an entry, and the total with it.
 function sliding_log.entry(kept, index)
   if index > kept.last then
-    return kept.tail[1], kept.tail[2]
+    local entry = kept.tail[index - kept.last]
+    return entry[1], entry[2]
   end
   local seen = kept.seen[index]
   if not seen then
@@ -33,7 +34,16 @@ function sliding_log.entry(kept, index)
 end
 
 function sliding_log.entries(kept)
-  return kept.tail and kept.last + 1 or kept.last
+  return kept.last + #kept.tail
+end
+
+-- Drops the entries behind so many, and appends another one.
+function sliding_log.append(kept, entries, at, total)
+  for index = #kept.tail, math.max(entries - kept.last, 0) + 1, -1 do
+    kept.tail[index] = nil
+  end
+  kept.last = math.min(kept.last, entries)
+  kept.tail[#kept.tail + 1] = {at, total}
 end
 
 function sliding_log.total(kept, index)
@@ -80,8 +90,8 @@ function sliding_log.moved_back(kept, now)
   local at, total = sliding_log.entry(kept, entries)
   if at > now then
     -- Requests of one moment share an entry.
-    kept.last = sliding_log.search(kept, function(then_at) return then_at >= now end) - 1
-    kept.tail = {now, total}
+    local earlier = sliding_log.search(kept, function(then_at) return then_at >= now end) - 1
+    sliding_log.append(kept, earlier, now, total)
     return kept
   end
 end
@@ -94,10 +104,10 @@ function sliding_log.charge(kept, now, cost, _, period)
   local entries = sliding_log.entries(kept)
   local total = sliding_log.total(kept, entries)
   if entries > 0 and sliding_log.entry(kept, entries) == now then
-    kept.last = entries - 1
+    entries = entries - 1
   end
-  kept.first = math.min(sliding_log.expired(kept, now, period), kept.last)
-  kept.tail = {now, total + cost}
+  kept.first = math.min(sliding_log.expired(kept, now, period), entries)
+  sliding_log.append(kept, entries, now, total + cost)
 end
 
 function sliding_log.settle(kept, now, units, limit, period)
@@ -115,13 +125,14 @@ function sliding_log.refund(kept, now, units, _, period)
   if left == all then
     return
   elseif left == before then
-    kept.last, kept.tail = math.min(kept.last, expired), nil
+    kept.last, kept.tail = math.min(kept.last, expired), {}
+    kept.first = math.min(kept.first, kept.last)
     return
   end
   -- The newest entries go; the last entry that stays may stand for less than before.
   local stays = sliding_log.search(kept, function(_, total) return total >= left end)
   local at = sliding_log.entry(kept, stays)
-  kept.last, kept.tail = stays - 1, {at, left}
+  sliding_log.append(kept, stays - 1, at, left)
 end
 
 function sliding_log.reset_after(kept, now, _, period)
@@ -134,22 +145,26 @@ function sliding_log.reset_after(kept, now, _, period)
 end
 
 function sliding_log.save(kept, key, marks, ttl)
+  local first, last = kept.first, kept.last
+  local before = sliding_log.total(kept, first)
   if not kept.stored then
-    redis.call('RPUSH', key, marks, kept.before)
+    redis.call('RPUSH', key, marks, before)
   else
-    if kept.last < kept.stored then
-      redis.call('LTRIM', key, 0, 1 + 2 * kept.last)
+    if last < kept.stored then
+      redis.call('LTRIM', key, 0, 1 + 2 * last)
     end
-    if kept.first > 0 then
-      local before = sliding_log.total(kept, kept.first)
-      redis.call('LTRIM', key, 2 + 2 * kept.first, -1)
+    if first > 0 then
+      redis.call('LTRIM', key, 2 + 2 * math.min(first, last), -1)
       redis.call('LPUSH', key, before, marks)
     else
       redis.call('LSET', key, 0, marks)
     end
   end
-  if kept.tail then
-    redis.call('RPUSH', key, kept.tail[1], kept.tail[2])
+  -- An entry that was appended may be a period old already: units that nodes have held until long ago.
+  for index, entry in ipairs(kept.tail) do
+    if last + index > first then
+      redis.call('RPUSH', key, entry[1], entry[2])
+    end
   end
   redis.call('PEXPIRE', key, ttl)
 end
@@ -181,4 +196,8 @@ function sliding_log.told(kept, now, cost, limit, period)
   end
   tell(0)
   return table.concat(words, ' ')
+end
+
+function sliding_log.remaining(kept, now, limit, period)
+  return math.max(limit - sliding_log.count(kept, now, period), 0)
 end

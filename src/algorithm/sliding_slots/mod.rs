@@ -166,7 +166,7 @@ impl SlidingSlots {
         u64::from(self.slots) + 1
     }
 
-    fn length(self) -> Micros {
+    pub(crate) fn length(self) -> Micros {
         Micros::new(self.quota.period_micros().get() / u64::from(self.slots))
     }
 }

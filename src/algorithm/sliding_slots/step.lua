@@ -85,3 +85,11 @@ function sliding_slots.reset_after(kept, now, _, length, places)
   end
   return 0
 end
+
+function sliding_slots.remaining(kept, now, limit, length, places)
+  return math.max(limit - sliding_slots.sum(kept, now, length, places), 0)
+end
+
+function sliding_slots.bin_end(_, now, _, length)
+  return (math.floor(now / length) + 1) * length
+end

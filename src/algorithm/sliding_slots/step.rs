@@ -200,4 +200,10 @@ impl Step for SlidingSlots {
     fn effective_window(&self, state: &State, now: Micros) -> Micros {
         self.next_unit(state, now)
     }
+
+    #[cfg(all(test, feature = "redis"))]
+    fn bin_end(&self, _: &State, now: Micros) -> Micros {
+        let length = self.length().get();
+        now.saturating_add(Micros::new(length - now.get() % length))
+    }
 }

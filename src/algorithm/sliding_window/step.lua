@@ -19,14 +19,19 @@ function sliding_window.moved_back(kept, now, _, period)
   end
 end
 
-function sliding_window.admits(kept, now, cost, limit, period)
+-- How many requests the two windows use, rounded up.
+function sliding_window.used(kept, now, period)
   local number, previous, current = sliding_window.windows_at(kept, now, period)
   local weight = (number + 1) * period - now
   local weighted, rest = divided(previous, weight, period)
   if rest > 0 then
     weighted = weighted + 1
   end
-  return weighted + current + cost <= limit
+  return weighted + current
+end
+
+function sliding_window.admits(kept, now, cost, limit, period)
+  return sliding_window.used(kept, now, period) + cost <= limit
 end
 
 function sliding_window.charge(kept, now, cost, _, period)
@@ -54,4 +59,12 @@ function sliding_window.reset_after(kept, now, _, period)
     return to_the_next
   end
   return 0
+end
+
+function sliding_window.remaining(kept, now, limit, period)
+  return math.max(limit - sliding_window.used(kept, now, period), 0)
+end
+
+function sliding_window.bin_end(_, now, _, period)
+  return (math.floor(now / period) + 1) * period
 end

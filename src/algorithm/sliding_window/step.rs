@@ -179,6 +179,11 @@ impl Step for SlidingWindow {
     fn effective_window(&self, kept: &Windows, now: Micros) -> Micros {
         self.next_unit(kept, now)
     }
+
+    #[cfg(all(test, feature = "redis"))]
+    fn bin_end(&self, _: &Windows, now: Micros) -> Micros {
+        now.saturating_add(Micros::new(self.period() - self.elapsed(now)))
+    }
 }
 
 impl Fixed for SlidingWindow {

@@ -90,3 +90,17 @@ function by_interval.reset_after(kept, now, capacity, period, _, refill)
   end
   return (refills + math.ceil(tokens / math.max(refill, 1))) * period - (now - refilled)
 end
+
+function by_interval.remaining(kept, now, capacity, period, _, refill)
+  local _, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
+  return math.max(capacity - tokens, 0)
+end
+
+-- The next refill. A full bucket waits for none.
+function by_interval.bin_end(kept, now, capacity, period, _, refill)
+  local refilled, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
+  if tokens == 0 then
+    return now
+  end
+  return refilled + period
+end

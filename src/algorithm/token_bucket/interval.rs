@@ -208,6 +208,15 @@ impl Step for ByInterval {
             remaining => self.time_at_rate(remaining),
         }
     }
+
+    /// The next refill. A full bucket waits for none.
+    #[cfg(all(test, feature = "redis"))]
+    fn bin_end(&self, kept: &Missing, now: Micros) -> Micros {
+        match self.missing_at(now, *kept) {
+            Missing { tokens: 0, .. } => now,
+            Missing { refilled, .. } => Micros::new(refilled + self.period()),
+        }
+    }
 }
 
 impl Fixed for ByInterval {

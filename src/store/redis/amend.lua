@@ -12,8 +12,12 @@ for index = 1, #KEYS do
   local kept, marks, found
   if verb == 'reset' then
     -- What no rule can read has no marks, and goes as well.
-    local is_read, _, read = pcall(rule.load or load, key)
+    local is_read, before, read = pcall(rule.load or load, key)
     marks = is_read and read
+    if marks then
+      -- What has ended by now is forgotten with the rest.
+      marking.ending(rule, marks, before, now, unpack(policys))
+    end
     redis.call('DEL', key)
     kept = (rule.load or load)(key)
   else
@@ -28,6 +32,7 @@ for index = 1, #KEYS do
   end
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
+    marking.ending(rule, marks, kept, now, limit, a, b, c)
   end
   -- Until the moment at which another limit is set, a debt drains under the limit before it.
   local changes = true
@@ -64,7 +69,7 @@ for index = 1, #KEYS do
     lasts = policys
     marks.own = nil
   end
-  if changes and (found or marks.block or marks.own or marks.offences) then
+  if changes and (found or marks.block or marks.own or marks.offences or marks.lease) then
     save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, unpack(lasts))
   end
 end

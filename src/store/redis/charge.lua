@@ -35,7 +35,7 @@ local function decide(index, last, place, allowed)
   local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
   local key, cost = KEYS[index], ARGV[place + 1] + 0
   local kept, marks, text = (rule.load or load)(key)
-  local blocked, own, moved = '0', '', false
+  local blocked, own, moved, held = '0', '', false, 0
   if marks then
     blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
   end
@@ -48,7 +48,13 @@ local function decide(index, last, place, allowed)
   if possible then
     kept, moved = possible, true
   end
-  local fits = limit > 0 and cost <= limit and (cost == 0 or rule.admits(kept, now, cost, limit, a, b, c))
+  if marks and marks.lease then
+    local ended
+    held, ended = marking().ending(rule, marks, kept, now, limit, a, b, c)
+    moved = moved or ended
+  end
+  local fits = limit > 0 and cost <= limit
+    and (cost == 0 or held + cost <= limit and rule.admits(kept, now, held + cost, limit, a, b, c))
   if blocked ~= '0' and ARGV[place + 2] ~= '2' or not fits and ARGV[place + 2] == '0' then
     allowed = false
   end

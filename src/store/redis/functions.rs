@@ -14,7 +14,7 @@ use crate::clock::Micros;
 
 #[path = "../../../tests/support/redis.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
-mod server;
+pub(super) mod server;
 
 /// Calls one function of a rule and tells what it returns and what is kept then, as text.
 const DRIVER: &str = "
@@ -43,6 +43,10 @@ if name == 'moved_back' then
   returned = returned and 'moved' or ''
 elseif name == 'admits' then
   returned = rule.admits(kept, now, amount, limit, a, b, c) and 'yes' or 'no'
+elseif name == 'remaining' then
+  returned = string.format('%d', rule.remaining(kept, now, limit, a, b, c))
+elseif name == 'bin_end' then
+  returned = rule.bin_end and string.format('%d', rule.bin_end(kept, now, limit, a, b, c)) or 'never'
 elseif name == 'reset_after' then
   local lasts = rule.reset_after(kept, now, limit, a, b, c)
   returned = string.format('%.0f', math.min(lasts, 9007199254740991))
@@ -62,13 +66,15 @@ list[1] = 0
 return {returned, table.concat(list, ' ')}
 ";
 
-const FUNCTIONS: [&str; 6] = [
+const FUNCTIONS: [&str; 8] = [
     "moved_back",
     "admits",
     "charge",
     "settle",
     "refund",
     "reset_after",
+    "remaining",
+    "bin_end",
 ];
 
 /// The same in Rust.
@@ -98,6 +104,15 @@ impl Call<'_> {
                 returned = if admits { "yes" } else { "no" }.to_owned();
             }
             "reset_after" => returned = rule.reset_after(&kept, now).get().to_string(),
+            "remaining" => returned = rule.remaining(&kept, now).to_string(),
+            "bin_end" => {
+                let end = rule.bin_end(&kept, now).get();
+                returned = if end == u64::MAX {
+                    "never".to_owned()
+                } else {
+                    end.to_string()
+                };
+            }
             "charge" => rule.charge(&mut kept, now, amount),
             "settle" => rule.settle(&mut kept, now, amount),
             _ => rule.refund(&mut kept, now, amount),

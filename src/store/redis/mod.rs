@@ -16,6 +16,8 @@ mod glue;
 mod greeting;
 mod held;
 mod key_epochs;
+#[cfg(test)]
+mod lease;
 mod ledger;
 mod link;
 #[cfg(feature = "redis-cluster")]

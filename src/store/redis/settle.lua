@@ -26,6 +26,9 @@ local function settle(index)
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
   end
+  if marks and marks.lease then
+    marking().ending(rule, marks, kept, now, limit, a, b, c)
+  end
   if amount < 0 then
     if not found then
       return

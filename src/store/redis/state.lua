@@ -1,38 +1,52 @@
 -- A state is text: its words. Before them and a `;` stand marks: `!` with from and until when the key is
 -- blocked; `=` with from and until when it has a limit of its own, and the four numbers of that; `*` with how many blocks
--- it had as penalties, until when these count, until when any of this counts, and when it was refused.
+-- it had as penalties, until when these count, until when any of this counts, and when it was refused; `~` with what nodes
+-- hold of it: the longest life of that, the demand (a span of time, the demand of the span before, and that of the span),
+-- and for each class of units its end and how many they are.
 
 -- What is known of marks. Few keys have any, and a server makes a function anew for each call: these are
 -- made when a mark is met.
 local function marking()
-  -- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}}.
+  local names = {['!'] = 'block', ['='] = 'own', ['*'] = 'offences', ['~'] = 'lease'}
+
+  -- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}, offences = {blocks, these
+  -- until, all until, refused …}, lease = {life, span, before, present, end, units …}}.
   local function of(text)
     local marks = {}
-    for mark, numbers in string.gmatch(text, '([!=*])([%d ]+)') do
+    for mark, numbers in string.gmatch(text, '([!=*~])([%d ]+)') do
       local read = {}
       for number in string.gmatch(numbers, '%d+') do
         read[#read + 1] = number + 0
       end
-      if mark == '*' and #read < 3 or mark ~= '*' and #read ~= (mark == '!' and 2 or 6) then
+      local is_whole
+      if mark == '*' then
+        is_whole = #read >= 3
+      elseif mark == '~' then
+        is_whole = #read >= 4 and #read % 2 == 0
+      else
+        is_whole = #read == (mark == '!' and 2 or 6)
+      end
+      if not is_whole then
         error('no state has the marks ' .. text .. '; reset it')
       end
-      marks[mark == '!' and 'block' or mark == '=' and 'own' or 'offences'] = read
+      marks[names[mark]] = read
     end
     return marks
   end
 
-  local function text_of(marks)
-    local block, own, offences = marks.block, marks.own, marks.offences
-    local refused = ''
-    if offences then
-      local words = {}
-      for index, word in ipairs(offences) do
-        words[index] = string.format('%d', word)
-      end
-      refused = '*' .. table.concat(words, ' ')
+  local function list(mark, numbers)
+    local words = {}
+    for index, number in ipairs(numbers) do
+      words[index] = string.format('%d', number)
     end
+    return mark .. table.concat(words, ' ')
+  end
+
+  local function text_of(marks)
+    local block, own, offences, lease = marks.block, marks.own, marks.offences, marks.lease
     return (block and string.format('!%d %d', unpack(block)) or '')
-      .. (own and string.format('=%d %d %d %d %d %d', unpack(own)) or '') .. refused
+      .. (own and string.format('=%d %d %d %d %d %d', unpack(own)) or '')
+      .. (offences and list('*', offences) or '') .. (lease and list('~', lease) or '')
   end
 
   -- How long this lasts yet, which is from one moment to another, and by how much it is from the future.
@@ -136,7 +150,49 @@ local function marking()
     return true
   end
 
-  return {of = of, text_of = text_of, left = left, heed = heed, penalize = penalize}
+  -- Charges the units that nodes have held until their end, as `Leased::end` does. Returns how many they hold yet, and
+  -- whether anything has changed.
+  local function ending(rule, marks, kept, now, limit, a, b, c)
+    local lease = marks.lease
+    if not lease then
+      return 0, false
+    end
+    local held, left = 0, {lease[1], lease[2], lease[3], lease[4]}
+    for at = 5, #lease, 2 do
+      -- An end that is further away is from before the clock has stepped back.
+      local ends, units = math.min(lease[at], now + lease[1]), lease[at + 1]
+      if ends <= now then
+        rule.charge(kept, math.max(ends - 1, 0), units, limit, a, b, c)
+      else
+        left[#left + 1], left[#left + 2] = ends, units
+        held = held + units
+      end
+    end
+    marks.lease = left
+    return held, #left < #lease
+  end
+
+  -- How long a state and what is held of it last at most.
+  local function lasting(rule, marks, kept, now, limit, a, b, c)
+    local lease, held = marks.lease, 0
+    if not lease or #lease < 6 then
+      return 0
+    end
+    local to_the_end = lease[#lease - 1] - now
+    if rule.load then
+      return to_the_end + a
+    end
+    for at = 6, #lease, 2 do
+      held = held + lease[at]
+    end
+    local all = {unpack(kept)}
+    rule.charge(all, now, held, limit, a, b, c)
+    return to_the_end + rule.reset_after(all, now, limit, a, b, c)
+  end
+
+  return {
+    of = of, text_of = text_of, left = left, heed = heed, penalize = penalize, ending = ending, lasting = lasting,
+  }
 end
 
 -- What is kept, the marks, and the words as text; no text, if there is no state.
@@ -151,7 +207,7 @@ local function load(key)
   elseif first then
     return {first + 0, second + 0, third + 0, fourth + 0}, nil, text
   end
-  local marks, rest = string.match(text, '^([!=*][^;]*);(.*)$')
+  local marks, rest = string.match(text, '^([!=*~][^;]*);(.*)$')
   local words = {}
   for word in string.gmatch(rest or text, '%d+') do
     words[#words + 1] = word + 0
@@ -201,6 +257,9 @@ local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
   local mark = ''
   if marks and marks.block then
     lasts = math.max(lasts, marks.block[2] - now)
+  end
+  if marks and marks.lease then
+    lasts = math.max(lasts, marking().lasting(rule, marks, kept, now, limit, a, b, c))
   end
   if marks and marks.own then
     -- It may last longer under the policy's own limit, which counts from then on.

@@ -25,7 +25,7 @@ for index = 1, #KEYS do
   local rule, most, is_soft = rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] ~= '0'
   local limit, a, b, c = ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0
   local kept, marks, text = (rule.load or load)(KEYS[index])
-  local blocked, own, moved = '0', '', false
+  local blocked, own, moved, held = '0', '', false, 0
   if marks then
     blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
   end
@@ -37,11 +37,17 @@ for index = 1, #KEYS do
   if possible then
     kept, moved = possible, true
   end
+  if marks and marks.lease then
+    local ended
+    held, ended = marking().ending(rule, marks, kept, now, limit, a, b, c)
+    moved = moved or ended
+  end
   is_blocked = is_blocked or blocked ~= '0' and ARGV[at + 2] ~= '2'
   units = math.max(units, most)
   charges[index] = {
     rule = rule, most = most, is_soft = is_soft, is_blocked = blocked ~= '0', kept = kept, marks = marks, text = text, moved = moved,
-    grants = granted(rule, kept, most, limit, a, b, c), told = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c},
+    grants = math.max(granted(rule, kept, most + held, limit, a, b, c) - held, 0),
+    told = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c},
     lasts = lasts,
   }
 end

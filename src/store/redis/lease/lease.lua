@@ -1,0 +1,183 @@
+-- Decides on requests as `charge.lua` does, and leases units to the node that asks; the rule is that of `leased.rs`.
+-- KEYS: the state of each charge. ARGV: the time, or nothing; how many policies, and each one's rule and four numbers, the
+-- limit first, how long an epoch is, the time that a node asks for, both in microseconds, and one in how many parts of the
+-- room nodes are granted; then for each request how many charges it has, and each charge's policy, its cost, whether it
+-- is soft as in `charge.lua`, how many units the node asks for, how many requests have asked it for, and of how many classes
+-- it tells, and for each of these its end and how many units were spent and are given back.
+-- Returns a line for each request: the time and, for each charge, whether it fits, how long its key is blocked yet, how
+-- many units are granted, with the end of their class and how long they last, and the state as `charge.lua` tells it,
+-- before which stands, if nodes hold units, what the mark of these says, behind a `~`.
+local KEYS, ARGV = KEYS, ARGV
+local now, shortest = moment(ARGV[1])
+local marking = marking()
+local policies, at = {}, 3
+for index = 1, ARGV[2] + 0 do
+  policies[index] = {
+    rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0,
+    ARGV[at + 7] + 0,
+  }
+  at = at + 8
+end
+
+-- The class of this end: where it stands in the mark.
+local function class(lease, ends)
+  for index = 5, #lease, 2 do
+    if lease[index] == ends then
+      return index
+    end
+  end
+end
+
+-- Hears what has become of units of some classes: those of a class that has ended are charged already. Returns how many
+-- are not held any more.
+local function hear(rule, lease, kept, place, tells, limit, a, b, c)
+  local freed = 0
+  for index = 1, tells do
+    local index_of_tell = place + 3 * (index - 1)
+    local found = class(lease, ARGV[index_of_tell] + 0)
+    if found then
+      local units = lease[found + 1]
+      local spent = math.min(ARGV[index_of_tell + 1] + 0, units)
+      local left = math.max(units - spent - ARGV[index_of_tell + 2], 0)
+      lease[found + 1], freed = left, freed + units - left
+      if spent > 0 then
+        rule.charge(kept, now, spent, limit, a, b, c)
+      end
+    end
+  end
+  for index = #lease - 1, 5, -2 do
+    if lease[index + 1] == 0 then
+      table.remove(lease, index)
+      table.remove(lease, index)
+    end
+  end
+  return freed
+end
+
+-- Adds what requests have asked for to the demand, and returns the demand in the time that nodes ask for.
+local function demand(lease, seen, covers)
+  local span = math.floor(now / covers)
+  if lease[2] == span - 1 then
+    lease[3], lease[4] = lease[4], 0
+  elseif lease[2] ~= span then
+    lease[3], lease[4] = 0, 0
+  end
+  lease[2], lease[4] = span, math.min(lease[4] + seen, 4294967295)
+  local before = divided(lease[3], covers - now % covers, covers)
+  return before + lease[4]
+end
+
+-- Grants units to a node. Returns how many, their end, and how long they last.
+local function grant(rule, lease, kept, held, asked, wanted, policy, limit, a, b, c)
+  local epoch, covers = policy[6], policy[7]
+  if asked == 0 or limit == 0 then
+    return 0, 0, 0
+  end
+  local ends = (math.floor(now / epoch) + 2) * epoch
+  if rule.bin_end then
+    ends = math.min(ends, rule.bin_end(kept, now, limit, a, b, c))
+  end
+  local lasts = ends - now
+  if lasts == 0 then
+    return 0, 0, 0
+  end
+  if lasts < covers then
+    asked = divided(asked, lasts, covers)
+  end
+  local room = math.max(rule.remaining(kept, now, limit, a, b, c) - held, 0)
+  local share = divided(asked, room, policy[8] * math.max(wanted, asked, 1))
+  local units = math.min(asked, math.floor(room / 4), share)
+  local found = class(lease, ends)
+  if units == 0 or not found and #lease == 20 then
+    return 0, 0, 0
+  end
+  if found then
+    lease[found + 1] = lease[found + 1] + units
+  else
+    local place = 5
+    while lease[place] and lease[place] < ends do
+      place = place + 2
+    end
+    table.insert(lease, place, ends)
+    table.insert(lease, place + 1, units)
+  end
+  lease[1] = math.max(lease[1], lasts)
+  return units, ends, lasts
+end
+
+-- As in `charge.lua`. Returns also where the next charge stands in ARGV.
+local function decide(index, last, place, allowed)
+  local policy = policies[ARGV[place] + 0]
+  local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
+  local key, cost, softness = KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2]
+  local asked, seen, tells = ARGV[place + 3] + 0, ARGV[place + 4] + 0, ARGV[place + 5] + 0
+  local kept, marks, text = (rule.load or load)(key)
+  local blocked, own, moved, found = '0', '', false, text ~= nil
+  marks = marks or {}
+  blocked, own, moved, limit, a, b, c = marking.heed(rule, marks, now, true, limit, a, b, c)
+  local possible = found and rule.moved_back(kept, now, limit, a, b, c)
+  if possible then
+    kept, moved = possible, true
+  end
+  local held, ended = marking.ending(rule, marks, kept, now, limit, a, b, c)
+  local lease = marks.lease
+  if lease and tells > 0 then
+    held = held - hear(rule, lease, kept, place + 6, tells, limit, a, b, c)
+  end
+  local fits = limit > 0 and cost <= limit
+    and (cost == 0 or held + cost <= limit and rule.admits(kept, now, held + cost, limit, a, b, c))
+  if blocked ~= '0' and softness ~= '2' or not fits and softness == '0' then
+    allowed = false
+  end
+  local behind, next_place = '', place + 6 + 3 * tells
+  if index < last then
+    allowed, behind, next_place = decide(index + 1, last, next_place, allowed)
+  end
+
+  local charged = allowed and fits and cost > 0 and blocked == '0'
+  if charged then
+    rule.charge(kept, now, cost, limit, a, b, c)
+  end
+  local units, ends, lasts = 0, 0, 0
+  local leases = policy[6] > 0 and allowed and blocked == '0'
+  if leases then
+    if not lease and asked > 0 then
+      lease = {0, 0, 0, 0}
+    end
+    if lease then
+      local wanted = demand(lease, seen, policy[7])
+      units, ends, lasts = grant(rule, lease, kept, held, asked, wanted, policy, limit, a, b, c)
+      marks.lease = lease
+    end
+  end
+  local has_changed = charged or moved or ended or tells > 0 or leases and lease
+  if has_changed or rule.told and found then
+    text = (rule.told or told)(kept, now, cost, limit, a, b, c)
+  end
+  if has_changed or found and dies_wrongly(rule, key, kept, now, limit, a, b, c) then
+    save(rule, key, kept, text, next(marks) and marks, now, shortest, limit, a, b, c)
+  end
+  local holds = lease and #lease > 4 and marking.text_of({lease = lease}) .. '|' or ''
+  local granted = string.format(';%d;%d;%d;', units, ends, lasts)
+  return allowed, (fits and ';1;' or ';0;') .. blocked .. granted .. holds .. own .. (text or '') .. behind, next_place
+end
+
+local time, lines, first = string.format('%d', now), {}, 1
+while first <= #KEYS do
+  local charges = ARGV[at] + 0
+  local is_decided, failed, told, behind = pcall(decide, first, first + charges - 1, at + 1, true)
+  if is_decided then
+    lines[#lines + 1], at = time .. told, behind
+  else
+    local said = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')
+    if string.find(said, 'READONLY', 1, true) then
+      return {err = said}
+    end
+    lines[#lines + 1], at = '-' .. said, at + 1
+    for _ = 1, charges do
+      at = at + 6 + 3 * ARGV[at + 5]
+    end
+  end
+  first = first + charges
+end
+return table.concat(lines, '\n')

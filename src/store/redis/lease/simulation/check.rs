@@ -1,0 +1,92 @@
+//! Whether a spend is one that the plain algorithm would have admitted.
+
+use crate::algorithm::Step;
+use crate::clock::Micros;
+
+/// What was really spent of a key, at the moments at which it was spent.
+#[derive(Debug)]
+pub(super) struct Check<S: Step> {
+    plain: S::Kept,
+    /// Of a bucket by interval, when it was last refilled: the server knows, since it begins its intervals when *it* has a
+    /// full bucket.
+    refilled: Option<u64>,
+    missing: u64,
+    /// How much may be spent in excess, by the faults that have happened.
+    pub(super) excess: u64,
+}
+
+impl<S: Step> Check<S> {
+    pub(super) fn new(by_interval: bool) -> Self {
+        Self {
+            plain: S::Kept::default(),
+            refilled: by_interval.then_some(0),
+            missing: 0,
+            excess: 0,
+        }
+    }
+
+    /// Whether so much can be spent now.
+    pub(super) fn has_room(&mut self, rule: &S, now: Micros, cost: u32) -> bool {
+        if self.refilled.is_some() {
+            return self.missing + u64::from(cost) <= u64::from(rule.limit());
+        }
+        self.move_back(rule, now);
+        rule.allows(&self.plain, now, cost)
+    }
+
+    /// Units are spent. Returns whether that is right.
+    ///
+    /// What the plain algorithm would not have admitted of them counts as excess, and nowhere else.
+    pub(super) fn spend(&mut self, rule: &S, now: Micros, cost: u32) -> bool {
+        let admitted = self.admitted(rule, now, cost);
+        let Some(left) = self.excess.checked_sub((cost - admitted).into()) else {
+            return false;
+        };
+        self.excess = left;
+        match self.refilled {
+            Some(_) => self.missing += u64::from(admitted),
+            None if admitted > 0 => rule.charge(&mut self.plain, now, admitted),
+            None => {}
+        }
+        true
+    }
+
+    /// How many of these units the plain algorithm admits.
+    fn admitted(&mut self, rule: &S, now: Micros, cost: u32) -> u32 {
+        let mut units = (1..=cost).rev();
+        units
+            .find(|units| self.has_room(rule, now, *units))
+            .unwrap_or(0)
+    }
+
+    fn move_back(&mut self, rule: &S, now: Micros) {
+        if let Some(moved) = rule.moved_back(&self.plain, now) {
+            self.plain = moved;
+        }
+    }
+
+    /// Of a bucket by interval: the server has refilled at this moment, and does so in each period.
+    pub(super) fn refill(&mut self, now: u64, anchor: u64, (period, tokens): (u64, u64)) {
+        let Some(last) = self.refilled else {
+            return;
+        };
+        if now < anchor {
+            return;
+        }
+        // If the intervals begin anew, the bucket was full: by the intervals before, nothing may be missing.
+        let is_new = anchor > last && !(anchor - last).is_multiple_of(period);
+        let latest = if is_new {
+            anchor
+        } else {
+            anchor + (now - anchor) / period * period
+        };
+        let refills = latest.saturating_sub(last) / period;
+        if last > now {
+            // The clock has stepped back, and the state with it.
+            self.refilled = Some(latest);
+            return;
+        }
+        self.missing = self.missing.saturating_sub(refills.saturating_mul(tokens));
+        self.refilled = Some(latest.max(last));
+    }
+}

@@ -1,0 +1,88 @@
+use super::random::Random;
+
+/// What goes wrong, and how often.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Faults {
+    /// The probability that a message is lost.
+    pub(super) lost: f64,
+    /// The probability that it takes up to two deadlines longer.
+    pub(super) late: f64,
+    /// The mean time between two faults of a kind below, in microseconds; 0 for never.
+    pub(super) every: u64,
+    /// The kinds.
+    pub(super) kinds: &'static [Fault],
+}
+
+/// One fault. Lengths are in microseconds, and of random size up to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// A node forgets everything, and begins anew at once.
+    Crash,
+    /// A node stands still.
+    Suspension(u64),
+    /// Half of the nodes do not reach the server.
+    Partition(u64),
+    /// The server answers nothing.
+    Away(u64),
+    /// The server goes on with what it knew so long ago.
+    Failover(u64),
+    /// The server has forgotten everything.
+    Empty,
+    /// The server's clock steps back.
+    Back(u64),
+    /// The server's clock steps forward.
+    Forward(u64),
+}
+
+pub(super) const NONE: Faults = Faults {
+    lost: 0.0,
+    late: 0.0,
+    every: 0,
+    kinds: &[Fault::Crash],
+};
+
+pub(super) const NETWORK: Faults = Faults {
+    lost: 0.02,
+    late: 0.05,
+    every: 300_000,
+    kinds: &[
+        Fault::Crash,
+        Fault::Suspension(1_500_000),
+        Fault::Partition(700_000),
+        Fault::Away(300_000),
+    ],
+};
+
+pub(super) const SERVER: Faults = Faults {
+    lost: 0.002,
+    late: 0.002,
+    every: 700_000,
+    kinds: &[Fault::Failover(500_000), Fault::Empty],
+};
+
+pub(super) const CLOCK: Faults = Faults {
+    lost: 0.002,
+    late: 0.002,
+    every: 700_000,
+    kinds: &[
+        Fault::Back(3_600_000_000),
+        Fault::Back(400_000),
+        Fault::Forward(2_000_000),
+    ],
+};
+
+impl Faults {
+    pub(super) fn draw(&self, random: &mut Random) -> Fault {
+        let kind = *random.one_of(self.kinds);
+        let mut some = |most| 1 + random.below(most);
+        match kind {
+            Fault::Suspension(most) => Fault::Suspension(some(most)),
+            Fault::Partition(most) => Fault::Partition(some(most)),
+            Fault::Away(most) => Fault::Away(some(most)),
+            Fault::Failover(most) => Fault::Failover(some(most)),
+            Fault::Back(most) => Fault::Back(some(most)),
+            Fault::Forward(most) => Fault::Forward(some(most)),
+            other => other,
+        }
+    }
+}

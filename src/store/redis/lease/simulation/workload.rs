@@ -1,0 +1,214 @@
+//! Who asks for what, and when.
+
+use super::random::Random;
+
+/// The workloads of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// One key at all nodes.
+    Global,
+    /// One hundred keys at all nodes.
+    Tenants,
+    /// Ten thousand keys by Zipf 1.1, each at one to three nodes.
+    Affine,
+    /// A hundred thousand keys by Zipf 1.0, at all nodes.
+    Scattered,
+    /// One key; each node asks in 50 of 500 ms.
+    Bursts,
+    /// One key; nodes by Zipf 1.0, and every second another node is the hottest.
+    Wandering,
+    /// One key; a tenth of the nodes is replaced each second.
+    Churn,
+    /// One key; the demand rises from half of the mean to nearly twice of it, and falls.
+    Sawtooth,
+    /// One key, costs from 1 to 50.
+    Costs,
+    /// Keys that are asked for twice each, to make leases and leave them.
+    Attack,
+}
+
+pub(super) const SHAPES: [Shape; 10] = [
+    Shape::Global,
+    Shape::Tenants,
+    Shape::Affine,
+    Shape::Scattered,
+    Shape::Bursts,
+    Shape::Wandering,
+    Shape::Churn,
+    Shape::Sawtooth,
+    Shape::Costs,
+    Shape::Attack,
+];
+
+pub(super) struct Workload {
+    shape: Shape,
+    nodes: u64,
+    /// Requests a microsecond, of all nodes.
+    rate: f64,
+    /// The sum of the weights up to each key or node.
+    zipf: Vec<f64>,
+    asked: u64,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) node: usize,
+    pub(super) key: u64,
+    pub(super) cost: u32,
+}
+
+const BURST: u64 = 50_000;
+const BURST_EVERY: u64 = 500_000;
+const SECOND: u64 = 1_000_000;
+
+impl Workload {
+    pub(super) fn new(shape: Shape, nodes: usize, per_second: f64) -> Self {
+        let zipf = match shape {
+            Shape::Affine => zipf(10_000, 1.1),
+            Shape::Scattered => zipf(100_000, 1.0),
+            Shape::Wandering => zipf(nodes, 1.0),
+            _ => Vec::new(),
+        };
+        Self {
+            shape,
+            nodes: nodes as u64,
+            rate: match shape {
+                Shape::Costs => per_second / 25.5e6,
+                _ => per_second / 1e6,
+            },
+            zipf,
+            asked: 0,
+        }
+    }
+
+    /// How many processes of arrivals there are: one for each node, or one for all.
+    pub(super) fn streams(&self) -> u64 {
+        match self.shape {
+            Shape::Affine | Shape::Scattered | Shape::Attack => 1,
+            _ => self.nodes,
+        }
+    }
+
+    /// The rate of a stream, and until when it holds.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "small numbers"
+    )]
+    fn rate_at(&self, stream: u64, now: u64) -> (f64, u64) {
+        let each = self.rate / self.streams() as f64;
+        match self.shape {
+            Shape::Bursts => {
+                let phase = stream * BURST_EVERY / self.nodes;
+                let into = (now + phase) % BURST_EVERY;
+                if into < BURST {
+                    let times = (BURST_EVERY / BURST) as f64;
+                    (each * times, now + BURST - into)
+                } else {
+                    (0.0, now + BURST_EVERY - into)
+                }
+            }
+            Shape::Wandering => {
+                let place = ((stream + now / SECOND) % self.nodes) as usize;
+                let before = place.checked_sub(1).map_or(0.0, |before| self.zipf[before]);
+                let share = self.zipf[place] - before;
+                (self.rate * share, (now / SECOND + 1) * SECOND)
+            }
+            Shape::Sawtooth => {
+                let step = now / BURST;
+                let into = (step % 40) as f64 / 40.0;
+                (each * (0.5 + 1.4 * into), (step + 1) * BURST)
+            }
+            _ => (each, u64::MAX),
+        }
+    }
+
+    /// When the next request of a stream comes.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a time in microseconds"
+    )]
+    pub(super) fn next(&self, stream: u64, now: u64, random: &mut Random) -> u64 {
+        let mut now = now;
+        loop {
+            let (rate, until) = self.rate_at(stream, now);
+            if rate > 0.0 {
+                let next = now + random.gap(rate) as u64;
+                if next < until {
+                    return next;
+                }
+            }
+            now = until;
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+    pub(super) fn request(&mut self, stream: u64, random: &mut Random) -> Request {
+        let any = |random: &mut Random, nodes| random.below(nodes) as usize;
+        let one = |cost| Request {
+            node: stream as usize,
+            key: 0,
+            cost,
+        };
+        match self.shape {
+            Shape::Tenants => Request {
+                key: random.below(100),
+                ..one(1)
+            },
+            Shape::Affine => {
+                let key = self.draw(random);
+                let which = random.below(1 + key % 3);
+                let node = Random::new(key * 3 + which).below(self.nodes);
+                Request {
+                    node: node as usize,
+                    key,
+                    cost: 1,
+                }
+            }
+            Shape::Scattered => Request {
+                node: any(random, self.nodes),
+                key: self.draw(random),
+                cost: 1,
+            },
+            Shape::Attack => {
+                self.asked += 1;
+                let key = self.asked / 2;
+                Request {
+                    node: Random::new(key).below(self.nodes) as usize,
+                    key,
+                    cost: 1,
+                }
+            }
+            Shape::Costs => one(1 + random.below(50) as u32),
+            _ => one(1),
+        }
+    }
+
+    fn draw(&self, random: &mut Random) -> u64 {
+        let part = random.part();
+        self.zipf.partition_point(|sum| *sum <= part) as u64
+    }
+
+    pub(super) fn replaces_nodes(&self) -> bool {
+        self.shape == Shape::Churn
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn zipf(number: usize, exponent: f64) -> Vec<f64> {
+    let weights = (1..=number).map(|rank| (rank as f64).powf(-exponent));
+    let all: f64 = weights.clone().sum();
+    let mut sum = 0.0;
+    let mut sums: Vec<f64> = weights
+        .map(|weight| {
+            sum += weight / all;
+            sum
+        })
+        .collect();
+    if let Some(last) = sums.last_mut() {
+        *last = 1.0;
+    }
+    sums
+}
