@@ -240,7 +240,7 @@ impl Scripts {
                     Verb::SettleMore => amount,
                     _ => -amount,
                 });
-                call.arg(now + 1).arg(&numbers);
+                call.arg(now + 1).arg(&numbers).arg("");
                 let answer: String = call.invoke(connection).expect("it runs");
                 assert_eq!(answer, "1");
                 (0, None)
