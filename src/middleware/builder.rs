@@ -289,13 +289,14 @@ impl<S> RateLimitLayerBuilder<S> {
     /// let rows = Policy::new("rows", FixedWindow::per_hour(10_000))
     ///     .most(500)
     ///     .key(key::global())
-    ///     .cost(|head| head.query("rows").and_then(|rows| rows.parse().ok()).unwrap_or(1));
+    ///     .cost(|head| head.header("x-rows").and_then(|rows| rows.parse().ok()).unwrap_or(1));
     /// let limit = RateLimitLayer::builder()
     ///     .policy(rows)
     ///     .too_large_status(StatusCode::PAYLOAD_TOO_LARGE)
     ///     .build()?;
     /// let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
-    /// let response = app.oneshot(Request::get("/?rows=501").body(Body::empty())?).await?;
+    /// let request = Request::get("/").header("x-rows", "501").body(Body::empty())?;
+    /// let response = app.oneshot(request).await?;
     /// assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
     /// assert!(!response.headers().contains_key("retry-after"));
     /// # Ok(())
