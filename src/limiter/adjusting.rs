@@ -61,10 +61,9 @@ impl<L: ?Sized> Limiter<L> {
     ///   longer.
     /// - **Other rules**, which give limits by key or by operation, overrides, and the limits of a resolver come first, as
     ///   [before](crate::plan#which-limit-holds).
-    /// - Where limits are divided by [nodes](LimiterBuilder::nodes), this is the share of this node.
+    /// - Where limits are divided by [nodes](super::LimiterBuilder::nodes), this is the share of this node.
     ///
     /// [`LimiterBuilder`]: super::LimiterBuilder
-    /// [`LimiterBuilder::nodes`]: super::LimiterBuilder::nodes
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Metrics of a limiter or a layer, for any exporter that takes them by the [`metrics`](::metrics) facade.
+//! Metrics of a limiter or a layer, for any exporter that takes them by the [`metrics`](https://docs.rs/metrics) facade.
 //!
 //! A [`Publisher`] reads a [snapshot](crate::observe::Snapshot) and tells the recorder of the program all of it. No
 //! request does. Counters are told as they stand, and so a recorder that is installed late misses nothing.
