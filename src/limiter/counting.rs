@@ -168,11 +168,14 @@ impl Policies {
 
     #[cold]
     fn tell_refusal(&self, charges: &[Charge], outcomes: &Outcomes) {
+        let counters = &self.counted.counters;
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
+            if !counters.is_refusal_told(policy, outcomes.at()) {
+                continue;
+            }
             let mut charges = charges.iter();
             let charge = charges.find(|charge| charge.policy == policy);
             let key = charge.map_or("unknown", |charge| charge.key.class());
-            let counters = &self.counted.counters;
             counters.tell_refusal(policy, key, outcome, outcomes.at());
         }
     }

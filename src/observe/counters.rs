@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 use super::queue::Queue;
-use super::refusal::{LastTold, Refusal, tell};
+use super::refusal::{LastTold, Refusal, is_told, tell};
 use super::rows::{Count, Request, Row, Rows, Sums};
 use super::slot::{OWN, SHARED, slot};
 use super::snapshot::QueueStats;
@@ -194,6 +194,13 @@ impl Counters {
                 None => rows.policy(policy, Count::Uncharged, 1),
             }
         }
+    }
+
+    /// Whether operators may be told that this policy has denied a request.
+    #[inline]
+    pub(crate) fn is_refusal_told(&self, policy: usize, now: Micros) -> bool {
+        let metered = self.policies.get(policy);
+        metered.is_some_and(|metered| is_told(&metered.last_told, now))
     }
 
     /// Tells operators that this policy has denied a request with such a key.

@@ -24,17 +24,34 @@ pub(super) struct LastTold(AtomicU64);
 const MINUTE: u64 = 60_000_000;
 
 impl LastTold {
-    /// Whether it is to be told now: once in a minute.
-    fn is_due(&self, now: Micros) -> bool {
+    fn may_be_due(&self, now: Micros) -> Option<(u64, u64)> {
         let (now, told) = (now.get().max(1), self.0.load(Ordering::Relaxed));
         // A clock may step back.
         let is_due = told == 0 || now.abs_diff(told) >= MINUTE;
-        is_due
-            && self
-                .0
+        is_due.then_some((told, now))
+    }
+
+    /// Whether it is to be told now: once in a minute.
+    fn is_due(&self, now: Micros) -> bool {
+        self.may_be_due(now).is_some_and(|(told, now)| {
+            self.0
                 .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
+        })
     }
+}
+
+/// Whether something may be told of a refusal at this moment. Under attack, nothing is, nearly always.
+#[cfg(feature = "tracing")]
+#[inline]
+pub(super) fn is_told(last: &LastTold, now: Micros) -> bool {
+    last.may_be_due(now).is_some()
+        || tracing::enabled!(target: "tower_ratelimit::refusal", tracing::Level::DEBUG)
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(super) fn is_told(last: &LastTold, now: Micros) -> bool {
+    last.may_be_due(now).is_some()
 }
 
 /// Tells operators of a refusal, at this moment of the store's clock.
