@@ -247,8 +247,12 @@ impl Pair {
             return;
         };
         let held = &mut self.held[place];
+        // If the server's clock has stepped forward since the last grant, the class ends sooner.
+        held.until = match held.left {
+            0 => until,
+            _ => held.until.min(until),
+        };
         held.end = grant.end;
-        held.until = held.until.max(until);
         held.left = held.left.saturating_add(grant.units);
     }
 }
@@ -300,6 +304,22 @@ mod tests {
         assert_eq!(pair.request(before, 1), Way::Spent { is_low: false });
         assert_eq!(pair.left(before), 9);
         assert_eq!(pair.request(Micros::new(end), 1), Way::Ask);
+    }
+
+    #[test]
+    fn units_of_a_class_end_with_the_first_of_its_grants_to_end() {
+        for lives in [[SECOND, SECOND / 10], [SECOND / 10, SECOND]] {
+            let (mut pair, now) = (Pair::default(), Micros::new(SECOND));
+            for life in lives {
+                let ask = pair.ask(now, 0, terms());
+                let mut answer = granted(10, 77);
+                answer.grant.as_mut().unwrap().lasts = Micros::new(life);
+                pair.answered(now, now, (&ask, answer), terms());
+            }
+            let end = SECOND + SECOND / 10 - SECOND / 10_000;
+            assert_eq!(pair.left(Micros::new(end - 1)), 20);
+            assert_eq!(pair.left(Micros::new(end)), 0);
+        }
     }
 
     #[test]
