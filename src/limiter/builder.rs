@@ -1,0 +1,305 @@
+//! Builds a limiter, and checks its policies.
+
+#[cfg(feature = "resolver")]
+use std::hash::Hash;
+use std::num::NonZeroU32;
+
+use super::Limiter;
+#[cfg(feature = "resolver")]
+use super::limits::ResolverOf;
+use super::limits::{PlanOf, PreparedLimits, Sources};
+use super::mistakes::Mistakes;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::plan::Plans;
+#[cfg(feature = "resolver")]
+use crate::plan::Resolver;
+use crate::policy::{Mode, Modes, Policy, check_names};
+use crate::store::{Guarded, MemoryStore, Store};
+
+/// Builds a [`Limiter`]; see [`Limiter::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct LimiterBuilder<S = MemoryStore> {
+    policies: Vec<Policy>,
+    plans: Option<Plans>,
+    sources: Sources,
+    store: S,
+    nodes: u32,
+    mode: Mode,
+    modes: Option<Modes>,
+}
+
+impl LimiterBuilder {
+    /// With the defaults of [`Limiter::builder`].
+    pub(super) fn new() -> Self {
+        Self {
+            policies: Vec::new(),
+            plans: None,
+            sources: Sources::default(),
+            store: MemoryStore::new(),
+            nodes: 1,
+            mode: Mode::Enforce,
+            modes: None,
+        }
+    }
+}
+
+impl<S> LimiterBuilder<S> {
+    /// Adds a policy. Every request is charged to all policies or to none.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policies.push(policy);
+        self
+    }
+
+    /// Adds policies, as [`policy`](Self::policy) does.
+    pub fn policies(mut self, policies: impl IntoIterator<Item = Policy>) -> Self {
+        self.policies.extend(policies);
+        self
+    }
+
+    /// Sets the plans, and how the plan of a key is found: the name that the closure returns. `None`, and a name
+    /// that no plan has, is the default plan. [`Limiter::plan`] names the plan of a request in its place.
+    ///
+    /// See [`plan`](crate::plan) for an example.
+    pub fn plans<R: AsRef<str>>(
+        mut self,
+        plans: Plans,
+        plan_of: impl Fn(&Key) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.plans = Some(plans);
+        self.sources.plan_of = Some(PlanOf::new(plan_of));
+        self
+    }
+
+    /// Sets the plans, for those who name the plan of a request: [`Limiter::plan`], a
+    /// [`LimitLayer`](crate::LimitLayer), or a resolver. A request of which no plan is named has the default plan.
+    pub fn plans_by_name(mut self, plans: Plans) -> Self {
+        self.plans = Some(plans);
+        self
+    }
+
+    /// Finds the plan or the limits of a request by looking its key up. `customer` makes of a key what the resolver
+    /// looks up; a key for which it returns `None` is not looked up.
+    ///
+    /// The futures of `check`, `check_with`, `take_up_to`, `peek` and `inspect` wait for a lookup. All else has what is
+    /// known already, or else the default plan, and begins a lookup if there is a tokio runtime: so do the verbs that
+    /// end in `_now`, since they have nothing to wait in. A request of a plan that is [named](Limiter::plan) is not
+    /// looked up.
+    ///
+    /// See [`Resolver`] for an example.
+    #[cfg(feature = "resolver")]
+    pub fn resolver<K>(
+        mut self,
+        resolver: Resolver<K>,
+        customer: impl Fn(&Key) -> Option<K> + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Clone + Eq + Hash + Send + Sync + 'static,
+    {
+        let look_up = move |key: &Key| Some(resolver.look(&customer(key)?));
+        self.sources.resolver = Some(ResolverOf::new(look_up));
+        self.takes_resolved_limits()
+    }
+
+    /// Lets the resolver of a [`LimitLayer`](crate::LimitLayer) give limits. It can name plans without this.
+    #[cfg(feature = "resolver")]
+    pub fn takes_resolved_limits(mut self) -> Self {
+        self.sources.are_resolved = true;
+        self
+    }
+
+    /// Lets limits be changed while they are in force: [`Limiter::adjust_limit`]. A decision then reads one number more for
+    /// each policy.
+    pub fn adjustable(mut self) -> Self {
+        self.sources.is_adjustable = true;
+        self
+    }
+
+    /// Sets the store that keeps the state.
+    pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
+        LimiterBuilder {
+            policies: self.policies,
+            plans: self.plans,
+            sources: self.sources,
+            store,
+            nodes: self.nodes,
+            mode: self.mode,
+            modes: self.modes,
+        }
+    }
+
+    /// Divides every limit by the number of nodes that serve the same clients and share no store.
+    ///
+    /// Each limit and each burst is divided by `nodes` and rounded up. Decisions tell the share.
+    /// Nothing coordinates the nodes:
+    ///
+    /// - If requests are spread evenly, all nodes together admit the limit, plus less than one for
+    ///   each node from rounding: a limit of 1 over ten nodes is ten.
+    /// - A client whose requests go to one node, as behind a load balancer with affinity, gets only
+    ///   a share.
+    /// - With fewer nodes than `nodes`, clients get less; with more, they get more, until all nodes
+    ///   are told the new number.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("daily", FixedWindow::per_day(1_000)))
+    ///     .nodes(3)
+    ///     .build()?;
+    /// assert!(limiter.check_now("ann", 334).is_allowed());
+    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn nodes(self, nodes: u32) -> Self {
+        Self { nodes, ..self }
+    }
+
+    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Lets these switches change the modes of the policies; by default, the limiter has switches of its own.
+    pub fn modes(self, modes: &Modes) -> Self {
+        let modes = Some(modes.clone());
+        Self { modes, ..self }
+    }
+}
+
+impl<S: Store> LimiterBuilder<S> {
+    /// Builds the limiter.
+    ///
+    /// # Errors
+    ///
+    /// When
+    ///
+    /// - there is no policy,
+    /// - a name cannot stand in a header, or is there twice,
+    /// - a policy lets requests [wait](Policy::wait_up_to), which only an HTTP layer can do,
+    /// - limits are [split](Self::nodes) over no node, or over nodes that share a store, or
+    /// - a plan, a limit by key or a limit by operation cannot be: see [`Plans`], [`KeyLimits`](crate::plan::KeyLimits)
+    ///   and [`Operations`](crate::plan::Operations), or
+    /// - the store cannot hold a policy exactly.
+    pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
+        check_policies(&self.policies)?;
+        #[cfg(feature = "http")]
+        check_patience(&self.policies)?;
+        let mut policies = split(self.policies, self.nodes, &self.store)?;
+        let plans = self.plans.as_ref();
+        let limits = PreparedLimits::new(plans, self.sources, &mut policies, self.nodes)?;
+        let mut never_bind = Mistakes::of_costs(&policies);
+        never_bind.look_whether_all_bind(&policies);
+        let policies = in_parts(policies)?;
+        let ledger = Guarded::open(&self.store, &policies)?;
+        let mistakes = never_bind.of_parts(&policies);
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
+        Ok(Limiter::with(&policies, ledger, mistakes, limits, modes))
+    }
+}
+
+/// Returns the share of one of `nodes` nodes without a shared store.
+pub(crate) fn split(
+    policies: Vec<Policy>,
+    nodes: u32,
+    store: &impl Store,
+) -> Result<Vec<Policy>, ConfigError> {
+    if nodes == 1 {
+        return Ok(policies);
+    }
+    let Some(over) = NonZeroU32::new(nodes) else {
+        let remedy = "give the number of nodes, 1 or more";
+        return Err(ConfigError::new("nodes", nodes, remedy));
+    };
+    if store.is_shared() {
+        let remedy = "leave it out: nodes that share a store share each limit already";
+        return Err(ConfigError::new("nodes", nodes, remedy));
+    }
+    let share = |policy: Policy| {
+        let share = policy.algorithm().shared_by(over);
+        policy.limited_by(share).with_reserve_shared_by(over)
+    };
+    Ok(policies.into_iter().map(share).collect())
+}
+
+/// Returns the policies as a store is opened for them.
+pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
+    policies.into_iter().map(Policy::into_stored).collect()
+}
+
+/// Refuses policies that let requests wait, because a limiter holds no requests.
+#[cfg(feature = "http")]
+fn check_patience(policies: &[Policy]) -> Result<(), ConfigError> {
+    let patient = |policy: &&Policy| policy.patience().is_any();
+    match policies.iter().find(patient) {
+        None => Ok(()),
+        Some(policy) => {
+            let remedy = "leave it out: a limiter holds nobody; ask it again after the decision's \
+                          `retry_after`";
+            Err(ConfigError::quoting("wait_up_to", policy.name(), remedy))
+        }
+    }
+}
+
+/// Refuses an empty list, and policies with the same name.
+pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
+    if policies.is_empty() {
+        let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";
+        return Err(ConfigError::new("policies", "empty", remedy));
+    }
+    check_names(&policies.iter().map(Policy::name))?;
+    check_first_names(policies)?;
+    policies.iter().try_for_each(Policy::check_mark)?;
+    policies.iter().try_for_each(Policy::check_terms)?;
+    policies.iter().try_for_each(Policy::check_held)?;
+    policies.iter().try_for_each(Policy::check_penalty)?;
+    check_queues(policies)
+}
+
+/// Refuses policies that would share a state, and names of states that no policy can have had.
+fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
+    for policy in policies {
+        let was = policy.first_name();
+        if was == policy.name() {
+            continue;
+        }
+        check_names(&std::iter::once(was))?;
+        if !was.is_ascii() {
+            let remedy = "name a policy with 1 to 64 printable characters of ASCII";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+        let mut others = policies
+            .iter()
+            .filter(|other| other.name() != policy.name());
+        let is_taken = |other: &Policy| {
+            other.name().eq_ignore_ascii_case(was) || other.first_name().eq_ignore_ascii_case(was)
+        };
+        if others.any(is_taken) {
+            let remedy = "name a policy that is there no more, and in one place";
+            return Err(ConfigError::quoting("was", was, remedy));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses queues that could not keep their promise.
+fn check_queues(policies: &[Policy]) -> Result<(), ConfigError> {
+    let mut queues = policies.iter().filter(|policy| policy.shapes());
+    let Some(queue) = queues.next() else {
+        return Ok(());
+    };
+    if queue.is_soft() {
+        let remedy = "let it not be soft: what is over its limit would overtake those who wait";
+        return Err(ConfigError::quoting("leaky queue", queue.name(), remedy));
+    }
+    match queues.next() {
+        None => Ok(()),
+        Some(second) => {
+            let remedy = "leave one queue: a request that waits for its turn in one would miss it in \
+                          the other; give the others an algorithm that only counts";
+            Err(ConfigError::quoting("leaky queue", second.name(), remedy))
+        }
+    }
+}
