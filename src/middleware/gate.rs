@@ -237,7 +237,7 @@ impl Gate {
             }
         }
         if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
-            return Ruling::Pass(None, Kept::default());
+            return self.exempt();
         }
         let look = self.sources.resolver.as_ref();
         match look.and_then(|resolver| resolver.look(&head)) {
@@ -329,7 +329,7 @@ impl Gate {
             }
         }
         if charges.is_empty() {
-            return Ruling::Pass(None, Kept::default());
+            return self.exempt();
         }
         let is_tried = charges.iter().any(Charge::is_shadow);
         let wanted = if is_tried {

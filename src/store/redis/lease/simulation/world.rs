@@ -32,7 +32,7 @@ enum What {
 #[derive(Debug)]
 struct Message {
     node: usize,
-    /// Which life of the node: what was asked before a crash is answered to nobody.
+    /// Which life of the node: what was asked before a crash is not answered.
     life: u32,
     key: u64,
     ask: Ask,
