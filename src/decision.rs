@@ -181,7 +181,6 @@ impl Outcome {
     }
 
     /// The limit and the number of seconds to which it applies, if they differ from what the policy says.
-    #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
         let window = self.flags() & NO_WINDOW;
         if window == 0 {
@@ -221,7 +220,6 @@ impl Outcome {
 
     /// The same for a request behind requests that wait: denied, with nothing remaining, until `longer`
     /// after these.
-    #[cfg(feature = "http")]
     fn behind(self, longer: Micros) -> Self {
         if !self.allowed && self.wait.is_none() {
             return self;
@@ -483,7 +481,6 @@ impl Outcomes {
     }
 
     /// Puts the request behind requests of this policy that wait, with a wait that is `longer`.
-    #[cfg(feature = "http")]
     pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
         for (_, outcome) in self
             .each
@@ -497,7 +494,6 @@ impl Outcomes {
     }
 
     /// Denies a request that this policy would let go on too late, with a wait after which it is in time.
-    #[cfg(feature = "http")]
     pub(crate) fn deny(&mut self, policy: usize, retry_after: Micros) {
         for (_, outcome) in self
             .each
@@ -590,7 +586,6 @@ impl Outcomes {
     }
 
     /// Whether the request is denied since it costs more than a policy ever admits.
-    #[cfg(feature = "http")]
     pub(crate) fn are_too_large(&self) -> bool {
         let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
         // Of concurrency no time is told.
@@ -599,7 +594,6 @@ impl Outcomes {
     }
 
     /// Whether the request is denied since too many are in flight, and would pass when some have ended.
-    #[cfg(feature = "http")]
     pub(crate) fn are_too_many_at_once(&self) -> bool {
         let at_once = |outcome: &Outcome| {
             outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.blocked

@@ -250,12 +250,10 @@
 
 mod body;
 mod builder;
-mod crowd;
 mod deadline;
 mod ending;
 #[cfg(feature = "config")]
 mod explanation;
-mod foresight;
 mod future;
 mod gate;
 mod gates;
@@ -275,7 +273,6 @@ mod settles;
 #[cfg(feature = "adapt")]
 mod traffic;
 mod unbuilt;
-mod waiting;
 mod would_refuse;
 
 pub use self::body::ResponseBody;

@@ -127,6 +127,7 @@ mod kept;
 mod layer;
 mod limit;
 mod refused;
+mod ruling;
 
 pub use self::future::LimitFuture;
 pub use self::layer::LimitLayer;
