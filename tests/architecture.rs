@@ -97,7 +97,7 @@ fn every_room_stands_in_the_list() {
     assert_eq!(rooms, listed);
 }
 
-/// Whoever reads a code in a log searches for it.
+/// An operator who reads a code in a log searches for it.
 #[test]
 fn every_diagnostic_has_a_code_of_its_own_and_a_page() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));

@@ -846,11 +846,11 @@ macro_rules! by_user_of_its_own {
 use by_user_of_its_own;
 
 trait OfSomebodyElse {
-    fn key_of_somebody_else(self) -> Policy<Http>;
+    fn key_of_another_type(self) -> Policy<Http>;
 }
 
 impl OfSomebodyElse for Policy<Http> {
-    fn key_of_somebody_else(self) -> Policy<Http> {
+    fn key_of_another_type(self) -> Policy<Http> {
         Policy::new(self.name(), *self.algorithm()).key(key::header("x-tenant"))
     }
 }

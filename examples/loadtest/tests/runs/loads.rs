@@ -119,8 +119,8 @@ fn requests_are_what_was_asked_for_and_nodes_are_asked_in_turn() {
 
 #[test]
 fn an_interrupted_run_ends_with_the_report() {
-    let served = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&served);
+    let answers = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&answers);
     let server = Server::of(Router::new().route(
         "/",
         get(move || async move {
@@ -135,7 +135,7 @@ fn an_interrupted_run_ends_with_the_report() {
         .unwrap();
     // The program listens for the signal before it sends its first request.
     let limit = std::time::Instant::now() + Duration::from_secs(60);
-    while served.load(Ordering::Relaxed) == 0 {
+    while answers.load(Ordering::Relaxed) == 0 {
         assert!(std::time::Instant::now() < limit, "nothing was sent");
         std::thread::yield_now();
     }
