@@ -274,7 +274,7 @@ async fn a_server_that_cannot_be_reached_keeps_no_request_waiting_for_long() {
 
 #[test]
 fn without_a_runtime_no_request_is_held_and_nothing_panics() {
-    nobody_is_held();
+    no_request_is_held();
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn without_timers_no_request_is_held_and_nothing_panics() {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.unwrap();
     let _within = runtime.enter();
-    nobody_is_held();
+    no_request_is_held();
 }
 
 fn no_request_is_held() {

@@ -285,20 +285,20 @@ async fn of_several_servers_that_are_named_the_one_that_is_the_master_is_taken()
     let stale = [replica.port(), hangs].map(|port| names(move || port));
     let current = names(move || port);
     let stale = stale.each_ref().map(StandIn::url);
-    for unknown in [knows_nobody().url(), closed()] {
+    for unknown in [knows_no_master().url(), closed()] {
         let urls = [stale.as_slice(), &[unknown, current.url()]].concat();
         decides(&connect(NAME, &urls).await.unwrap()).await;
         master.ask(&["FLUSHALL"]);
     }
     // Without the one who knows, what is told is what there was of a master.
-    let urls = [closed(), knows_nobody().url(), stale[0].clone()];
+    let urls = [closed(), knows_no_master().url(), stale[0].clone()];
     let said = refused(connect(NAME, &urls).await, StoreErrorKind::Unavailable);
     assert!(
         said.contains(&format!("127.0.0.1:{}", replica.port())),
         "{said}"
     );
     assert!(said.contains("it is a replica"), "{said}");
-    let urls = [closed(), knows_nobody().url(), stale[1].clone()];
+    let urls = [closed(), knows_no_master().url(), stale[1].clone()];
     let said = refused(connect(NAME, &urls).await, StoreErrorKind::Unavailable);
     assert!(said.contains(&format!("127.0.0.1:{hangs}")), "{said}");
     drop(hole);
