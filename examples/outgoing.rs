@@ -19,7 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, ServiceExt};
-use tower_ratelimit::client::HeedLayer;
+use tower_ratelimit::client::LearnedLimitLayer;
 
 /// What the service has answered.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         response
     });
     // All that it takes. The callers have a clone each, and what one is told concerns all.
-    let client = HeedLayer::new().layer(client);
+    let client = LearnedLimitLayer::new().layer(client);
 
     println!("{callers} callers for {seconds} s, each as quick as it may, to {url}");
     let end = Instant::now() + Duration::from_secs(seconds.into());

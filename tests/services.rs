@@ -90,7 +90,7 @@ fn in_time() -> MemoryStore {
 fn limit<L: Ledger>(limiter: Limiter<L>) -> LimitLayer<Job, Answer, Infallible> {
     let key = |job: &Job| {
         job.owner
-            .map_or(Key::NOBODY, tower_ratelimit::key::IntoKey::into_key)
+            .map_or(Key::MISSING, tower_ratelimit::key::IntoKey::into_key)
     };
     let refuse = |refused: Refused| Ok(Answer::Refused(refused.retry_after()));
     LimitLayer::new(limiter, key, refuse)

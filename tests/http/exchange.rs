@@ -117,7 +117,7 @@ pub(crate) fn cost_in(header: &'static str) -> impl Fn(&Head<'_>) -> u32 {
 }
 
 /// A policy with one key for everybody.
-pub(crate) fn everybody(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
+pub(crate) fn global(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::global())
 }
 

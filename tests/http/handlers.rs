@@ -21,7 +21,7 @@ use tower_ratelimit::{
     TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, answer, ask, cost, everybody, get, get_of_cost, now};
+use crate::exchange::{Answer, Behind, Hello, answer, ask, cost, get, get_of_cost, global, now};
 use crate::slow_store::{BrokenStore, When};
 
 fn policies() -> [Policy; 3] {
@@ -48,8 +48,7 @@ fn layered(
     clock: &ManualClock,
     options: impl FnOnce(RateLimitLayerBuilder) -> RateLimitLayerBuilder,
 ) -> Hello {
-    let policies =
-        policies().map(|policy| everybody(policy.name(), *policy.algorithm()).cost(cost));
+    let policies = policies().map(|policy| global(policy.name(), *policy.algorithm()).cost(cost));
     let builder = RateLimitLayer::builder().policies(policies);
     let builder = options(builder).store(MemoryStore::new().clock(clock.clone()));
     Hello::behind(&builder.build().unwrap())
@@ -184,7 +183,7 @@ fn a_layer_outside_adds_nothing_to_the_refusal_of_a_handler() {
         let response: Response<Full<Bytes>> = refused.into_http();
         std::future::ready(Ok::<_, Infallible>(response))
     });
-    let layer = RateLimitLayer::builder().policy(everybody("outer", FixedWindow::per_day(9)));
+    let layer = RateLimitLayer::builder().policy(global("outer", FixedWindow::per_day(9)));
     let answer = ask(&layer.build().unwrap().layer(inner), get());
     assert_eq!(answer.status, 429);
     assert_eq!(answer.lines("ratelimit").len(), 1);
@@ -203,7 +202,7 @@ fn a_redirect_gets_no_fields_from_a_responder_either() {
 fn a_store_that_failed_is_answered_as_by_a_layer_and_its_cause_is_kept() {
     let kind = StoreErrorKind::Unavailable;
     let layer = RateLimitLayer::builder()
-        .policy(everybody("a", FixedWindow::per_day(1)))
+        .policy(global("a", FixedWindow::per_day(1)))
         .store(BrokenStore {
             when: When::Now,
             kind,

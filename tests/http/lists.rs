@@ -6,10 +6,10 @@ use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 
-use crate::exchange::{Behind, Hello, ask, everybody};
+use crate::exchange::{Behind, Hello, ask, global};
 
 fn one_a_day() -> RateLimitLayerBuilder {
-    RateLimitLayer::builder().policy(everybody("all", AnchoredWindow::per_day(1)))
+    RateLimitLayer::builder().policy(global("all", AnchoredWindow::per_day(1)))
 }
 
 fn get(path: &str) -> Request<()> {

@@ -185,13 +185,13 @@ fn f61_empty_and_constant_keys_are_keys_as_others_are() {
     let allowed = |decision: Decision| decision.is_allowed();
     for _ in 0..2 {
         assert!(allowed(limiter.check_now("", 1)));
-        assert!(allowed(limiter.check_now(Key::NOBODY, 1)));
+        assert!(allowed(limiter.check_now(Key::MISSING, 1)));
         assert!(allowed(limiter.check_now(0_u64, 1)));
     }
     for key in flood().take(10_000) {
         assert!(asked(limiter, key, 1).0);
         assert!(!allowed(limiter.check_now("", 1)));
-        assert!(!allowed(limiter.check_now(Key::NOBODY, 1)));
+        assert!(!allowed(limiter.check_now(Key::MISSING, 1)));
         assert!(!allowed(limiter.check_now(0_u64, 1)));
     }
     assert_eq!(bounded.usage().keys(), 100);

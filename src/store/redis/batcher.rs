@@ -137,7 +137,7 @@ impl Query {
     pub(super) fn new(verb: &'static str, moment: Option<Micros>) -> Self {
         Self {
             kind: Kind { verb, moment },
-            key: Key::NOBODY,
+            key: Key::MISSING,
             charges: SmallVec::new(),
         }
     }
@@ -384,7 +384,7 @@ impl UnderWay {
         let waiting = self
             .shared
             .watch
-            .waiting(&first.map_or(Key::NOBODY, |first| first.key));
+            .waiting(&first.map_or(Key::MISSING, |first| first.key));
         let answer = self.shared.ask(queries, until).await;
         let together = mem::take(&mut self.together);
         self.shared.watch.calls().batched(together.len() - 1);
