@@ -60,12 +60,6 @@ fn no_room_imports_from_its_own_floor_or_from_above() {
 /// Circles of files that are to go. There must be no other.
 const CIRCLES: &[&[&str]] = &[
     &["algorithm/kind.rs", "algorithm/text.rs"],
-    &["config/functions.rs", "config/walk.rs"],
-    &[
-        "config/reading.rs",
-        "config/settings.rs",
-        "config/watching.rs",
-    ],
     &[
         "store/memory/driver.rs",
         "store/memory/known.rs",
