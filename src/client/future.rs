@@ -8,17 +8,17 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::advice::Advice;
+use super::learned::Back;
 use super::lines::{Call, WaitingCall};
-use super::standing::Back;
-use super::told::Told;
-use super::{HeedError, Held};
+use super::{LearnedLimitError, NotSent};
 use crate::line::{Answering, HeldCall, Holding, Ruling};
 
 pin_project! {
-    /// The response of a [`Heed`](super::Heed) service.
+    /// The response of a [`LearnedLimit`](super::LearnedLimit) service.
     ///
     /// Dropping it drops the request or the call to the inner service, and lets another call go.
-    pub struct HeedFuture<S, Req>
+    pub struct LearnedLimitFuture<S, Req>
     where
         S: Service<Req>,
     {
@@ -31,7 +31,7 @@ pin_project! {
 #[derive(Clone, Copy)]
 pub(super) struct Outgoing;
 
-impl<S: Service<Req>, Req> HeedFuture<S, Req> {
+impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
     pub(super) fn new(call: HeldCall<S, Req, Outgoing>) -> Self {
         Self { call }
     }
@@ -41,7 +41,7 @@ impl Holding for Outgoing {
     type Question = WaitingCall;
     /// `None` if there is no room to learn from the response.
     type Kept = Option<Call>;
-    type Refusal = Held;
+    type Refusal = NotSent;
 
     fn waits_its_turn(_: &WaitingCall) -> bool {
         true
@@ -52,7 +52,7 @@ impl<S, B, R> Answering<S, Request<B>> for Outgoing
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    type Output = Result<Response<R>, HeedError<S::Error>>;
+    type Output = Result<Response<R>, LearnedLimitError<S::Error>>;
 
     fn resume(
         &self,
@@ -69,39 +69,39 @@ where
     fn answered(call: &mut Option<Call>, answer: Result<Response<R>, S::Error>) -> Self::Output {
         if let Some(call) = call.take() {
             let with = match &answer {
-                Ok(response) => Back::Answered(Told::by(response, call.wall())),
+                Ok(response) => Back::Answered(Advice::by(response, call.wall())),
                 Err(_) => Back::Failed,
             };
             call.back(with);
         }
-        answer.map_err(HeedError::Inner)
+        answer.map_err(LearnedLimitError::Inner)
     }
 
     fn failed(call: Option<Call>, error: S::Error) -> Self::Output {
         if let Some(call) = call {
             call.back(Back::Failed);
         }
-        Err(HeedError::Inner(error))
+        Err(LearnedLimitError::Inner(error))
     }
 
-    fn refused(held: Held) -> Self::Output {
-        Err(HeedError::Held(held))
+    fn refused(held: NotSent) -> Self::Output {
+        Err(LearnedLimitError::NotSent(held))
     }
 }
 
-impl<S, B, R> Future for HeedFuture<S, Request<B>>
+impl<S, B, R> Future for LearnedLimitFuture<S, Request<B>>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
 {
-    type Output = Result<Response<R>, HeedError<S::Error>>;
+    type Output = Result<Response<R>, LearnedLimitError<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().call.poll(cx)
     }
 }
 
-impl<S: Service<Req>, Req> fmt::Debug for HeedFuture<S, Req> {
+impl<S: Service<Req>, Req> fmt::Debug for LearnedLimitFuture<S, Req> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeedFuture").finish_non_exhaustive()
+        f.debug_struct("LearnedLimitFuture").finish_non_exhaustive()
     }
 }

@@ -1,16 +1,16 @@
-//! The line of one key: the first call in line goes when [`Standing`] lets it.
+//! The line of one key: the first call in line goes when [`Learned`] lets it.
 
 use std::task::Waker;
 
 use tokio::time::Instant;
 
-use super::standing::{May, PACE, Sent, Standing};
+use super::learned::{Learned, May, PACE, Sent};
 use crate::line::{Row, Stand, Woken};
 
 /// The calls of one key: those on their way, and those that wait, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) standing: Standing,
+    pub(super) standing: Learned,
     waiting: Row<u64, ()>,
     joined: u64,
     /// Its place in the table among the lines at rest.
@@ -33,7 +33,7 @@ pub(super) enum Next {
 impl Line {
     pub(super) fn new() -> Self {
         Self {
-            standing: Standing::new(),
+            standing: Learned::new(),
             waiting: Row::default(),
             joined: 0,
             rests: None,

@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 use ahash::RandomState;
 use tokio::time::Instant;
 
-use super::held::{Held, Reason};
+use super::learned::{Back, May, Sent};
 use super::line::{Line, Next};
-use super::standing::{Back, May, Sent};
+use super::not_sent::{NotSent, Reason};
 use crate::clock::{Timer, Timers};
 use crate::key::Key;
 use crate::line::Woken;
@@ -50,7 +50,7 @@ pub(super) enum Entry {
     /// It goes. `None` if there is no room to learn from its response.
     Go(Option<Call>),
     Wait(WaitingCall),
-    Refuse(Held),
+    Refuse(NotSent),
 }
 
 /// A call on its way. Dropping it says that its caller no longer waits for the response.
@@ -98,11 +98,11 @@ impl Lines {
         let entry = match line.may(now) {
             May::Go => Entry::Go(Some(call(line.send(now)))),
             May::NotBefore(at) if bounds.longest_wait.is_some_and(|most| at - now > most) => {
-                Entry::Refuse(Held::new(at - now, Reason::TooLong))
+                Entry::Refuse(NotSent::new(at - now, Reason::TooLong))
             }
             May::NotBefore(at) | May::NotBeforeAnswer(at) => {
                 if line.waiting() >= bounds.waiting {
-                    Entry::Refuse(Held::new(at - now, Reason::TooMany))
+                    Entry::Refuse(NotSent::new(at - now, Reason::TooMany))
                 } else if let Some(timer) = self.timers.after(Duration::ZERO) {
                     Entry::Wait(WaitingCall {
                         lines: Arc::clone(self),
@@ -114,7 +114,7 @@ impl Lines {
                         has_gone: false,
                     })
                 } else {
-                    Entry::Refuse(Held::new(at - now, Reason::NoTimer))
+                    Entry::Refuse(NotSent::new(at - now, Reason::NoTimer))
                 }
             }
         };
@@ -206,7 +206,7 @@ impl Drop for Call {
 
 impl WaitingCall {
     /// Whether the call may go.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Call, Held>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Call, NotSent>> {
         loop {
             let now = self.lines.timers.now();
             let again_at = match self.ask(cx.waker(), now) {
@@ -221,10 +221,10 @@ impl WaitingCall {
     }
 
     /// When to ask again, or the end of the wait.
-    fn ask(&mut self, waker: &Waker, now: Instant) -> Result<Instant, Result<Call, Held>> {
+    fn ask(&mut self, waker: &Waker, now: Instant) -> Result<Instant, Result<Call, NotSent>> {
         let mut table = self.lines.lock();
         let Some(line) = table.lines.get_mut(&self.key) else {
-            return Err(Err(Held::new(Duration::ZERO, Reason::TooLong)));
+            return Err(Err(NotSent::new(Duration::ZERO, Reason::TooLong)));
         };
         let (held_until, again_at, woken) = match line.ask(self.number, waker, now) {
             Next::Goes(sent) => {
@@ -254,7 +254,7 @@ impl WaitingCall {
             .deadline
             .is_some_and(|deadline| deadline < end || deadline <= now)
         {
-            return Err(Err(Held::new(end - now, Reason::TooLong)));
+            return Err(Err(NotSent::new(end - now, Reason::TooLong)));
         }
         let deadline = self.deadline.unwrap_or(again_at);
         Ok(again_at.min(deadline))

@@ -9,21 +9,21 @@ use tower_service::Service;
 
 use super::future::Outgoing;
 use super::lines::{Bounds, Entry, Lines};
-use super::{HeedError, HeedFuture};
+use super::{LearnedLimitError, LearnedLimitFuture};
 use crate::diagnostics::diagnose;
 use crate::key::{Extract, Head, Missing};
 use crate::line::{HeldCall, Ruling};
 
-/// The service of a [`HeedLayer`](super::HeedLayer).
+/// The service of a [`LearnedLimitLayer`](super::LearnedLimitLayer).
 #[derive(Clone)]
-pub struct Heed<S> {
+pub struct LearnedLimit<S> {
     inner: S,
     key: Arc<dyn Extract>,
     bounds: Bounds,
     lines: Arc<Lines>,
 }
 
-impl<S> Heed<S> {
+impl<S> LearnedLimit<S> {
     pub(super) fn new(inner: S, key: Arc<dyn Extract>, bounds: Bounds, lines: Arc<Lines>) -> Self {
         Self {
             inner,
@@ -49,16 +49,16 @@ impl<S> Heed<S> {
     }
 }
 
-impl<S, B, R> Service<Request<B>> for Heed<S>
+impl<S, B, R> Service<Request<B>> for LearnedLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
 {
     type Response = Response<R>;
-    type Error = HeedError<S::Error>;
-    type Future = HeedFuture<S, Request<B>>;
+    type Error = LearnedLimitError<S::Error>;
+    type Future = LearnedLimitFuture<S, Request<B>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx).map_err(HeedError::Inner)
+        self.inner.poll_ready(cx).map_err(LearnedLimitError::Inner)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
@@ -75,13 +75,13 @@ where
                 Ruling::Pass(None)
             }
         };
-        HeedFuture::new(HeldCall::ruled(ruling, &Outgoing, &mut self.inner, request))
+        LearnedLimitFuture::new(HeldCall::ruled(ruling, &Outgoing, &mut self.inner, request))
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Heed<S> {
+impl<S: fmt::Debug> fmt::Debug for LearnedLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heed")
+        f.debug_struct("LearnedLimit")
             .field("inner", &self.inner)
             .field("bounds", &self.bounds)
             .field("lines", &self.lines)

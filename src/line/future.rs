@@ -91,7 +91,7 @@ pin_project! {
         Held {
             turn: Option<Box<Turn>>,
             is_its_turn: bool,
-            // Of a request that has waited: its place before those who still do.
+            // Of a request that has waited: its place before requests that still do.
             place: Option<Box<H::Question>>,
             kept: Option<H::Kept>,
             held: Option<Box<(S, Req)>>,

@@ -215,7 +215,7 @@ mod tests {
     const BOUNDS: (u32, u32) = (3, 5);
 
     fn line(policy: usize) -> LineId {
-        (policy, Key::EVERYBODY)
+        (policy, Key::GLOBAL)
     }
 
     #[test]

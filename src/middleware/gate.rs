@@ -173,7 +173,7 @@ impl Gate {
         }
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
                 Ok(false) => self.exempt(),
@@ -182,7 +182,7 @@ impl Gate {
         }
         let mut charges = Charges::new();
         for (policy, reader) in &self.readers {
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => charges.push(charge),
                 Ok(false) => {}
@@ -222,7 +222,7 @@ impl Gate {
             if mode == Mode::Off {
                 continue;
             }
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) if mode == Mode::Shadow => charges.push(charge.shadow()),
                 Ok(true) => charges.push(charge),
@@ -481,7 +481,7 @@ impl Gate {
             let binding = told.binding().map(|(policy, _)| policy);
             let mut bound = charges.iter();
             let bound = bound.find(|charge| Some(charge.policy) == binding);
-            let key = bound.or(charges.first()).map_or(Key::NOBODY, Charge::key);
+            let key = bound.or(charges.first()).map_or(Key::MISSING, Charge::key);
             hook(
                 &Head::of(request),
                 key,
@@ -630,7 +630,7 @@ fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bo
     }
     match reader.key(head) {
         Ok(key) => charge.key = key,
-        Err(missing) if is_counted(reader, missing)? => charge.key = Key::NOBODY,
+        Err(missing) if is_counted(reader, missing)? => charge.key = Key::MISSING,
         Err(_) => return Ok(None),
     }
     if !reader.is_limited() {
