@@ -5,7 +5,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::gate::Ruling;
+use super::gate::{Admitted, Ruling};
 use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
 use crate::line::HeldCall;
@@ -62,6 +62,12 @@ where
         let Self { inner, gates } = self;
         gates.with(|gate| {
             ResponseFuture::new(match gate.ask(&mut request) {
+                // A separate arm avoids copying an empty `Fields`.
+                Ruling::Pass(Admitted {
+                    fields: None,
+                    kept,
+                    gate,
+                }) => HeldCall::calling(inner, request, Admitted::bare(kept, gate)),
                 Ruling::Pass(admitted) => HeldCall::calling(inner, request, admitted),
                 ruling => HeldCall::ruled(ruling, gate, inner, request),
             })
