@@ -10,6 +10,8 @@ mod lines;
 mod order;
 mod stretch;
 mod turn;
+#[cfg(feature = "http")]
+mod vacancy;
 
 #[cfg(feature = "http")]
 pub(crate) use self::leaving::Leaving;
@@ -17,3 +19,5 @@ pub(crate) use self::lines::{Lines, NoTimer};
 pub(crate) use self::order::Free;
 pub(crate) use self::stretch::Place;
 pub(crate) use self::turn::Turn;
+#[cfg(feature = "http")]
+pub(crate) use self::vacancy::{Vacancy, slots_are_freed};
