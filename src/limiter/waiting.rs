@@ -20,7 +20,8 @@ use crate::decision::Outcomes;
 use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
 use crate::line::{
-    Leaving, LineId, OwnLimits, Stand, WaitPlace, WaitQueue, one_after_the_other, own_limits,
+    Leaving, LineId, OwnLimits, Stand, Vacancy, WaitPlace, WaitQueue, one_after_the_other,
+    own_limits,
 };
 use crate::observe::Wait;
 use crate::policy::{Patience, Policy};
@@ -74,6 +75,10 @@ pub(super) struct Waiter {
     /// Counts it among those that wait.
     wait: Option<Wait>,
     timer: Timer,
+    /// Tells of slots that are given back, once it has asked for one.
+    vacancy: Option<Vacancy>,
+    /// How often it asks for a slot, whatever it is told.
+    asks_every: Duration,
     step: Step,
     has_ended: bool,
 }
@@ -90,6 +95,8 @@ enum Step {
     /// It asks after this moment, if it is at the front.
     Stands {
         due: Instant,
+        /// It asks after this one already if a slot is given back.
+        may_ask: Instant,
         give_up: Instant,
     },
     Asks(Answer),
@@ -116,9 +123,13 @@ const LATE: Duration = Duration::from_millis(50);
 /// Before this it is not asked again: a store whose clock stands still would be asked without end.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// When a slot of a [`Concurrency`](crate::Concurrency) is free again is not known: the request at the front asks so
-/// often.
-const ASKS_EVERY: Duration = Duration::from_millis(10);
+/// Nothing tells a process that another one has given back a slot of a [`Concurrency`](crate::Concurrency): the request at
+/// the front asks a shared store so often.
+const ASKS_SHARED_EVERY: Duration = Duration::from_millis(10);
+
+/// In one process each slot that is given back is told. The request asks so often all the same, because the limit may
+/// have grown.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// A time that the platform cannot hold is as good as this.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -191,7 +202,7 @@ impl Waits {
         outcomes: &Outcomes,
     ) -> Option<Box<Waiter>> {
         let now = self.timers().now();
-        let (line, step) = self.hope(charges, caller, outcomes, now, None)?;
+        let (line, step) = self.hope(charges, caller, outcomes, now, None, Duration::ZERO)?;
         let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
         waiter.own = own_limits(outcomes);
         let is_first = waiter
@@ -220,9 +231,16 @@ impl Waits {
         outcomes: &Outcomes,
         now: Instant,
         told: Option<Instant>,
+        asks_every: Duration,
     ) -> Option<(LineId, Step)> {
         let (policy, _) = outcomes.binding()?;
-        let wait = wait(outcomes)?;
+        let (wait, at_the_latest) = if outcomes.are_too_many_at_once() {
+            let wait = wait_beside_slots(outcomes);
+            (wait, wait.max(asks_every))
+        } else {
+            let wait = outcomes.retry_after()?.to_duration();
+            (wait, wait.max(SHORTEST))
+        };
         let mut longest = FOR_EVER;
         for (policy, _) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
             let (patience, _) = self.terms(policy)?;
@@ -237,7 +255,8 @@ impl Waits {
         }
         let give_up = [Some(since + longest + LATE), caller.deadline];
         let step = Step::Stands {
-            due: now + wait.max(SHORTEST),
+            due: now + at_the_latest,
+            may_ask: now + wait,
             give_up: give_up.into_iter().flatten().min()?,
         };
         let charge = charges.iter().find(|charge| charge.policy == policy)?;
@@ -275,14 +294,11 @@ impl Waits {
     }
 }
 
-/// After which wait it is worth to ask again, if it ever is.
-fn wait(outcomes: &Outcomes) -> Option<Duration> {
-    if !outcomes.are_too_many_at_once() {
-        return Some(outcomes.retry_after()?.to_duration());
-    }
+/// How long the policies on rates make a request wait that finds no free slot.
+fn wait_beside_slots(outcomes: &Outcomes) -> Duration {
     let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
     let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());
-    Some(waits.max().unwrap_or_default().max(ASKS_EVERY))
+    waits.max().unwrap_or_default()
 }
 
 impl Waiter {
@@ -311,8 +327,11 @@ impl Waiter {
             place: None,
             wait: None,
             timer,
+            vacancy: None,
+            asks_every: ASKS_SHARED_EVERY,
             step: Step::Stands {
                 due: now,
+                may_ask: now,
                 give_up: now,
             },
             has_ended: false,
@@ -332,8 +351,17 @@ impl Waiter {
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
         loop {
             match &mut self.step {
-                Step::Stands { due, give_up } => {
-                    let (due, give_up) = (*due, *give_up);
+                Step::Stands {
+                    due,
+                    may_ask,
+                    give_up,
+                } => {
+                    let (due, may_ask, give_up) = (*due, *may_ask, *give_up);
+                    let is_freed = self
+                        .vacancy
+                        .as_ref()
+                        .is_some_and(|it| it.poll(cx).is_ready());
+                    let due = if is_freed { may_ask.min(due) } else { due };
                     ready!(self.stand(due, give_up, cx));
                 }
                 Step::Asks(answer) => {
@@ -422,7 +450,17 @@ impl Waiter {
 
     fn ask(&mut self) {
         let charges = self.charges.clone();
-        let reply = match self.limiter.ask(&charges) {
+        // Before it asks, so that no slot is given back unseen.
+        match &self.vacancy {
+            Some(vacancy) => vacancy.look_ahead(),
+            None => self.vacancy = Vacancy::watch(&charges),
+        }
+        let reply = self.limiter.ask(&charges);
+        self.asks_every = match reply {
+            Reply::Now(_) => ASKS_EVERY,
+            Reply::Later(_) => ASKS_SHARED_EVERY,
+        };
+        let reply = match reply {
             // If the client goes away now, what the store charges has to end as well.
             Reply::Later(coming) if self.limiter.holds_any(&charges) => {
                 Reply::Later(Box::pin(HeldAnswer::new(&self.limiter, &charges, coming)))
@@ -459,9 +497,14 @@ impl Waiter {
     /// Whether it waits on after such a denial.
     fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
         let now = self.waits.timers().now();
-        let hope = self
-            .waits
-            .hope(&self.charges, self.caller, outcomes, now, self.told);
+        let hope = self.waits.hope(
+            &self.charges,
+            self.caller,
+            outcomes,
+            now,
+            self.told,
+            self.asks_every,
+        );
         let (Some((line, step)), true) = (hope, self.place.is_some()) else {
             return false;
         };
