@@ -60,12 +60,6 @@ fn no_room_imports_from_its_own_floor_or_from_above() {
 /// Circles of files that are to go. There must be no other.
 const CIRCLES: &[&[&str]] = &[
     &["algorithm/kind.rs", "algorithm/text.rs"],
-    &["config/functions.rs", "config/walk.rs"],
-    &[
-        "config/reading.rs",
-        "config/settings.rs",
-        "config/watching.rs",
-    ],
     &[
         "store/memory/driver.rs",
         "store/memory/known.rs",
@@ -97,7 +91,7 @@ fn every_room_stands_in_the_list() {
     assert_eq!(rooms, listed);
 }
 
-/// Whoever reads a code in a log searches for it.
+/// An operator who reads a code in a log searches for it.
 #[test]
 fn every_diagnostic_has_a_code_of_its_own_and_a_page() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));

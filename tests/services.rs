@@ -90,7 +90,7 @@ fn in_time() -> MemoryStore {
 fn limit<L: Ledger>(limiter: Limiter<L>) -> LimitLayer<Job, Answer, Infallible> {
     let key = |job: &Job| {
         job.owner
-            .map_or(Key::NOBODY, tower_ratelimit::key::IntoKey::into_key)
+            .map_or(Key::MISSING, tower_ratelimit::key::IntoKey::into_key)
     };
     let refuse = |refused: Refused| Ok(Answer::Refused(refused.retry_after()));
     LimitLayer::new(limiter, key, refuse)
@@ -277,7 +277,7 @@ async fn who_waits_takes_nothing_of_the_inner_service() {
 }
 
 #[test]
-fn without_a_timer_nobody_is_held_and_nothing_panics() {
+fn without_a_timer_no_request_is_held_and_nothing_panics() {
     let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(5));
     let refuse = |refused: Refused| Err::<(), BoxError>(refused.into());
     let limit = LimitLayer::new(limiter(queue), |(): &()| 0_u8, refuse);

@@ -8,17 +8,17 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::lines::{Asked, Call, Place};
-use super::standing::Back;
-use super::told::Told;
-use super::{HeedError, Held};
+use super::advice::Advice;
+use super::learned::Back;
+use super::lines::{Admission, Call, Place};
+use super::{LearnedLimitError, NotSent};
 use crate::clock::Timer;
 
 pin_project! {
-    /// The response of a [`Heed`](super::Heed) service.
+    /// The response of a [`LearnedLimit`](super::LearnedLimit) service.
     ///
     /// Dropping it drops the request or the call to the inner service, and lets another call go.
-    pub struct HeedFuture<S, Req>
+    pub struct LearnedLimitFuture<S, Req>
     where
         S: Service<Req>,
     {
@@ -49,12 +49,12 @@ pin_project! {
             call: Option<Call>,
         },
         Refused {
-            held: Option<Held>,
+            held: Option<NotSent>,
         },
     }
 }
 
-impl<S: Service<Req>, Req> HeedFuture<S, Req> {
+impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
     pub(super) fn calling(future: S::Future, call: Option<Call>) -> Self {
         Self {
             state: State::Calling { future, call },
@@ -72,18 +72,18 @@ impl<S: Service<Req>, Req> HeedFuture<S, Req> {
         }
     }
 
-    pub(super) fn refused(held: Held) -> Self {
+    pub(super) fn refused(held: NotSent) -> Self {
         Self {
             state: State::Refused { held: Some(held) },
         }
     }
 }
 
-impl<S, B, R> Future for HeedFuture<S, Request<B>>
+impl<S, B, R> Future for LearnedLimitFuture<S, Request<B>>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    type Output = Result<Response<R>, HeedError<S::Error>>;
+    type Output = Result<Response<R>, LearnedLimitError<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         const AGAIN: &str = "polled after it was ready";
@@ -91,11 +91,11 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Waiting { place, timer, held } => match place.ask(cx.waker()) {
-                    Ok(Asked::Go(call)) => State::Going {
+                    Ok(Admission::Go(call)) => State::Going {
                         call: Some(call),
                         held: held.take(),
                     },
-                    Ok(Asked::AgainAt(at)) => {
+                    Ok(Admission::AgainAt(at)) => {
                         if timer.deadline() != at {
                             timer.reset(at);
                         }
@@ -112,7 +112,7 @@ where
                             call.back(Back::Failed);
                         }
                         state.set(State::Refused { held: None });
-                        return Poll::Ready(Err(HeedError::Inner(error)));
+                        return Poll::Ready(Err(LearnedLimitError::Inner(error)));
                     }
                     let (mut inner, request) = *held.take().expect(AGAIN);
                     State::Calling {
@@ -121,10 +121,10 @@ where
                     }
                 }
                 StateProj::Calling { future, call } => {
-                    let answer = ready!(future.poll(cx)).map_err(HeedError::Inner);
+                    let answer = ready!(future.poll(cx)).map_err(LearnedLimitError::Inner);
                     if let Some(call) = call.take() {
                         let with = match &answer {
-                            Ok(response) => Back::Answered(Told::by(response, call.wall())),
+                            Ok(response) => Back::Answered(Advice::by(response, call.wall())),
                             Err(_) => Back::Failed,
                         };
                         call.back(with);
@@ -132,7 +132,7 @@ where
                     return Poll::Ready(answer);
                 }
                 StateProj::Refused { held } => {
-                    return Poll::Ready(Err(HeedError::Held(held.take().expect(AGAIN))));
+                    return Poll::Ready(Err(LearnedLimitError::NotSent(held.take().expect(AGAIN))));
                 }
             };
             state.set(next);
@@ -140,8 +140,8 @@ where
     }
 }
 
-impl<S: Service<Req>, Req> fmt::Debug for HeedFuture<S, Req> {
+impl<S: Service<Req>, Req> fmt::Debug for LearnedLimitFuture<S, Req> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeedFuture").finish_non_exhaustive()
+        f.debug_struct("LearnedLimitFuture").finish_non_exhaustive()
     }
 }

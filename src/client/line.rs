@@ -1,6 +1,6 @@
 //! The line of one key: who goes next.
 //!
-//! The first call in line goes when [`Standing`] lets it. A task may not poll its call when it is woken, and must
+//! The first call in line goes when [`Learned`] lets it. A task may not poll its call when it is woken, and must
 //! not block the others: so the second call looks too, and goes past the first after [`PACE`]; any later
 //! call does so after twice that time.
 
@@ -10,12 +10,12 @@ use std::task::Waker;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::standing::{May, PACE, Sent, Standing};
+use super::learned::{Learned, May, PACE, Sent};
 
 /// The calls of one key: those on their way, and those that wait, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) standing: Standing,
+    pub(super) standing: Learned,
     waiting: BTreeMap<u64, Waiter>,
     joined: u64,
     /// When the first call may go, or could have gone.
@@ -35,7 +35,7 @@ struct Waiter {
 pub(super) type Woken = SmallVec<[Waker; 2]>;
 
 /// The answer to a call that asks to go.
-pub(super) enum Turn {
+pub(super) enum Readiness {
     Go(Sent),
     Wait {
         /// The end of the hold, if calls are held.
@@ -48,7 +48,7 @@ pub(super) enum Turn {
 impl Line {
     pub(super) fn new() -> Self {
         Self {
-            standing: Standing::new(),
+            standing: Learned::new(),
             waiting: BTreeMap::new(),
             joined: 0,
             due: None,
@@ -91,7 +91,7 @@ impl Line {
 
     /// Whether the call at this place may go. If so, it has left the line. If not, its waker is woken when
     /// something changes for it.
-    pub(super) fn ask(&mut self, place: u64, waker: &Waker, now: Instant) -> Turn {
+    pub(super) fn ask(&mut self, place: u64, waker: &Waker, now: Instant) -> Readiness {
         if let Some(waiter) = self.waiting.get_mut(&place) {
             waiter.is_passed = false;
         }
@@ -102,7 +102,7 @@ impl Line {
             let (held_until, may_go_at) = match self.standing.may(now) {
                 May::Go if is_first => {
                     self.leave(place);
-                    return Turn::Go(self.send(now));
+                    return Readiness::Go(self.send(now));
                 }
                 May::Go => {
                     let due = self.due.map_or(now, |due| due.min(now));
@@ -134,7 +134,7 @@ impl Line {
                 (_, true) => may_go_at + PACE,
                 _ => may_go_at + 2 * PACE,
             };
-            break Turn::Wait {
+            break Readiness::Wait {
                 held_until,
                 again_at,
             };

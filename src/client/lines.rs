@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 use ahash::RandomState;
 use tokio::time::Instant;
 
-use super::held::{Held, Reason};
-use super::line::{Line, Turn, Woken};
-use super::standing::{Back, May, Sent};
+use super::learned::{Back, May, Sent};
+use super::line::{Line, Readiness, Woken};
+use super::not_sent::{NotSent, Reason};
 use crate::clock::{Timer, Timers};
 use crate::key::Key;
 
@@ -50,7 +50,7 @@ pub(super) enum Entry {
     Go(Option<Call>),
     /// It waits in this place, by this timer.
     Wait(Place, Timer),
-    Refuse(Held),
+    Refuse(NotSent),
 }
 
 /// A call on its way. Dropping it says that its caller no longer waits for the response.
@@ -63,7 +63,7 @@ pub(super) struct Call {
 }
 
 /// The answer to a call that waits.
-pub(super) enum Asked {
+pub(super) enum Admission {
     Go(Call),
     /// It asks again at this moment, or when it is woken.
     AgainAt(Instant),
@@ -104,11 +104,11 @@ impl Lines {
         let entry = match line.may(now) {
             May::Go => Entry::Go(Some(call(line.send(now)))),
             May::NotBefore(at) if bounds.longest_wait.is_some_and(|most| at - now > most) => {
-                Entry::Refuse(Held::new(at - now, Reason::TooLong))
+                Entry::Refuse(NotSent::new(at - now, Reason::TooLong))
             }
             May::NotBefore(at) | May::NotBeforeAnswer(at) => {
                 if line.waiting() >= bounds.waiting {
-                    Entry::Refuse(Held::new(at - now, Reason::TooMany))
+                    Entry::Refuse(NotSent::new(at - now, Reason::TooMany))
                 } else if let Some(timer) = self.timers.after(Duration::ZERO) {
                     let place = Place {
                         lines: Arc::clone(self),
@@ -120,7 +120,7 @@ impl Lines {
                     };
                     Entry::Wait(place, timer)
                 } else {
-                    Entry::Refuse(Held::new(at - now, Reason::NoTimer))
+                    Entry::Refuse(NotSent::new(at - now, Reason::NoTimer))
                 }
             }
         };
@@ -210,19 +210,19 @@ impl Drop for Call {
 
 impl Place {
     /// Whether the call may go. If not, the waker is woken when something changes for it.
-    pub(super) fn ask(&mut self, waker: &Waker) -> Result<Asked, Held> {
+    pub(super) fn ask(&mut self, waker: &Waker) -> Result<Admission, NotSent> {
         let now = self.lines.timers.now();
         let mut table = self.lines.lock();
         let Some(line) = table.lines.get_mut(&self.key) else {
-            return Err(Held::new(Duration::ZERO, Reason::TooLong));
+            return Err(NotSent::new(Duration::ZERO, Reason::TooLong));
         };
         let (held_until, again_at) = match line.ask(self.number, waker, now) {
-            Turn::Go(sent) => {
+            Readiness::Go(sent) => {
                 let woken = table.settle_and_wake(self.key, now);
                 drop(table);
                 wake(woken);
                 self.has_gone = true;
-                return Ok(Asked::Go(Call {
+                return Ok(Admission::Go(Call {
                     lines: Arc::clone(&self.lines),
                     key: self.key,
                     sent,
@@ -230,7 +230,7 @@ impl Place {
                     back: Back::Lost,
                 }));
             }
-            Turn::Wait {
+            Readiness::Wait {
                 held_until,
                 again_at,
             } => (held_until, again_at),
@@ -241,10 +241,10 @@ impl Place {
             .deadline
             .is_some_and(|deadline| deadline < end || deadline <= now)
         {
-            return Err(Held::new(end - now, Reason::TooLong));
+            return Err(NotSent::new(end - now, Reason::TooLong));
         }
         let deadline = self.deadline.unwrap_or(again_at);
-        Ok(Asked::AgainAt(again_at.min(deadline)))
+        Ok(Admission::AgainAt(again_at.min(deadline)))
     }
 }
 

@@ -72,7 +72,7 @@ impl<S> LimiterBuilder<S> {
         self
     }
 
-    /// Sets the plans, for those who name the plan of a request: [`Limiter::plan`], a
+    /// Sets the plans, for callers that name the plan of a request: [`Limiter::plan`], a
     /// [`LimitLayer`](crate::LimitLayer), or a resolver. A request of which no plan is named has the default plan.
     pub fn plans_by_name(mut self, plans: Plans) -> Self {
         self.plans = Some(plans);
@@ -236,7 +236,7 @@ fn check_patience(policies: &[Policy]) -> Result<(), ConfigError> {
     match policies.iter().find(patient) {
         None => Ok(()),
         Some(policy) => {
-            let remedy = "leave it out: a limiter holds nobody; ask it again after the decision's \
+            let remedy = "leave it out: a limiter holds no request; ask it again after the decision's \
                           `retry_after`";
             Err(ConfigError::quoting("wait_up_to", policy.name(), remedy))
         }
@@ -291,7 +291,8 @@ fn check_queues(policies: &[Policy]) -> Result<(), ConfigError> {
         return Ok(());
     };
     if queue.is_soft() {
-        let remedy = "let it not be soft: what is over its limit would overtake those who wait";
+        let remedy =
+            "let it not be soft: what is over its limit would overtake the requests that wait";
         return Err(ConfigError::quoting("leaky queue", queue.name(), remedy));
     }
     match queues.next() {

@@ -269,7 +269,7 @@ mod tests {
     const BOUNDS: (u32, u32) = (3, 5);
 
     fn line(policy: usize) -> LineOf {
-        (policy, Key::EVERYBODY)
+        (policy, Key::GLOBAL)
     }
 
     #[test]

@@ -81,8 +81,8 @@ pub(super) fn one_after_the_other(
             let longer = (all - u128::from(limit)) * own.unwrap_or(period);
             return (limit, Micros::wait(longer.div_ceil(limit.into())));
         }
-        // Whoever takes all that it admits as soon as it does gets one less than the limit in each
-        // period: what is left of it comes at the period's end, and counts for the next.
+        // A client that takes all that the window admits, as soon as it does, gets one less than the limit in
+        // each period. The last unit is free at the end of the period, and counts for the next one.
         Algorithm::SlidingWindow(_) if limit == 1 => (limit, 2 * period),
         Algorithm::SlidingWindow(_) => (limit - 1, period),
         _ => (limit, whole),

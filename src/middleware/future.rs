@@ -48,7 +48,7 @@ pin_project! {
         Held {
             turn: Option<Box<Turn>>,
             is_its_turn: bool,
-            // Of a request that has waited: its place before those who still do.
+            // The place of a request that has waited, before the requests that still wait.
             place: Option<Box<Question>>,
             fields: Option<Fields>,
             kept: Kept,
@@ -282,7 +282,7 @@ where
                 let (inner, _) = held.as_deref_mut().expect(AGAIN);
                 let readiness = inner.poll_ready(cx);
                 if readiness.is_pending() {
-                    // Those who wait for a limit do not wait for the inner service.
+                    // Requests that wait for a limit do not wait for the inner service.
                     drop(place.take());
                 }
                 ready!(readiness)?;

@@ -269,7 +269,7 @@ impl Gate {
         }
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
                 Ok(false) => self.exempt(),
@@ -278,7 +278,7 @@ impl Gate {
         }
         let mut charges = Charges::new();
         for (policy, reader) in &self.readers {
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => charges.push(charge),
                 Ok(false) => {}
@@ -318,7 +318,7 @@ impl Gate {
             if mode == Mode::Off {
                 continue;
             }
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) if mode == Mode::Shadow => charges.push(charge.shadow()),
                 Ok(true) => charges.push(charge),
@@ -648,7 +648,7 @@ impl Gate {
             let binding = told.binding().map(|(policy, _)| policy);
             let mut bound = charges.iter();
             let bound = bound.find(|charge| Some(charge.policy) == binding);
-            let key = bound.or(charges.first()).map_or(Key::NOBODY, Charge::key);
+            let key = bound.or(charges.first()).map_or(Key::MISSING, Charge::key);
             hook(
                 &Head::of(request),
                 key,
@@ -751,7 +751,7 @@ fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bo
     }
     match reader.key(head) {
         Ok(key) => charge.key = key,
-        Err(missing) if is_counted(reader, missing)? => charge.key = Key::NOBODY,
+        Err(missing) if is_counted(reader, missing)? => charge.key = Key::MISSING,
         Err(_) => return Ok(None),
     }
     if !reader.is_limited() {

@@ -65,7 +65,7 @@ pub(crate) use self::patience::Patience;
 #[cfg(feature = "http")]
 pub use self::settling::{Cost, Ending, Settle, Spend};
 #[cfg(feature = "http")]
-pub(crate) use self::settling::{Ended, Settling, Told};
+pub(crate) use self::settling::{Ended, ReportedCost, Settling};
 
 /// A named rule.
 ///
