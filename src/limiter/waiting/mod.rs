@@ -59,6 +59,8 @@ enum Step {
     /// It asks after this moment, if it is at the front.
     Stands {
         due: Instant,
+        /// It asks after this one already if a slot is given back.
+        may_ask: Instant,
         give_up: Instant,
     },
     Asks(Answer),
@@ -85,9 +87,13 @@ const LATE: Duration = Duration::from_millis(50);
 /// Before this it is not asked again: a store whose clock stands still would be asked without end.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// When a slot of a [`Concurrency`](crate::Concurrency) is free again is not known: the request at the front asks so
-/// often.
-const ASKS_EVERY: Duration = Duration::from_millis(10);
+/// Nothing tells a process that another one has given back a slot of a [`Concurrency`](crate::Concurrency): the request at
+/// the front asks a shared store so often.
+const ASKS_SHARED_EVERY: Duration = Duration::from_millis(10);
+
+/// In one process each slot that is given back is told. The request asks so often all the same, because the limit may
+/// have grown.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// A time that the platform cannot hold is as good as this.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -160,7 +166,7 @@ impl Waits {
         outcomes: &Outcomes,
     ) -> Option<Box<Waiter>> {
         let now = self.timers().now();
-        let (line, step) = self.hope(charges, caller, outcomes, now, None)?;
+        let (line, step) = self.hope(charges, caller, outcomes, now, None, Duration::ZERO)?;
         let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
         waiter.own = own_limits(outcomes);
         let is_first = waiter
@@ -189,9 +195,16 @@ impl Waits {
         outcomes: &Outcomes,
         now: Instant,
         told: Option<Instant>,
+        asks_every: Duration,
     ) -> Option<(LineId, Step)> {
         let (policy, _) = outcomes.binding()?;
-        let wait = wait(outcomes)?;
+        let (wait, at_the_latest) = if outcomes.are_too_many_at_once() {
+            let wait = wait_beside_slots(outcomes);
+            (wait, wait.max(asks_every))
+        } else {
+            let wait = outcomes.retry_after()?.to_duration();
+            (wait, wait.max(SHORTEST))
+        };
         let mut longest = FOR_EVER;
         for (policy, _) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
             let (patience, _) = self.terms(policy)?;
@@ -206,7 +219,8 @@ impl Waits {
         }
         let give_up = [Some(since + longest + LATE), caller.deadline];
         let step = Step::Stands {
-            due: now + wait.max(SHORTEST),
+            due: now + at_the_latest,
+            may_ask: now + wait,
             give_up: give_up.into_iter().flatten().min()?,
         };
         let charge = charges.iter().find(|charge| charge.policy == policy)?;
@@ -244,12 +258,9 @@ impl Waits {
     }
 }
 
-/// After which wait it is worth to ask again, if it ever is.
-fn wait(outcomes: &Outcomes) -> Option<Duration> {
-    if !outcomes.are_too_many_at_once() {
-        return Some(outcomes.retry_after()?.to_duration());
-    }
+/// How long the policies on rates make a request wait that finds no free slot.
+fn wait_beside_slots(outcomes: &Outcomes) -> Duration {
     let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
     let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());
-    Some(waits.max().unwrap_or_default().max(ASKS_EVERY))
+    waits.max().unwrap_or_default()
 }

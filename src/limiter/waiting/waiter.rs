@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Caller, NO_TIMER, SHORTEST, Step, Waits};
+use super::{ASKS_EVERY, ASKS_SHARED_EVERY, Caller, NO_TIMER, SHORTEST, Step, Waits};
 use crate::clock::Timer;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
-use crate::line::{LineId, OwnLimits, Stand, WaitPlace, own_limits};
+use crate::line::{LineId, OwnLimits, Stand, Vacancy, WaitPlace, own_limits};
 use crate::observe::Wait;
 use crate::store::{Charge, Ledger, Reply, answered};
 
@@ -35,6 +35,10 @@ pub(in crate::limiter) struct Waiter {
     /// Counts it among those that wait.
     wait: Option<Wait>,
     timer: Timer,
+    /// Tells of slots that are given back, once it has asked for one.
+    vacancy: Option<Vacancy>,
+    /// How often it asks for a slot, whatever it is told.
+    asks_every: Duration,
     pub(super) step: Step,
     has_ended: bool,
 }
@@ -73,8 +77,11 @@ impl Waiter {
             place: None,
             wait: None,
             timer,
+            vacancy: None,
+            asks_every: ASKS_SHARED_EVERY,
             step: Step::Stands {
                 due: now,
+                may_ask: now,
                 give_up: now,
             },
             has_ended: false,
@@ -97,8 +104,17 @@ impl Waiter {
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
         loop {
             match &mut self.step {
-                Step::Stands { due, give_up } => {
-                    let (due, give_up) = (*due, *give_up);
+                Step::Stands {
+                    due,
+                    may_ask,
+                    give_up,
+                } => {
+                    let (due, may_ask, give_up) = (*due, *may_ask, *give_up);
+                    let is_freed = self
+                        .vacancy
+                        .as_ref()
+                        .is_some_and(|it| it.poll(cx).is_ready());
+                    let due = if is_freed { may_ask.min(due) } else { due };
                     ready!(self.stand(due, give_up, cx));
                 }
                 Step::Asks(answer) => {
@@ -187,7 +203,17 @@ impl Waiter {
 
     fn ask(&mut self) {
         let charges = self.charges.clone();
-        let reply = match self.limiter.ask(&charges) {
+        // Before it asks, so that no slot is given back unseen.
+        match &self.vacancy {
+            Some(vacancy) => vacancy.look_ahead(),
+            None => self.vacancy = Vacancy::watch(&charges),
+        }
+        let reply = self.limiter.ask(&charges);
+        self.asks_every = match reply {
+            Reply::Now(_) => ASKS_EVERY,
+            Reply::Later(_) => ASKS_SHARED_EVERY,
+        };
+        let reply = match reply {
             // If the client goes away now, what the store charges has to end as well.
             Reply::Later(coming) if self.limiter.holds_any(&charges) => {
                 Reply::Later(Box::pin(HeldAnswer::new(&self.limiter, &charges, coming)))
@@ -224,9 +250,14 @@ impl Waiter {
     /// Whether it waits on after such a denial.
     fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
         let now = self.waits.timers().now();
-        let hope = self
-            .waits
-            .hope(&self.charges, self.caller, outcomes, now, self.told);
+        let hope = self.waits.hope(
+            &self.charges,
+            self.caller,
+            outcomes,
+            now,
+            self.told,
+            self.asks_every,
+        );
         let (Some((line, step)), true) = (hope, self.place.is_some()) else {
             return false;
         };
