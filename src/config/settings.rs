@@ -38,6 +38,8 @@ pub(super) struct Settings {
     pub(super) proxies: Option<Proxies>,
     /// The headers that the file reads.
     pub(super) headers: Arc<[HeaderName]>,
+    /// The path of the file in shadow, as it is written.
+    pub(super) shadow: Option<String>,
     fixed: [Fixed; FIXED.len()],
 }
 
@@ -61,6 +63,16 @@ impl Settings {
             store: other.store.clone(),
             ..self
         }
+    }
+
+    /// The same settings with their state in this process, if it was to be elsewhere.
+    pub(super) fn in_this_process(self) -> Self {
+        let store = match self.store {
+            ReadStore::Memory(store) => ReadStore::Memory(store),
+            #[cfg(feature = "redis")]
+            ReadStore::Redis(_) => ReadStore::default(),
+        };
+        Self { store, ..self }
     }
 
     /// The fields of the next settings that differ and cannot.
@@ -121,6 +133,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         }
         (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
     }
+    let shadow = root.get("shadow").and_then(path);
     let policies = policies?;
     let read = plans(&common, &root, &policies);
     let policies: Vec<ReadPolicy> = policies
@@ -152,6 +165,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         places: at.walk.take_limits(),
         proxies: common.proxies.map(|(proxies, _)| proxies),
         headers: at.walk.take_headers().into_iter().collect(),
+        shadow,
         fixed: FIXED.map(|field| {
             let at = root.get(field);
             Fixed {
@@ -167,6 +181,13 @@ fn nodes(at: &At<'_>) -> Option<u32> {
     match NonZeroU32::new(nodes) {
         Some(nodes) => Some(nodes.get()),
         None => at.refuse("0 nodes serve no request; give 1 or more"),
+    }
+}
+
+fn path(at: &At<'_>) -> Option<String> {
+    match at.text()? {
+        "" => at.refuse("it names no file; write its path, from the directory of this file"),
+        path => Some(path.to_owned()),
     }
 }
 

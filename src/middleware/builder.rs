@@ -358,6 +358,16 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// The same for requests of a log, which say what they do not show. No customer is looked up.
+    #[cfg(feature = "config")]
+    pub(crate) fn for_a_log(mut self) -> Self {
+        let policies = self.policies.into_iter();
+        self.policies = policies.map(Policy::<Http>::for_a_log).collect();
+        self.sources.plan_of = self.sources.plan_of.map(PlanOf::or_logged);
+        self.sources.resolver = None;
+        self
+    }
+
     /// Sets how gRPC calls are refused; the default is [`Grpc::detected`].
     #[cfg(feature = "tonic")]
     pub fn grpc(mut self, grpc: Grpc) -> Self {

@@ -10,6 +10,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::ResponseBody;
+use super::beside::Beside;
 use super::ending::Kept;
 use super::gate::{Gate, Question, Ruling};
 use super::nesting::Within;
@@ -41,6 +42,7 @@ pin_project! {
         Waiting {
             // Both boxed, since most futures never wait and all would be as large as this.
             question: Option<Box<Question>>,
+            beside: Beside,
             gate: Arc<Gate>,
             held: Option<Box<(S, Req)>>,
             inner_is_ready: bool,
@@ -101,7 +103,7 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
     }
 
     pub(super) fn waiting(
-        question: Box<Question>,
+        (question, beside): (Box<Question>, Beside),
         gate: Arc<Gate>,
         inner: S,
         inner_is_ready: bool,
@@ -110,6 +112,7 @@ impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
         Self {
             state: State::Waiting {
                 question: Some(question),
+                beside,
                 gate,
                 held: Some(Box::new((inner, request))),
                 inner_is_ready,
@@ -231,13 +234,16 @@ where
         Poll::Ready(Ok(match self {
             StateProj::Waiting {
                 question,
+                beside,
                 gate,
                 held,
                 inner_is_ready,
             } => loop {
                 let (inner, request) = held.as_deref_mut().expect(AGAIN);
                 let asked = question.as_deref_mut().expect(AGAIN);
-                match ready!(gate.resume(asked, request, cx)) {
+                let mut ruling = ready!(gate.resume(asked, request, cx));
+                beside.compare(&mut ruling, request);
+                match ruling {
                     Ruling::Pass(fields, kept) if !*inner_is_ready => {
                         let (place, held) = (question.take(), held.take());
                         let end = (fields, kept);

@@ -248,10 +248,13 @@
 //! [snapshot](crate::MemoryStore::snapshot) is restored. A shared [store](crate::store) counts for
 //! all processes together.
 
+mod beside;
 mod body;
 mod builder;
 mod crowd;
 mod deadline;
+#[cfg(feature = "config")]
+mod difference;
 mod ending;
 #[cfg(feature = "config")]
 mod explanation;
@@ -272,8 +275,12 @@ mod over_limit;
 mod plan_of;
 mod service;
 mod settles;
+#[cfg(feature = "config")]
+mod shadow;
 #[cfg(feature = "adapt")]
 mod traffic;
+#[cfg(feature = "config")]
+mod trial;
 mod unbuilt;
 mod waiting;
 mod would_refuse;
@@ -281,6 +288,8 @@ mod would_refuse;
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
 pub use self::deadline::Deadline;
+#[cfg(feature = "config")]
+pub use self::difference::Difference;
 #[cfg(feature = "config")]
 pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
@@ -291,8 +300,12 @@ pub use self::layer::RateLimitLayer;
 pub(crate) use self::layer::Swap;
 pub use self::over_limit::OverLimit;
 pub use self::service::RateLimit;
+#[cfg(feature = "config")]
+pub(crate) use self::shadow::Shadow;
 #[cfg(feature = "adapt")]
 pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
+#[cfg(feature = "config")]
+pub(crate) use self::trial::Trial;
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
 pub use self::would_refuse::WouldRefuse;

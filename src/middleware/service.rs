@@ -7,6 +7,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use super::beside::Beside;
 use super::gate::Ruling;
 use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
@@ -67,35 +68,40 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Self { inner, gates } = self;
-        gates.with(|gate| match gate.ask(&mut request) {
-            // A separate arm avoids copying an empty `Fields`.
-            Ruling::Pass(None, kept) => {
-                ResponseFuture::calling(inner, request, None, kept, gate.id())
-            }
-            Ruling::Pass(fields, kept) => {
-                ResponseFuture::calling(inner, request, fields, kept, gate.id())
-            }
-            Ruling::Refuse(response) => {
-                let_others_have(inner);
-                ResponseFuture::refused(response)
-            }
-            Ruling::Hold(turn, fields, kept) => {
-                let_others_have(inner);
-                let gate = Arc::clone(gate);
-                ResponseFuture::held(turn, (fields, kept), gate, inner.clone(), request)
-            }
-            Ruling::Wait(question) if question.waits_its_turn() => {
-                let_others_have(inner);
-                let gate = Arc::clone(gate);
-                ResponseFuture::waiting(question, gate, inner.clone(), false, request)
-            }
-            Ruling::Wait(question) => {
-                // The instance that was polled ready has to be the one that is called. Its clone is
-                // not ready, and stays behind to be polled again.
-                let not_ready_inner = inner.clone();
-                let ready_inner = mem::replace(inner, not_ready_inner);
-                let gate = Arc::clone(gate);
-                ResponseFuture::waiting(question, gate, ready_inner, true, request)
+        gates.with_shadow(|gate, shadow| {
+            let mut beside = Beside::of(shadow, &mut request);
+            let mut ruling = gate.ask(&mut request);
+            beside.compare(&mut ruling, &mut request);
+            match ruling {
+                // A separate arm avoids copying an empty `Fields`.
+                Ruling::Pass(None, kept) => {
+                    ResponseFuture::calling(inner, request, None, kept, gate.id())
+                }
+                Ruling::Pass(fields, kept) => {
+                    ResponseFuture::calling(inner, request, fields, kept, gate.id())
+                }
+                Ruling::Refuse(response) => {
+                    let_others_have(inner);
+                    ResponseFuture::refused(response)
+                }
+                Ruling::Hold(turn, fields, kept) => {
+                    let_others_have(inner);
+                    let gate = Arc::clone(gate);
+                    ResponseFuture::held(turn, (fields, kept), gate, inner.clone(), request)
+                }
+                Ruling::Wait(question) if question.waits_its_turn() => {
+                    let_others_have(inner);
+                    let gate = Arc::clone(gate);
+                    ResponseFuture::waiting((question, beside), gate, inner.clone(), false, request)
+                }
+                Ruling::Wait(question) => {
+                    // The instance that was polled ready has to be the one that is called. Its clone is
+                    // not ready, and stays behind to be polled again.
+                    let not_ready_inner = inner.clone();
+                    let ready_inner = mem::replace(inner, not_ready_inner);
+                    let gate = Arc::clone(gate);
+                    ResponseFuture::waiting((question, beside), gate, ready_inner, true, request)
+                }
             }
         })
     }

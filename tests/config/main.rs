@@ -1,6 +1,7 @@
 //! Limits from a file: what it means, how its mistakes are told, and its schema.
 
 mod endings;
+mod folder;
 mod fuzzed;
 #[cfg(feature = "calendar")]
 mod hours;
@@ -10,4 +11,5 @@ mod modes;
 mod reload;
 mod scene;
 mod schema;
+mod shadow;
 mod terms;

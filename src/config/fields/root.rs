@@ -57,6 +57,11 @@ pub(crate) static ROOT: Fields = Fields(&[
         Shape::Word(&["enforce", "shadow", "off"]),
     ),
     field(
+        "shadow",
+        "The path of another file of limits, from the directory of this one. It decides beside this file on state of its own, and refuses no request.",
+        Shape::Text,
+    ),
+    field(
         "wait_places",
         "How many requests may wait for their turn, under all policies together.",
         Shape::Whole,
