@@ -53,6 +53,10 @@ mod plans;
 mod policies;
 mod reading;
 mod replay;
+#[cfg(feature = "resolver")]
+mod resolver_options;
+#[cfg(feature = "resolver")]
+mod resolving;
 mod responses;
 mod schema;
 mod settings;

@@ -6,12 +6,18 @@ use std::sync::Arc;
 use super::digest::{Sha, digest};
 use super::functions::Functions;
 use super::mistake::{FileError, Mistake, Source};
+#[cfg(feature = "resolver")]
+use super::resolver_options::ResolverOptions;
 use super::settings::{Settings, settings};
 use super::tree::Node;
 use super::walk::{At, Walk};
 use super::{Config, Origin};
 use super::{json, toml};
+#[cfg(feature = "resolver")]
+use crate::error::ConfigError;
 use crate::key::{Extract, Head};
+#[cfg(feature = "resolver")]
+use crate::middleware::ResolverOf;
 
 /// The format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +106,16 @@ impl ConfigBuilder {
         plan_of: impl Fn(&Head<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.functions.add_plan_of(name.into(), Arc::new(plan_of));
+        self
+    }
+
+    #[cfg(feature = "resolver")]
+    pub(super) fn registering(
+        mut self,
+        name: String,
+        make: impl Fn(&ResolverOptions) -> Result<ResolverOf, ConfigError> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.add_resolver(name, Arc::new(make));
         self
     }
 

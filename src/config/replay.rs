@@ -68,7 +68,7 @@ impl Config {
     /// let policy = "[policies.minute]\nquota = \"2/minute\"\nkey = \"api_key\"";
     /// let replay = policy.parse::<Config>()?.replay()?;
     /// let goes_on = |second: u64| {
-    ///     let at = Micros::from_secs(second);
+    ///     let at = Micros::new(second * 1_000_000);
     ///     replay.decide(at, Request::new(()), Some("ann"), None, None).goes_on()
     /// };
     /// assert_eq!([0, 10, 20, 60].map(goes_on), [true, true, false, true]);

@@ -10,8 +10,10 @@ use super::conditions;
 use super::digest::{Sha, digest};
 use super::fields::{LISTS, PROXIES, ROOT};
 use super::keys::Common;
-use super::plans::plans;
+use super::plans::{ReadPlans, plans};
 use super::policies::{ReadPolicy, mode, policies};
+#[cfg(feature = "resolver")]
+use super::resolving::{ReadResolver, resolver};
 use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
 use super::walk::{At, Places, Table};
@@ -40,6 +42,8 @@ pub(super) struct Settings {
     pub(super) headers: Arc<[HeaderName]>,
     /// The path of the file in shadow, as it is written.
     pub(super) shadow: Option<String>,
+    #[cfg(feature = "resolver")]
+    resolver: Option<ReadResolver>,
     fixed: [Fixed; FIXED.len()],
 }
 
@@ -54,8 +58,27 @@ struct Fixed {
 }
 
 impl Settings {
-    /// The same settings with the store and the switches of others.
+    /// The same settings with the store, the switches and what a resolver knows of others.
     pub(super) fn over(self, other: &Self) -> Self {
+        #[cfg(feature = "resolver")]
+        let this = self.resolved_as(other);
+        #[cfg(not(feature = "resolver"))]
+        let this = self;
+        this.sharing(other)
+    }
+
+    #[cfg(feature = "resolver")]
+    fn resolved_as(mut self, other: &Self) -> Self {
+        if let (Some(resolver), Some(known)) = (&self.resolver, &other.resolver)
+            && resolver.is_like(known)
+        {
+            self.layer = self.layer.looking_up_by(known.looks.clone());
+            self.resolver = Some(known.clone());
+        }
+        self
+    }
+
+    fn sharing(self, other: &Self) -> Self {
         Self {
             layer: self.layer.modes(&other.modes),
             limiter: self.limiter.modes(&other.modes),
@@ -122,6 +145,9 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     if let Some(places) = root.get("wait_places").and_then(At::whole) {
         layer = layer.wait_places(places);
     }
+    if root.get("adjustable").and_then(At::flag) == Some(true) {
+        (layer, limiter) = (layer.adjustable(), limiter.adjustable());
+    }
     if let Some(nodes) = root.get("nodes").and_then(nodes) {
         if store
             .as_ref()
@@ -141,9 +167,21 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         .map(|(_, policy)| policy)
         .collect::<Option<_>>()?;
     if let Some(read) = read {
-        let plan_of = read.plan_of;
-        layer = layer.plans(read.plans.clone(), move |head: &Head<'_>| plan_of(head));
+        layer = with_plans(layer, &read);
         limiter = limiter.plans(read.plans, |_| None::<String>);
+    }
+    #[cfg(feature = "resolver")]
+    let resolver = match root.get("resolver") {
+        None => None,
+        Some(at) => Some(resolver(at)?),
+    };
+    #[cfg(feature = "resolver")]
+    if let Some(resolver) = &resolver {
+        layer = layer.looking_up_by(resolver.looks.clone());
+    }
+    #[cfg(not(feature = "resolver"))]
+    if let Some(at) = root.get("resolver") {
+        at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
     }
     let states = policies.iter().map(|policy| &policy.unkeyed);
     let states = states.map(|policy| (policy.first_name().to_owned(), *policy.algorithm()));
@@ -166,6 +204,8 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         proxies: common.proxies.map(|(proxies, _)| proxies),
         headers: at.walk.take_headers().into_iter().collect(),
         shadow,
+        #[cfg(feature = "resolver")]
+        resolver,
         fixed: FIXED.map(|field| {
             let at = root.get(field);
             Fixed {
@@ -174,6 +214,17 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             }
         }),
     })
+}
+
+fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerBuilder {
+    let plans = read.plans.clone();
+    match &read.plan_of {
+        Some(plan_of) => {
+            let plan_of = Arc::clone(plan_of);
+            layer.plans(plans, move |head: &Head<'_>| plan_of(head))
+        }
+        None => layer.plans(plans, |_: &Head<'_>| None::<String>),
+    }
 }
 
 fn nodes(at: &At<'_>) -> Option<u32> {

@@ -60,6 +60,8 @@ struct State {
     /// The file that was refused last.
     refused: Option<Sha>,
     departed: Departed,
+    /// What was in force before. A request that still uses it does not have to drop it.
+    before: Option<RateLimitLayer>,
 }
 
 impl Config {
@@ -112,6 +114,7 @@ impl Config {
                 status,
                 refused: None,
                 departed: Departed::default(),
+                before: None,
             }),
             reloading: Mutex::default(),
             directories,
@@ -212,6 +215,7 @@ impl Shared {
                     let (was, is) = (&now.settings.states, &next.settings.states);
                     let at = std::time::Instant::now();
                     state.departed.leave(was, is, &before, at);
+                    state.before = Some(before);
                     state.status.next(sha256);
                     if let Some(file) = &next.shadow {
                         self.directories.of(file.path());

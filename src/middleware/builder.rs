@@ -159,6 +159,13 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Looks customers up by this, in place of a resolver.
+    #[cfg(all(feature = "config", feature = "resolver"))]
+    pub(crate) fn looking_up_by(mut self, looks: ResolverOf) -> Self {
+        self.sources.resolver = Some(looks);
+        self
+    }
+
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> RateLimitLayerBuilder<T> {
         RateLimitLayerBuilder {

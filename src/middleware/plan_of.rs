@@ -27,13 +27,13 @@ pub(super) struct Sources {
 
 /// Looks the customer of a request up.
 #[derive(Clone)]
-pub(super) struct ResolverOf(Arc<LookUp>);
+pub(crate) struct ResolverOf(Arc<LookUp>);
 
 type LookUp = dyn Fn(&Head<'_>) -> Option<Look> + Send + Sync;
 
 impl ResolverOf {
     #[cfg(feature = "resolver")]
-    pub(super) fn new(look_up: impl Fn(&Head<'_>) -> Option<Look> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(look_up: impl Fn(&Head<'_>) -> Option<Look> + Send + Sync + 'static) -> Self {
         Self(Arc::new(look_up))
     }
 

@@ -293,9 +293,10 @@ async fn a_request_that_waits_is_compared_when_it_has_its_answer() {
         .replace("1/day", "1/second")
         .replace("key", "wait_up_to = \"5s\"\nkey");
     let (_folder, watched) = both("waits", &patient, &policy("a", 1));
-    let ask = || sent(&watched.layer(), get("/"));
-    let layers = [ask().await, ask().await];
-    assert_eq!(layers.map(|answer| answer.status), [200, 200]);
+    let layer = watched.layer();
+    let ask = || sent(&layer, get("/"));
+    let answers = [ask().await, ask().await];
+    assert_eq!(answers.map(|answer| answer.status), [200, 200]);
     assert_eq!(counts(&watched), (2, 1, 0));
 }
 
