@@ -52,6 +52,8 @@ mod opening;
 mod plans;
 mod policies;
 mod reading;
+#[cfg(feature = "resolver")]
+mod registering;
 mod replay;
 #[cfg(feature = "resolver")]
 mod resolver_options;

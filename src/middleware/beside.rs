@@ -1,5 +1,9 @@
 //! What was decided beside the gate in force, until that has ruled.
 
+use std::sync::Arc;
+#[cfg(feature = "config")]
+use std::sync::{Mutex, PoisonError};
+
 use http::Request;
 
 use super::gate::Ruling;
@@ -19,33 +23,65 @@ pub(super) struct Beside {
     tried: Option<Box<Tried>>,
 }
 
+/// It stands among the extensions of a request that waits.
+#[cfg(feature = "config")]
+#[derive(Clone)]
+struct Carried(Arc<Mutex<Option<Box<Tried>>>>);
+
+#[cfg(feature = "config")]
 impl Beside {
     /// Asks the shadow, before the gate in force charges anything.
-    #[cfg(feature = "config")]
     #[inline]
-    pub(super) fn of<B>(shadow: Option<&std::sync::Arc<Shadow>>, request: &mut Request<B>) -> Self {
+    pub(super) fn of<B>(shadow: Option<&Arc<Shadow>>, request: &mut Request<B>) -> Self {
         Self {
             tried: shadow.and_then(|shadow| shadow.try_out(request)),
         }
     }
 
-    #[cfg(not(feature = "config"))]
+    /// What a request has carried while it waited.
+    pub(super) fn carried_by<B>(request: &mut Request<B>) -> Self {
+        let carried = request.extensions_mut().remove::<Carried>();
+        let tried = carried.and_then(|Carried(tried)| {
+            let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
+            tried.take()
+        });
+        Self { tried }
+    }
+
+    /// Goes on with the request.
+    pub(super) fn wait_with<B>(self, request: &mut Request<B>) {
+        if let Some(tried) = self.tried {
+            let carried = Carried(Arc::new(Mutex::new(Some(tried))));
+            request.extensions_mut().insert(carried);
+        }
+    }
+
+    /// Holds it against the ruling of the gate in force, when that does not have to wait.
     #[inline]
-    pub(super) fn of<B>(_: Option<&std::sync::Arc<Shadow>>, _: &mut Request<B>) -> Self {
+    pub(super) fn compare<B>(self, ruling: &mut Ruling, request: &mut Request<B>) {
+        match self.tried {
+            None => {}
+            Some(_) if matches!(ruling, Ruling::Wait(_)) => self.wait_with(request),
+            Some(tried) => tried.compare(ruling, request),
+        }
+    }
+}
+
+#[cfg(not(feature = "config"))]
+impl Beside {
+    #[inline]
+    pub(super) fn of<B>(_: Option<&Arc<Shadow>>, _: &mut Request<B>) -> Self {
         Self::default()
     }
 
-    /// Holds it against the ruling of the gate in force, unless that has to wait.
     #[inline]
-    pub(super) fn compare<B>(&mut self, ruling: &mut Ruling, request: &mut Request<B>) {
-        #[cfg(feature = "config")]
-        if self.tried.is_some()
-            && !matches!(ruling, Ruling::Wait(_))
-            && let Some(tried) = self.tried.take()
-        {
-            tried.compare(ruling, request);
-        }
-        #[cfg(not(feature = "config"))]
-        let _ = (ruling, request);
+    pub(super) fn carried_by<B>(_: &mut Request<B>) -> Self {
+        Self::default()
     }
+
+    #[inline]
+    pub(super) fn wait_with<B>(self, _: &mut Request<B>) {}
+
+    #[inline]
+    pub(super) fn compare<B>(self, _: &mut Ruling, _: &mut Request<B>) {}
 }

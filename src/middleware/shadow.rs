@@ -119,9 +119,9 @@ impl Tried {
             kept,
         } = self;
         let live = match ruling {
-            Ruling::Pass(_, live) | Ruling::Hold(_, _, live) => {
-                // Otherwise there is no response to settle it at.
-                live.join(kept);
+            Ruling::Pass(admitted) | Ruling::Hold(_, admitted) => {
+                // It ends with the request that goes on.
+                admitted.kept.join(kept);
                 Ok(())
             }
             Ruling::Refuse(response) => match response.extensions().get() {

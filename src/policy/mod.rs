@@ -14,7 +14,6 @@ mod keyed;
 mod logged;
 #[cfg(feature = "http")]
 mod no_key;
-#[cfg(feature = "http")]
 mod patience;
 #[cfg(feature = "http")]
 mod settling;
@@ -64,7 +63,6 @@ pub use self::keyed::Keyed;
 pub use self::no_key::NoKey;
 #[cfg(feature = "http")]
 pub(crate) use self::no_key::check_status;
-#[cfg(feature = "http")]
 pub(crate) use self::patience::Patience;
 #[cfg(feature = "http")]
 pub use self::settling::{Cost, Ending, Settle, Spend};
@@ -124,7 +122,6 @@ pub struct Policy<R = Unkeyed> {
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     unsettled: Unsettled,
-    #[cfg(feature = "http")]
     patience: Patience,
     #[cfg_attr(
         not(feature = "http"),
@@ -162,7 +159,6 @@ impl Policy {
             told: None,
             on_store_failure: OnStoreFailure::default(),
             unsettled: Unsettled::default(),
-            #[cfg(feature = "http")]
             patience: Patience::default(),
             reads: Unkeyed,
         }
@@ -471,11 +467,8 @@ impl<R> Policy<R> {
 
     /// Whether its requests may have to wait for their turn.
     pub(crate) fn may_wait(&self) -> bool {
-        #[cfg(feature = "http")]
-        if self.patience.is_any() && !self.is_soft && self.is_limited() {
-            return true;
-        }
-        self.shapes()
+        let is_patient = self.patience.is_any() && !self.is_soft && self.is_limited();
+        is_patient || self.shapes()
     }
 
     /// The name that decisions and responses tell, which is not always that of its state.

@@ -54,9 +54,8 @@ impl Gate {
             });
             return Trial::Allowed(decision, kept);
         }
-        if let Some(waits) = &self.waits
-            && let Some(caller) = self.caller(request)
-            && waits.would_wait(&charges, caller, &outcomes)
+        if let Some(caller) = self.caller(request)
+            && self.limiter.would_wait(&charges, caller, &outcomes)
         {
             return Trial::Waits(decision);
         }

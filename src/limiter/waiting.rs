@@ -13,42 +13,42 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::crowd::{Crowd, LineOf, Place, Stand};
-use super::foresight::{OwnLimits, one_after_the_other, own_limits};
+use super::{Answer as HeldAnswer, Charges, Limiter};
 use crate::algorithm::Algorithm;
 use crate::clock::{Micros, Timer, Timers};
 use crate::decision::Outcomes;
 use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
-use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
-use crate::line::Leaving;
+use crate::line::{
+    Leaving, LineId, OwnLimits, Stand, Vacancy, WaitPlace, WaitQueue, one_after_the_other,
+    own_limits,
+};
 use crate::observe::Wait;
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Ledger, Reply, answered};
 
-/// The policies of a layer that let requests wait, and those who do.
+/// The policies of a limiter that let requests wait, and the requests that do.
 #[derive(Debug)]
 pub(super) struct Waits {
     /// By the policies' places; `None` of one that refuses at once.
     of: Vec<Option<(Patience, Algorithm)>>,
-    /// How many may wait under all of them.
+    /// How many requests may wait under all of them.
     places: u32,
-    crowd: Arc<Crowd>,
+    queue: Arc<WaitQueue>,
     /// By the policies' places.
     leaving: Vec<Leaving>,
 }
 
-/// Who has sent a request.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
-    pub(super) arrived: Instant,
+pub(crate) struct Caller {
+    pub(crate) arrived: Instant,
     /// Until when the caller waits.
-    pub(super) deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Caller {
-    /// After which wait the caller of a request that is held so long would not have gone away; `None`
-    /// if it will not.
+    /// By how much `delay` overruns the caller's deadline; `None` if it does not.
     pub(super) fn misses(&self, delay: Micros, now: Instant) -> Option<Micros> {
         let left = self.deadline?.saturating_duration_since(now);
         let late = delay.saturating_sub(left.into());
@@ -70,11 +70,15 @@ pub(super) struct Waiter {
     /// Whether it has foreseen its turn anew, by another limit; once is enough.
     has_looked_again: bool,
     /// The line in which it stands, or in which there is no place for it.
-    line: LineOf,
-    place: Option<Place>,
+    line: LineId,
+    place: Option<WaitPlace>,
     /// Counts it among those that wait.
     wait: Option<Wait>,
     timer: Timer,
+    /// Tells of slots that are given back, once it has asked for one.
+    vacancy: Option<Vacancy>,
+    /// How often it asks for a slot, whatever it is told.
+    asks_every: Duration,
     step: Step,
     has_ended: bool,
 }
@@ -91,6 +95,8 @@ enum Step {
     /// It asks after this moment, if it is at the front.
     Stands {
         due: Instant,
+        /// It asks after this one already if a slot is given back.
+        may_ask: Instant,
         give_up: Instant,
     },
     Asks(Answer),
@@ -103,7 +109,7 @@ type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>
 /// By policy, what is to be added to the wait that the store tells.
 type Extras = SmallVec<[(usize, Micros); 2]>;
 
-pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
+pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
     "TRL009",
     "waiting",
     "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
@@ -117,16 +123,20 @@ const LATE: Duration = Duration::from_millis(50);
 /// Before this it is not asked again: a store whose clock stands still would be asked without end.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// When a slot of a [`Concurrency`](crate::Concurrency) is free again is not known: the request at the front asks so
-/// often.
-const ASKS_EVERY: Duration = Duration::from_millis(10);
+/// Nothing tells a process that another one has given back a slot of a [`Concurrency`](crate::Concurrency): the request at
+/// the front asks a shared store so often.
+const ASKS_SHARED_EVERY: Duration = Duration::from_millis(10);
+
+/// In one process each slot that is given back is told. The request asks so often all the same, because the limit may
+/// have grown.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// A time that the platform cannot hold is as good as this.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Waits {
-    /// `None` if no policy lets anybody wait.
-    pub(super) fn new(policies: &[Policy], timers: &Timers) -> Option<Self> {
+    /// `None` if no policy lets requests wait. No more than `places` wait under all policies together.
+    pub(super) fn new(policies: &[Policy], timers: &Timers, places: u32) -> Option<Arc<Self>> {
         let of = policies.iter().map(|policy| {
             let patience = policy.patience();
             let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
@@ -134,24 +144,22 @@ impl Waits {
         });
         let of: Vec<_> = of.collect();
         let is_any = of.iter().any(Option::is_some);
-        is_any.then(|| Self {
-            of,
-            places: u32::MAX,
-            crowd: Arc::new(Crowd::new(timers.clone())),
-            leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
+        is_any.then(|| {
+            Arc::new(Self {
+                of,
+                places,
+                queue: Arc::new(WaitQueue::new(timers.clone())),
+                leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
+            })
         })
     }
 
-    pub(super) fn bound(&mut self, places: u32) {
-        self.places = places;
-    }
-
     fn timers(&self) -> &Timers {
-        self.crowd.timers()
+        self.queue.timers()
     }
 
     /// The lines to which a request that is charged this belongs.
-    fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineOf> {
+    fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineId> {
         let waits = |charge: &&Charge| {
             charge.cost > 0 && !charge.is_shadow() && self.terms(charge.policy).is_some()
         };
@@ -164,7 +172,7 @@ impl Waits {
     }
 
     /// How many may stand in this line.
-    fn places_in(&self, (policy, _): LineOf) -> u32 {
+    fn places_in(&self, (policy, _): LineId) -> u32 {
         self.terms(policy).map_or(0, |(it, _)| it.places())
     }
 
@@ -175,10 +183,10 @@ impl Waits {
         charges: &[Charge],
         caller: Caller,
     ) -> Option<Box<Waiter>> {
-        if self.crowd.is_empty() {
+        if self.queue.is_empty() {
             return None;
         }
-        let line = self.lines(charges).find(|line| self.crowd.has_line(line));
+        let line = self.lines(charges).find(|line| self.queue.has_line(line));
         let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
         waiter.foresee();
         waiter.begins_to_wait();
@@ -194,17 +202,17 @@ impl Waits {
         outcomes: &Outcomes,
     ) -> Option<Box<Waiter>> {
         let now = self.timers().now();
-        let (line, step) = self.hope(charges, caller, outcomes, now, None)?;
+        let (line, step) = self.hope(charges, caller, outcomes, now, None, Duration::ZERO)?;
         let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
         waiter.own = own_limits(outcomes);
         let is_first = waiter
             .place
             .as_ref()
-            .is_some_and(|place| self.crowd.costs(&line, Some(place)).is_empty());
+            .is_some_and(|place| self.queue.costs(&line, Some(place)).is_empty());
         if is_first {
             waiter.told = Some(now);
             waiter.step = step;
-        } else if waiter.place.is_none() && !self.crowd.has_line(&line) {
+        } else if waiter.place.is_none() && !self.queue.has_line(&line) {
             // There is no place in all lines, and what was told is true.
             return None;
         } else {
@@ -223,7 +231,8 @@ impl Waits {
         outcomes: &Outcomes,
     ) -> bool {
         let now = self.timers().now();
-        self.hope(charges, caller, outcomes, now, None).is_some()
+        self.hope(charges, caller, outcomes, now, None, Duration::ZERO)
+            .is_some()
     }
 
     /// In which line to wait, and how, after this denial, if that can help; `told` is when the
@@ -235,9 +244,16 @@ impl Waits {
         outcomes: &Outcomes,
         now: Instant,
         told: Option<Instant>,
-    ) -> Option<(LineOf, Step)> {
+        asks_every: Duration,
+    ) -> Option<(LineId, Step)> {
         let (policy, _) = outcomes.binding()?;
-        let wait = wait(outcomes)?;
+        let (wait, at_the_latest) = if outcomes.are_too_many_at_once() {
+            let wait = wait_beside_slots(outcomes);
+            (wait, wait.max(asks_every))
+        } else {
+            let wait = outcomes.retry_after()?.to_duration();
+            (wait, wait.max(SHORTEST))
+        };
         let mut longest = FOR_EVER;
         for (policy, _) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
             let (patience, _) = self.terms(policy)?;
@@ -252,7 +268,8 @@ impl Waits {
         }
         let give_up = [Some(since + longest + LATE), caller.deadline];
         let step = Step::Stands {
-            due: now + wait.max(SHORTEST),
+            due: now + at_the_latest,
+            may_ask: now + wait,
             give_up: give_up.into_iter().flatten().min()?,
         };
         let charge = charges.iter().find(|charge| charge.policy == policy)?;
@@ -266,7 +283,7 @@ impl Waits {
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
         own: &OwnLimits,
-        place: Option<&Place>,
+        place: Option<&WaitPlace>,
     ) -> (Answer, Extras) {
         let mut extras = Extras::new();
         let mut asked = Charges::from_slice(charges);
@@ -275,7 +292,7 @@ impl Waits {
             let Some((_, algorithm)) = self.terms(charge.policy).filter(|_| charge.cost > 0) else {
                 continue;
             };
-            let before = self.crowd.costs(&line, place);
+            let before = self.queue.costs(&line, place);
             if !before.is_empty() {
                 let own = own.iter().find(|(policy, _)| *policy == charge.policy);
                 let own = own.map(|(_, limit)| *limit);
@@ -290,14 +307,11 @@ impl Waits {
     }
 }
 
-/// After which wait it is worth to ask again, if it ever is.
-fn wait(outcomes: &Outcomes) -> Option<Duration> {
-    if !outcomes.are_too_many_at_once() {
-        return Some(outcomes.retry_after()?.to_duration());
-    }
+/// How long the policies on rates make a request wait that finds no free slot.
+fn wait_beside_slots(outcomes: &Outcomes) -> Duration {
     let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
     let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());
-    Some(waits.max().unwrap_or_default().max(ASKS_EVERY))
+    waits.max().unwrap_or_default()
 }
 
 impl Waiter {
@@ -307,7 +321,7 @@ impl Waiter {
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
         caller: Caller,
-        line: LineOf,
+        line: LineId,
     ) -> Option<Box<Self>> {
         let Some(timer) = waits.timers().after(Duration::ZERO) else {
             diagnose(&NO_TIMER);
@@ -326,15 +340,18 @@ impl Waiter {
             place: None,
             wait: None,
             timer,
+            vacancy: None,
+            asks_every: ASKS_SHARED_EVERY,
             step: Step::Stands {
                 due: now,
+                may_ask: now,
                 give_up: now,
             },
             has_ended: false,
         });
         let bounds = (waits.places_in(line), waits.places);
         let cost = waiter.cost_in(line);
-        waiter.place = waits.crowd.stand(line, cost, caller.arrived, bounds);
+        waiter.place = waits.queue.stand(line, cost, caller.arrived, bounds);
         Some(waiter)
     }
 
@@ -347,8 +364,17 @@ impl Waiter {
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
         loop {
             match &mut self.step {
-                Step::Stands { due, give_up } => {
-                    let (due, give_up) = (*due, *give_up);
+                Step::Stands {
+                    due,
+                    may_ask,
+                    give_up,
+                } => {
+                    let (due, may_ask, give_up) = (*due, *may_ask, *give_up);
+                    let is_freed = self
+                        .vacancy
+                        .as_ref()
+                        .is_some_and(|it| it.poll(cx).is_ready());
+                    let due = if is_freed { may_ask.min(due) } else { due };
                     ready!(self.stand(due, give_up, cx));
                 }
                 Step::Asks(answer) => {
@@ -405,7 +431,7 @@ impl Waiter {
         let now = self.waits.timers().now();
         // A step may pass over its turn, and over the end of its wait as well.
         let steps = self.waits.timers().are_stepped();
-        let patience = self.waits.crowd.patience();
+        let patience = self.waits.queue.patience();
         let stand = self.place.as_ref().map(|place| place.look(cx, now, due));
         let again = match stand {
             Some(Stand::Front) if due <= now && (now <= give_up || steps) => {
@@ -430,14 +456,24 @@ impl Waiter {
         self.timer.poll(cx)
     }
 
-    fn who_goes_first(&self, now: Instant) -> Option<LineOf> {
+    fn who_goes_first(&self, now: Instant) -> Option<LineId> {
         let lines = self.waits.lines(&self.charges);
         self.place.as_ref()?.is_behind_in(lines, now)
     }
 
     fn ask(&mut self) {
         let charges = self.charges.clone();
-        let reply = match self.limiter.ask(&charges) {
+        // Before it asks, so that no slot is given back unseen.
+        match &self.vacancy {
+            Some(vacancy) => vacancy.look_ahead(),
+            None => self.vacancy = Vacancy::watch(&charges),
+        }
+        let reply = self.limiter.ask(&charges);
+        self.asks_every = match reply {
+            Reply::Now(_) => ASKS_EVERY,
+            Reply::Later(_) => ASKS_SHARED_EVERY,
+        };
+        let reply = match reply {
             // If the client goes away now, what the store charges has to end as well.
             Reply::Later(coming) if self.limiter.holds_any(&charges) => {
                 Reply::Later(Box::pin(HeldAnswer::new(&self.limiter, &charges, coming)))
@@ -474,9 +510,14 @@ impl Waiter {
     /// Whether it waits on after such a denial.
     fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
         let now = self.waits.timers().now();
-        let hope = self
-            .waits
-            .hope(&self.charges, self.caller, outcomes, now, self.told);
+        let hope = self.waits.hope(
+            &self.charges,
+            self.caller,
+            outcomes,
+            now,
+            self.told,
+            self.asks_every,
+        );
         let (Some((line, step)), true) = (hope, self.place.is_some()) else {
             return false;
         };
@@ -489,7 +530,7 @@ impl Waiter {
     }
 
     /// Goes to another line, if there is a place in it.
-    fn move_to(&mut self, line: LineOf) -> bool {
+    fn move_to(&mut self, line: LineId) -> bool {
         let (cost, places) = (self.cost_in(line), self.waits.places_in(line));
         let Some(place) = &mut self.place else {
             return false;
@@ -505,7 +546,7 @@ impl Waiter {
     }
 
     /// What it is charged under the policy of this line.
-    fn cost_in(&self, (policy, _): LineOf) -> u32 {
+    fn cost_in(&self, (policy, _): LineId) -> u32 {
         let mut charges = self.charges.iter();
         let charge = charges.find(|charge| charge.policy == policy);
         charge.map_or(0, |charge| charge.cost)
