@@ -5,6 +5,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use super::beside::Beside;
 use super::gate::{Admitted, Ruling};
 use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
@@ -60,8 +61,11 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Self { inner, gates } = self;
-        gates.with(|gate| {
-            ResponseFuture::new(match gate.ask(&mut request) {
+        gates.with_shadow(|gate, shadow| {
+            let beside = Beside::of(shadow, &mut request);
+            let mut ruling = gate.ask(&mut request);
+            beside.compare(&mut ruling, &mut request);
+            ResponseFuture::new(match ruling {
                 // A separate arm avoids copying an empty `Fields`.
                 Ruling::Pass(Admitted {
                     fields: None,

@@ -10,6 +10,8 @@ mod http;
 mod in_the_clear;
 #[cfg(feature = "http")]
 mod keyed;
+#[cfg(feature = "config")]
+mod logged;
 #[cfg(feature = "http")]
 mod no_key;
 mod patience;
@@ -41,6 +43,8 @@ pub use self::on_store_failure::OnStoreFailure;
 pub use self::penalty::Penalty;
 pub use self::unsettled::Unsettled;
 
+#[cfg(feature = "config")]
+pub(crate) use self::logged::Logged;
 pub(crate) use self::mode::DeclaredModes;
 
 #[cfg(feature = "http")]

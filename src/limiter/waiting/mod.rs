@@ -186,6 +186,19 @@ impl Waits {
         Some(waiter)
     }
 
+    /// Whether a request would wait after this denial. It takes no place.
+    #[cfg(feature = "config")]
+    pub(super) fn would_wait(
+        &self,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+    ) -> bool {
+        let now = self.timers().now();
+        self.hope(charges, caller, outcomes, now, None, Duration::ZERO)
+            .is_some()
+    }
+
     /// In which line to wait, and how, after this denial, if that can help; `told` is when the
     /// request was told to wait first.
     fn hope(

@@ -157,6 +157,13 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Looks customers up by this, in place of a resolver.
+    #[cfg(all(feature = "config", feature = "resolver"))]
+    pub(crate) fn looking_up_by(mut self, looks: ResolverOf) -> Self {
+        self.sources.resolver = Some(looks);
+        self
+    }
+
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> RateLimitLayerBuilder<T> {
         RateLimitLayerBuilder {
@@ -353,6 +360,16 @@ impl<S> RateLimitLayerBuilder<S> {
     /// [switches of its own](RateLimitLayer::modes).
     pub fn modes(mut self, modes: &Modes) -> Self {
         self.modes = Some(modes.clone());
+        self
+    }
+
+    /// The same for requests of a log, which say what they do not show. No customer is looked up.
+    #[cfg(feature = "config")]
+    pub(crate) fn for_a_log(mut self) -> Self {
+        let policies = self.policies.into_iter();
+        self.policies = policies.map(Policy::<Http>::for_a_log).collect();
+        self.sources.plan_of = self.sources.plan_of.map(PlanOf::or_logged);
+        self.sources.resolver = None;
         self
     }
 

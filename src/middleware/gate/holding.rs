@@ -12,6 +12,7 @@ use super::{Gate, Ruling};
 use crate::limiter::Question;
 use crate::line::{Answering, Holding};
 use crate::middleware::ResponseBody;
+use crate::middleware::beside::Beside;
 use crate::middleware::ending::Kept;
 use crate::middleware::nesting::Within;
 use crate::response::Fields;
@@ -67,7 +68,13 @@ where
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling> {
-        Gate::resume(self, question, request, cx)
+        let beside = Beside::carried_by(request);
+        let mut resumed = Gate::resume(self, question, request, cx);
+        match &mut resumed {
+            Poll::Ready(ruling) => beside.compare(ruling, request),
+            Poll::Pending => beside.wait_with(request),
+        }
+        resumed
     }
 
     #[inline]

@@ -3,6 +3,8 @@
 mod answering;
 mod holding;
 mod reading;
+#[cfg(feature = "config")]
+mod trying;
 
 use std::slice;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use http::Request;
 
 pub(super) use self::holding::Admitted;
+use self::reading::NoCharge;
 
 use super::deadline::deadline;
 use super::hooks::Hooks;
@@ -205,23 +208,10 @@ impl Gate {
         (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
         request: &mut Request<B>,
     ) -> Ruling {
-        let head = Head::of(request);
-        let mut charges = Charges::new();
-        for (policy, reader) in &self.readers {
-            let mode = self.modes().of(*policy);
-            if mode == Mode::Off {
-                continue;
-            }
-            let mut charge = Charge::new(*policy, Key::MISSING, 1);
-            match self.read(reader, &mut charge, (plan, finding), &head) {
-                Ok(true) if mode == Mode::Shadow => charges.push(charge.shadow()),
-                Ok(true) => charges.push(charge),
-                Err(no_charge) if mode == Mode::Enforce => {
-                    return self.refuse_for(no_charge, request);
-                }
-                Ok(false) | Err(_) => {}
-            }
-        }
+        let charges = match self.read_in_modes((plan, finding), &Head::of(request)) {
+            Ok(charges) => charges,
+            Err(no_charge) => return self.refuse_for(no_charge, request),
+        };
         if charges.is_empty() {
             return self.exempt();
         }
@@ -232,6 +222,31 @@ impl Gate {
             self.wanted
         };
         self.put_wanting(wanted, &charges, request)
+    }
+
+    /// What the policies charge a request whose modes ask about it.
+    fn read_in_modes(
+        &self,
+        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
+        head: &Head<'_>,
+    ) -> Result<Charges, NoCharge> {
+        let mut charges = Charges::new();
+        for (policy, reader) in &self.readers {
+            let mode = self.modes().of(*policy);
+            if mode == Mode::Off {
+                continue;
+            }
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
+            match self.read(reader, &mut charge, (plan, finding), head) {
+                Ok(true) if mode == Mode::Shadow => charges.push(charge.shadow()),
+                Ok(true) => charges.push(charge),
+                Err(no_charge) if mode == Mode::Enforce => {
+                    return Err(no_charge);
+                }
+                Ok(false) | Err(_) => {}
+            }
+        }
+        Ok(charges)
     }
 
     #[cfg(feature = "config")]
