@@ -250,7 +250,6 @@
 //! [snapshot](crate::MemoryStore::snapshot) is restored. A shared [store](crate::store) counts for
 //! all processes together.
 
-mod answering;
 mod beside;
 mod body;
 mod builder;

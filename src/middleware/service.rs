@@ -6,7 +6,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::beside::Beside;
-use super::gate::Ruling;
+use super::gate::{Admitted, Ruling};
 use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
 use crate::line::HeldCall;
@@ -66,6 +66,12 @@ where
             let mut ruling = gate.ask(&mut request);
             beside.compare(&mut ruling, &mut request);
             ResponseFuture::new(match ruling {
+                // A separate arm avoids copying an empty `Fields`.
+                Ruling::Pass(Admitted {
+                    fields: None,
+                    kept,
+                    gate,
+                }) => HeldCall::calling(inner, request, Admitted::bare(kept, gate)),
                 Ruling::Pass(admitted) => HeldCall::calling(inner, request, admitted),
                 ruling => HeldCall::ruled(ruling, gate, inner, request),
             })

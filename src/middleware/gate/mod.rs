@@ -1,3 +1,8 @@
+//! The gate of a layer: it reads a request, has a limiter rule on it, and turns the ruling into a response.
+
+mod answering;
+mod holding;
+mod reading;
 #[cfg(feature = "config")]
 mod trying;
 
@@ -5,29 +10,26 @@ use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Request, StatusCode};
+use http::Request;
+
+pub(super) use self::holding::Admitted;
+use self::reading::NoCharge;
 
 use super::deadline::deadline;
-use super::ending::Kept;
 use super::hooks::Hooks;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
 use super::settles::Settles;
-use super::{OverLimit, WouldRefuse};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::diagnostics::diagnose;
-use crate::error::StoreError;
-use crate::key::{Head, Key, Missing};
-use crate::limiter::{
-    Asking, Caller, Charges, Limiter, NO_TIMER, PreparedLimits, Question, Resumed, Ruled, asked,
-};
+use crate::key::{Head, Key};
+use crate::limiter::{Asking, Caller, Charges, Limiter, PreparedLimits, Question, Resumed};
 use crate::line;
-use crate::observe::{Count, Request as Counted};
-use crate::plan::{Asker, ChosenPlan, Finding, Look};
-use crate::policy::{DeclaredModes, Http, Mode, NoKey, Policy};
-use crate::response::{Answers, Fields};
+use crate::observe::Request as Counted;
+use crate::plan::{ChosenPlan, Finding, Look};
+use crate::policy::{DeclaredModes, Http, Mode, Policy};
+use crate::response::Answers;
 use crate::store::{Charge, Guarded, Ledger, Wanted};
 
 /// Asks a limiter about requests, and turns its answers into responses.
@@ -54,15 +56,6 @@ pub(super) struct Gate {
 
 /// What becomes of a request.
 pub(super) type Ruling = line::Ruling<Arc<Gate>>;
-
-/// What a request that goes on has until its response.
-pub(super) struct Admitted {
-    /// The headers of its response.
-    pub(super) fields: Option<Fields>,
-    pub(super) kept: Kept,
-    /// The gate's number, for layers that stand on a route twice.
-    pub(super) gate: usize,
-}
 
 impl Gate {
     /// These policies, whose names are known to be good, over a ledger that was opened for them.
@@ -281,62 +274,6 @@ impl Gate {
         &self.readers
     }
 
-    /// The plan of a request, which it has under all policies.
-    #[inline]
-    pub(super) fn plan(&self, head: &Head<'_>, finding: Option<&Finding>) -> Option<ChosenPlan> {
-        let mut plan = self.limiter.plan_found(finding);
-        if plan.is_some() {
-            return plan;
-        }
-        let (plan_of, limits) = (self.sources.plan_of.as_ref()?, self.limiter.limits()?);
-        plan_of.read(head, |name| plan = limits.limits().plan(name));
-        plan
-    }
-
-    /// Puts into the charge what a policy charges this request; returns whether it does.
-    #[inline]
-    fn read(
-        &self,
-        reader: &Http,
-        charge: &mut Charge,
-        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
-        head: &Head<'_>,
-    ) -> Result<bool, NoCharge> {
-        let Some(is_default) = read(reader, charge, head)? else {
-            self.skipped(charge.policy);
-            return Ok(false);
-        };
-        if let Some(limits) = self.limiter.limits() {
-            let operations = limits.limits().operations(charge.policy);
-            let operation = operations.and_then(|operations| reader.operation(head, operations));
-            let asker = Asker {
-                plan,
-                operation,
-                ..Asker::default()
-            };
-            if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
-                self.skipped(charge.policy);
-                return Ok(false);
-            }
-        }
-        if is_default {
-            self.limiter.cut(charge);
-        }
-        let is_low = reader.is_low_priority(head);
-        self.limiter.demand(charge, is_low);
-        if is_default && is_low {
-            self.limiter.cut(charge);
-        }
-        self.limiter.hold(charge);
-        self.limiter.price(charge, || reader.class(head));
-        Ok(true)
-    }
-
-    fn skipped(&self, policy: usize) {
-        let counters = self.limiter.counters();
-        counters.policy(policy, Count::Skipped, 1);
-    }
-
     /// The same for all clones of a layer, and for no other layer.
     pub(super) fn id(&self) -> usize {
         self.life.number()
@@ -376,7 +313,7 @@ impl Gate {
     }
 
     /// Goes on with a request that was not ruled on, as [`ask`](Self::ask) does.
-    pub(super) fn resume<B>(
+    fn resume<B>(
         &self,
         question: &mut Question,
         request: &mut Request<B>,
@@ -388,221 +325,5 @@ impl Gate {
             Resumed::Found(finding) => self.ask_as(Some(&finding), request),
             Resumed::Ruled(ruled) => self.answer(ruled, question.charges(), &outcomes, request),
         })
-    }
-
-    /// Tells what the limiter has ruled.
-    #[inline]
-    fn answer<B>(
-        &self,
-        ruled: Ruled,
-        charges: &[Charge],
-        outcomes: &Outcomes,
-        request: &mut Request<B>,
-    ) -> Ruling {
-        match ruled {
-            Ruled::Untold => {
-                self.limiter.count_allowed(charges);
-                self.pass(None, Kept::default())
-            }
-            Ruled::Allowed(turn) => {
-                let admitted = self.admit(charges, outcomes, request);
-                match turn {
-                    None => Ruling::Pass(admitted),
-                    Some(turn) => Ruling::Hold(turn, admitted),
-                }
-            }
-            Ruled::Denied => self.refuse(charges, outcomes, request),
-            Ruled::Failed(error) => self.fail(charges, &error, request),
-            Ruled::NoTimer => {
-                self.limiter.count_failed(charges);
-                Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
-            }
-            Ruled::Later(question) => Ruling::Wait(question),
-        }
-    }
-
-    #[inline]
-    fn pass(&self, fields: Option<Fields>, kept: Kept) -> Ruling {
-        Ruling::Pass(Admitted {
-            fields,
-            kept,
-            gate: self.id(),
-        })
-    }
-
-    #[inline]
-    fn admit<B>(&self, all: &[Charge], outcomes: &Outcomes, request: &mut Request<B>) -> Admitted {
-        let told = self.limiter.told(all, outcomes);
-        self.note_shadow(&told, request);
-        if self.is_soft
-            && outcomes
-                .iter()
-                .any(|(_, outcome)| outcome.is_soft() && !outcome.is_allowed())
-        {
-            request.extensions_mut().insert(OverLimit::new(
-                self.limiter.decision(told.clone().into_owned()),
-            ));
-        }
-        if self.exposes_decision {
-            request
-                .extensions_mut()
-                .insert(self.limiter.decision(told.clone().into_owned()));
-        }
-        let charges = &*asked(all, outcomes);
-        let fields = self.fields(charges, &told);
-        let fields = self.with_decision(fields, &told);
-        self.limiter.count_decided(all, &told);
-        self.tell_hook(all, &told, request);
-        let kept = self.settles.as_ref().map_or_else(Kept::default, |settles| {
-            Kept::of(settles, &self.limiter, charges, outcomes, request)
-        });
-        Admitted {
-            fields,
-            kept,
-            gate: self.id(),
-        }
-    }
-
-    /// Counts what policies in shadow would have refused, and marks the request.
-    #[inline]
-    fn note_shadow<B>(&self, told: &Outcomes, request: &mut Request<B>) {
-        if !self.modes().are_plain() && told.would_refuse().next().is_some() {
-            self.limiter.note_shadow(told);
-            let decision = self.limiter.decision(told.clone());
-            request.extensions_mut().insert(WouldRefuse::new(decision));
-        }
-    }
-
-    /// The headers of a response to an allowed request, which tell of the policies in force.
-    #[inline]
-    fn fields(&self, charges: &[Charge], told: &Outcomes) -> Option<Fields> {
-        if !charges.iter().any(Charge::is_shadow) {
-            return self.answers.allowed(charges, told);
-        }
-        let (charges, told) = in_force(charges, told);
-        if charges.is_empty() {
-            return None;
-        }
-        self.answers.allowed(&charges, &told)
-    }
-
-    /// Tells the hook, if there is one, of what was decided.
-    #[inline]
-    fn tell_hook<B>(&self, charges: &[Charge], told: &Outcomes, request: &Request<B>) {
-        if let Some(hook) = &self.hooks.on_decision {
-            let binding = told.binding().map(|(policy, _)| policy);
-            let mut bound = charges.iter();
-            let bound = bound.find(|charge| Some(charge.policy) == binding);
-            let key = bound.or(charges.first()).map_or(Key::MISSING, Charge::key);
-            hook(
-                &Head::of(request),
-                key,
-                &self.limiter.decision(told.clone()),
-            );
-        }
-    }
-
-    /// The fields of a response, which gets the decision too if that was asked for.
-    #[inline]
-    fn with_decision(&self, fields: Option<Fields>, told: &Outcomes) -> Option<Fields> {
-        if !self.hooks.in_response {
-            return fields;
-        }
-        let decision = self.limiter.decision(told.clone());
-        Some(Fields::with_decision(fields, decision))
-    }
-
-    fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
-        self.limiter.counters().request(Counted::WithoutKey);
-        let NoCharge { status, missing } = no_charge;
-        Ruling::Refuse(self.answers.no_key(status, missing, request))
-    }
-
-    /// No policy is asked about the request.
-    fn exempt(&self) -> Ruling {
-        self.limiter.counters().request(Counted::Exempt);
-        self.pass(None, Kept::default())
-    }
-
-    fn refuse<B>(
-        &self,
-        charges: &[Charge],
-        outcomes: &Outcomes,
-        request: &mut Request<B>,
-    ) -> Ruling {
-        let told = self.limiter.told(charges, outcomes);
-        self.limiter.count_decided(charges, &told);
-        self.tell_hook(charges, &told, request);
-        let decision = self.limiter.decision(told.clone().into_owned());
-        let charges = asked(charges, outcomes);
-        let exposed = self.hooks.in_response.then(|| decision.clone());
-        let mut response = if charges.iter().any(Charge::is_shadow) {
-            self.limiter.note_shadow(&told);
-            let (charges, told) = in_force(&charges, &told);
-            self.answers.denied(&charges, &told, decision, request)
-        } else {
-            self.answers.denied(&charges, &told, decision, request)
-        };
-        if let Some(decision) = exposed {
-            response.extensions_mut().insert(decision);
-        }
-        Ruling::Refuse(response)
-    }
-
-    fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {
-        self.limiter.count_failed(charges);
-        // What refuses no request does not do it without its store either.
-        if charges.iter().all(Charge::is_shadow) {
-            return self.pass(None, Kept::default());
-        }
-        Ruling::Refuse(self.answers.store_failed(error.kind(), request))
-    }
-}
-
-/// The charges and the outcomes of the policies that are not in shadow.
-#[cold]
-fn in_force(charges: &[Charge], told: &Outcomes) -> (Charges, Outcomes) {
-    let charges = charges.iter().filter(|charge| !charge.is_shadow());
-    (charges.copied().collect(), told.in_force())
-}
-
-/// How a request is refused that has no key.
-#[derive(Clone, Copy)]
-struct NoCharge {
-    status: StatusCode,
-    missing: Missing,
-}
-
-/// What a policy charges this request is put into the charge; returns whether that is a default estimate, or `None` if
-/// it charges nothing.
-#[inline]
-fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bool>, NoCharge> {
-    if !reader.applies(head) {
-        return Ok(None);
-    }
-    match reader.key(head) {
-        Ok(key) => charge.key = key,
-        Err(missing) if is_counted(reader, missing)? => charge.key = Key::MISSING,
-        Err(_) => return Ok(None),
-    }
-    if !reader.is_limited() {
-        return Ok(None);
-    }
-    let (cost, is_default) = reader.cost(head);
-    charge.cost = cost;
-    charge.is_soft = reader.is_soft();
-    Ok(Some(is_default))
-}
-
-/// Whether a request without a key is counted, together with all others that have none.
-#[cold]
-fn is_counted(reader: &Http, missing: Missing) -> Result<bool, NoCharge> {
-    if let Missing::ByServer(diagnostic) = &missing {
-        diagnose(diagnostic);
-    }
-    match reader.no_key(&missing) {
-        NoKey::Shared => Ok(true),
-        NoKey::Skip => Ok(false),
-        NoKey::Refuse(status) => Err(NoCharge { status, missing }),
     }
 }

@@ -1,4 +1,4 @@
-//! How the future of a request asks a gate, and answers.
+//! The gate as an adapter of the future that holds a request and then calls the inner service.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,12 +8,35 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::ResponseBody;
-use super::beside::Beside;
-use super::gate::{Admitted, Gate, Ruling};
-use super::nesting::Within;
+use super::{Gate, Ruling};
 use crate::limiter::Question;
 use crate::line::{Answering, Holding};
+use crate::middleware::ResponseBody;
+use crate::middleware::beside::Beside;
+use crate::middleware::ending::Kept;
+use crate::middleware::nesting::Within;
+use crate::response::Fields;
+
+/// What a request that goes on has until its response.
+pub(in crate::middleware) struct Admitted {
+    /// The headers of its response.
+    pub(in crate::middleware) fields: Option<Fields>,
+    pub(in crate::middleware) kept: Kept,
+    /// The gate's number, for layers that stand on a route twice.
+    pub(in crate::middleware) gate: usize,
+}
+
+impl Admitted {
+    /// Without headers.
+    #[inline]
+    pub(in crate::middleware) fn bare(kept: Kept, gate: usize) -> Self {
+        Self {
+            fields: None,
+            kept,
+            gate,
+        }
+    }
+}
 
 impl Holding for Arc<Gate> {
     type Question = Question;
