@@ -18,6 +18,7 @@ mod order;
 mod row;
 mod stretch;
 mod turn;
+mod vacancy;
 mod wait_queue;
 
 pub(crate) use self::estimate::{OwnLimits, one_after_the_other, own_limits};
@@ -30,4 +31,5 @@ pub(crate) use self::row::Stand;
 pub(crate) use self::row::{Row, Woken};
 pub(crate) use self::stretch::Place;
 pub(crate) use self::turn::Turn;
+pub(crate) use self::vacancy::{Vacancy, slots_are_freed};
 pub(crate) use self::wait_queue::{LineId, WaitPlace, WaitQueue};

@@ -92,7 +92,7 @@ mod wait;
 pub use self::monitor::Monitor;
 pub use self::snapshot::{
     ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, LeaseStats, PolicyStats,
-    QueueStats, RequestStats, SignalStats, Snapshot, StoreStats,
+    QueueStats, RequestStats, ShadowStats, SignalStats, Snapshot, StoreStats,
 };
 
 pub(crate) use self::calls::Calls;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tower_ratelimit::observe::LeaseStats;
 use tower_ratelimit::store::{Lease, RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{
-    FixedWindow, Gcra, LeakyQueue, Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog, TokenBucket,
+    FixedWindow, Gcra, LeakyQueue, Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog,
+    TokenBucket,
 };
 
 use crate::scene::{PATIENCE, daily, every, limiter, over, patient, scripts_run, used};
