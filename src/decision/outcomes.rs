@@ -98,6 +98,19 @@ impl Outcomes {
         }
     }
 
+    /// Lets a request that this policy denies wait for this time at least, if a wait helps.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wait_at_least(&mut self, policy: usize, least: Micros) {
+        self.change_each(|of, outcome| {
+            if of == policy
+                && !outcome.is_allowed()
+                && let Some(told) = outcome.retry_micros()
+            {
+                *outcome = outcome.denied(Some(told.max(least)));
+            }
+        });
+    }
+
     /// Changes each outcome.
     pub(crate) fn change_each(&mut self, mut change: impl FnMut(usize, &mut Outcome)) {
         for (place, outcome) in &mut *self.each {
