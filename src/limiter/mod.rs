@@ -7,6 +7,7 @@
 #[cfg(feature = "admin")]
 mod about;
 mod adjusting;
+mod background;
 mod builder;
 mod by_name;
 mod counting;

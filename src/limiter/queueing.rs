@@ -5,6 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "http")]
 use super::Charges;
 use super::Limiter;
+use super::background::spawn;
 use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 #[cfg(feature = "http")]
@@ -152,6 +153,6 @@ pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<
 /// Lets a store finish what nothing waits for.
 fn settle(settled: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(settled);
+        spawn(&runtime, settled);
     }
 }

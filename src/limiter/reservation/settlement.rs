@@ -6,6 +6,7 @@ use tokio::runtime::Handle;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::limiter::Policies;
+use crate::limiter::background::spawn;
 use crate::store::Reply;
 
 const LOST: Diagnostic = Diagnostic::new(
@@ -43,7 +44,7 @@ pub(super) fn settle(
             // It may be dropped where there is no runtime, such as after the end of the server.
             let current = Handle::try_current();
             if let Some(runtime) = current.as_ref().ok().or(runtime) {
-                runtime.spawn(async move { settling.end(&answer.await) });
+                spawn(runtime, async move { settling.end(&answer.await) });
             }
         }
     }
@@ -54,7 +55,7 @@ pub(super) fn finish(reply: Reply<Result<bool, StoreError>>, runtime: Option<&Ha
     if let Reply::Later(answer) = reply {
         let current = Handle::try_current();
         if let Some(runtime) = current.as_ref().ok().or(runtime) {
-            runtime.spawn(answer);
+            spawn(runtime, async move { drop(answer.await) });
         }
     }
 }
