@@ -42,7 +42,6 @@ impl Deciding {
                 Ok(()) => {
                     policies.look_at_costs(charges, &this.outcomes);
                     policies.prices.tell(charges, &mut this.outcomes);
-                    policies.note_shadow(&this.outcomes);
                     policies.count_decided(charges, &this.outcomes);
                 }
                 Err(error) => {

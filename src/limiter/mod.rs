@@ -152,7 +152,6 @@ impl Policies {
         if let Ok(outcomes) = &mut answer {
             self.look_at_costs(charges, outcomes);
             self.prices.tell(charges, outcomes);
-            self.note_shadow(outcomes);
         }
         self.count(charges, &answer);
         answer
@@ -185,16 +184,6 @@ impl Policies {
             }
             mode != Mode::Off
         });
-    }
-
-    /// Counts what policies in shadow would have refused.
-    #[inline]
-    fn note_shadow(&self, outcomes: &Outcomes) {
-        if !self.modes.are_plain() {
-            for policy in outcomes.would_refuse() {
-                self.modes.would_have_refused(policy);
-            }
-        }
     }
 }
 
@@ -250,7 +239,6 @@ impl Limiter {
     fn decide_all(&self, names: Arc<Names>, charges: &[Charge]) -> Decision {
         let decision = Decision::new(names, self.charge_all(charges));
         self.policies.count_decided(charges, decision.outcomes());
-        self.policies.note_shadow(decision.outcomes());
         decision
     }
 
@@ -262,7 +250,6 @@ impl Limiter {
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());
-        self.policies.note_shadow(decision.outcomes());
         decision
     }
 
@@ -777,11 +764,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the switches of the policies' modes, which the limiter shares with its clones and its layer.
     pub fn modes(&self) -> Modes {
         self.policies.modes.modes().clone()
-    }
-
-    /// Counts what policies in shadow would have refused.
-    pub(crate) fn note_shadow(&self, outcomes: &Outcomes) {
-        self.policies.note_shadow(outcomes);
     }
 
     /// The modes that hold for the next request.

@@ -541,7 +541,7 @@ impl Gate {
         }
         self.store.answered();
         let told = self.limiter.told(asked.charges, outcomes);
-        self.note_shadow(&told, request);
+        self.mark_shadow(&told, request);
         if self.is_soft
             && outcomes
                 .iter()
@@ -584,11 +584,10 @@ impl Gate {
         }
     }
 
-    /// Counts what policies in shadow would have refused, and marks the request.
+    /// Marks a request that a policy in shadow would have refused.
     #[inline]
-    fn note_shadow<B>(&self, told: &Outcomes, request: &mut Request<B>) {
+    fn mark_shadow<B>(&self, told: &Outcomes, request: &mut Request<B>) {
         if !self.modes().are_plain() && told.would_refuse().next().is_some() {
-            self.limiter.note_shadow(told);
             let decision = self.limiter.decision(told.clone());
             request.extensions_mut().insert(WouldRefuse::new(decision));
         }
@@ -703,7 +702,6 @@ impl Gate {
         let charges = asked.without_those_not_in(outcomes);
         let exposed = self.hooks.in_response.then(|| decision.clone());
         let mut response = if charges.iter().any(Charge::is_shadow) {
-            self.limiter.note_shadow(&told);
             let (charges, told) = in_force(&charges, &told);
             self.answers.denied(&charges, &told, decision, request)
         } else {

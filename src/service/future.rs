@@ -74,9 +74,6 @@ fn rule<Q, T, E>(
     answer: Result<Outcomes, StoreError>,
 ) -> Ruling<T, E> {
     let answer = answered(charges, answer);
-    if let Ok(outcomes) = &answer {
-        rules.limiter.note_shadow(outcomes);
-    }
     let refused = match answer {
         // What refuses no request does not do it without its store either.
         Err(_) if charges.iter().all(Charge::is_shadow) => {
