@@ -43,7 +43,6 @@ impl Deciding {
                     policies.store.answered();
                     policies.look_at_costs(charges, &this.outcomes);
                     policies.prices.tell(charges, &mut this.outcomes);
-                    policies.note_shadow(&this.outcomes);
                     policies.count_decided(charges, &this.outcomes);
                 }
                 Err(error) => {

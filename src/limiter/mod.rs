@@ -8,6 +8,7 @@
 mod about;
 mod adjusting;
 mod amending;
+mod background;
 mod builder;
 mod by_name;
 mod charging;
@@ -264,11 +265,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the switches of the policies' modes, which the limiter shares with its clones and its layer.
     pub fn modes(&self) -> Modes {
         self.policies.modes.modes().clone()
-    }
-
-    /// Counts what policies in shadow would have refused.
-    pub(crate) fn note_shadow(&self, outcomes: &Outcomes) {
-        self.policies.note_shadow(outcomes);
     }
 
     /// The modes that hold for the next request.

@@ -60,7 +60,6 @@ impl Limiter {
     pub(super) fn decide_all(&self, names: Arc<Names>, charges: &[Charge]) -> Decision {
         let decision = Decision::new(names, self.charge_all(charges));
         self.policies.count_decided(charges, decision.outcomes());
-        self.policies.note_shadow(decision.outcomes());
         decision
     }
 
@@ -72,7 +71,6 @@ impl Limiter {
         let prices = &self.policies.prices;
         decision.change(|outcomes| prices.tell(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());
-        self.policies.note_shadow(decision.outcomes());
         decision
     }
 

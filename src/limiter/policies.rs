@@ -86,7 +86,6 @@ impl Policies {
             self.store.answered();
             self.look_at_costs(charges, outcomes);
             self.prices.tell(charges, outcomes);
-            self.note_shadow(outcomes);
         }
         self.count(charges, &answer);
         answer
@@ -127,15 +126,5 @@ impl Policies {
             }
             mode != Mode::Off
         });
-    }
-
-    /// Counts what policies in shadow would have refused.
-    #[inline]
-    pub(super) fn note_shadow(&self, outcomes: &Outcomes) {
-        if !self.modes.are_plain() {
-            for policy in outcomes.would_refuse() {
-                self.modes.would_have_refused(policy);
-            }
-        }
     }
 }
