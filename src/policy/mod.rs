@@ -28,12 +28,13 @@ mod unsettled;
 
 use std::sync::Arc;
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 use crate::decision::Rule;
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
+use crate::key::Key;
 use crate::observe::Described;
-use crate::plan::{KeyLimits, Limited, Operations, Plans};
+use crate::plan::{KeyLimits, LimitBy, Limited, Operations, Plans};
 
 pub use self::heaviest::HeaviestKeys;
 pub use self::mode::{Mode, Modes};
@@ -105,6 +106,7 @@ pub struct Policy<R = Unkeyed> {
     algorithm: Algorithm,
     key_limits: Option<Arc<KeyLimits>>,
     operations: Option<Arc<Operations>>,
+    limit_by: Option<LimitBy>,
     has_several_limits: bool,
     is_for_all_plans: bool,
     is_soft: bool,
@@ -146,6 +148,7 @@ impl Policy {
             algorithm: algorithm.into(),
             key_limits: None,
             operations: None,
+            limit_by: None,
             has_several_limits: false,
             is_for_all_plans: false,
             is_soft: false,
@@ -164,6 +167,37 @@ impl Policy {
         }
     }
 
+    /// Takes the limit of a request from a closure over its key, as the client has sent it. `None` is the limit that the
+    /// request has without the closure, which comes before limits by key and the limit of a plan.
+    ///
+    /// The limit has the kind and the period of the policy. If it has not, the request has the limit that it has without
+    /// the closure, and the log says so once ([`TRL020`](crate::diagnostics)). [`Algorithm::Unlimited`] counts nothing
+    /// of the request.
+    ///
+    /// A policy of a layer may have a closure over the head of the request in its place: call it after
+    /// [`key`](Policy::key).
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let policy = Policy::new("minute", FixedWindow::per_minute(10))
+    ///     .limit_by(|key| key.starts_with("partner-").then(|| FixedWindow::per_minute(500)));
+    /// let limiter = Limiter::builder().policy(policy).build()?;
+    ///
+    /// let limit = |key: &str| limiter.check_now(key, 1).binding().unwrap().1.limit();
+    /// assert_eq!([limit("partner-7"), limit("ann")], [500, 10]);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn limit_by<A: Into<Algorithm>>(
+        mut self,
+        limit: impl Fn(&Key) -> Option<A> + Send + Sync + 'static,
+    ) -> Self {
+        self.limit_by = Some(LimitBy::Key(Arc::new(move |key| {
+            limit(key).map(Into::into)
+        })));
+        self
+    }
+
     /// Returns the same policy with another limit.
     pub(crate) fn limited_by(&self, algorithm: Algorithm) -> Self {
         Self {
@@ -179,8 +213,7 @@ impl Policy {
         (is_resolved, is_adjustable): (bool, bool),
     ) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
-        let is_planned =
-            is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        let is_planned = is_resolved || is_spoken_of || self.has_limits_of_requests();
         // Requests of low priority have the limit without the reserve.
         self.has_several_limits = is_planned || self.terms.reserve() > 0;
         if let Some(plans) = plans
@@ -222,18 +255,16 @@ impl Policy {
             let remedy = "leave out the factor or the hours: a policy has one of them";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
-        if self.has_several_limits {
-            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
+        if self.terms.reserve() > 0 {
+            let remedy = "give it no reserve, or leave the factor out";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
         let most = cell.most().get();
-        let parts = limits
-            .times(most)
-            .filter(|parts| parts.size() <= MOST_PARTS);
+        let parts = limits.in_parts(most);
         let Some(algorithm) = parts.and_then(|parts| self.algorithm.under(parts)) else {
             let remedy = format!(
                 "give at most {} where a factor of at most {} is to apply",
-                MOST_PARTS / most,
+                Limit::MOST_PARTS / most,
                 cell.most(),
             );
             return Err(ConfigError::new("limit", self.algorithm, remedy));
@@ -377,6 +408,11 @@ impl<R> Policy<R> {
         self
     }
 
+    /// Whether a table or a closure gives requests limits.
+    fn has_limits_of_requests(&self) -> bool {
+        self.key_limits.is_some() || self.operations.is_some() || self.limit_by.is_some()
+    }
+
     /// What is said of its limits.
     pub(crate) fn limited(&self) -> Limited<'_> {
         Limited {
@@ -384,7 +420,8 @@ impl<R> Policy<R> {
             own: &self.algorithm,
             by_key: self.key_limits.as_deref(),
             by_operation: self.operations.as_deref(),
-            has_factor: self.factor.is_some(),
+            by_closure: self.limit_by.as_ref(),
+            parts: self.factor.as_ref().map(|factor| factor.most().get()),
         }
     }
 
@@ -398,6 +435,9 @@ impl<R> Policy<R> {
     /// - Decisions and responses tell the limit in force: how much a key that has used nothing can take, and at least 1.
     /// - The policy counts in thousandths of a unit, so that a charge is right to 0.05 %. In a store its states are apart
     ///   from those of a policy of the same name without a factor.
+    /// - The share is that of the limit of the request, whatever gave it: a plan, a table, a closure or a resolver. Hours
+    ///   and a [reserve](Self::reserve) do not go together with a factor, and the limits of such a policy cannot be
+    ///   changed by [`adjust_limit`](crate::Limiter::adjust_limit).
     /// - Over a shared store, each node charges by its own factor.
     /// - What is [refunded](crate::Limiter::refund_now) counts at the price of a factor at its most, which is never more
     ///   than was charged. What is [settled](crate::Limiter::settle_now) counts at the price of now.
@@ -540,9 +580,6 @@ const PRINTABLE: &str = "name a policy with 1 to 64 printable characters of ASCI
 
 /// Marks the name of a policy that counts in parts.
 const PARTS: char = '‰';
-
-/// The largest limit in parts: a charge can take as much again beyond it, and all of it fits in 32 bits.
-const MOST_PARTS: u32 = u32::MAX / 2;
 
 /// Refuses policies with the same name, and names that a header cannot contain. A policy that [counts in
 /// parts](Policy::into_stored) has a mark behind its name.
