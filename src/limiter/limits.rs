@@ -13,7 +13,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    Asker, ChosenPlan, Coming, Finding, Given, Limited, Limits, Look, Plans,
+    Asker, Choice, ChosenPlan, Coming, Finding, Given, Limited, Limits, Look, Plans,
 };
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
@@ -127,6 +127,13 @@ impl RequestLimits {
         let mut plan = None;
         read(key, &mut |name| plan = self.limits.plan(name));
         plan
+    }
+
+    /// The key of the state and the limit of a request about which no resolver is asked.
+    #[inline]
+    pub(super) fn choice(&self, policy: usize, asker: Asker, key: Key) -> (Key, Choice) {
+        self.limits
+            .choice(policy, asker, || Some(key), || None, key)
     }
 
     /// Whether the limits of a key are looked up.

@@ -13,6 +13,7 @@ mod counting;
 mod deciding;
 mod demands;
 mod inspection;
+mod limited;
 mod limits;
 mod mistakes;
 mod monitored;
@@ -109,6 +110,8 @@ struct Policies {
     demands: Demands,
     /// Whether requests hold slots under a policy.
     has_slots: bool,
+    /// Whether a policy blocks keys that it has refused.
+    has_penalties: bool,
     /// Of the policies that have a factor.
     prices: Prices,
     counted: Counting,
@@ -236,6 +239,9 @@ impl Limiter {
                 decision
             }
             None => match self.policies.one() {
+                Some(policy) if !self.policies.has_penalties => {
+                    self.decide_limited(names, policy, key, cost)
+                }
                 Some(policy) => {
                     let charge = self.charge_of_one(policy, key, cost);
                     self.decide_all(names, charge.as_slice())
@@ -319,6 +325,9 @@ impl Limiter {
             ..
         } = &*self.policies;
         if let Some(policy) = self.policies.one() {
+            if !self.policies.has_penalties {
+                return self.admit_limited(policy, *key, cost);
+            }
             return self.admit_charges(self.charge_of_one(policy, *key, cost).as_slice());
         }
         if limits.is_some() || self.policies.demands.are_any() {
@@ -867,6 +876,7 @@ impl<L: Ledger> Limiter<L> {
                 mistakes,
                 demands,
                 has_slots,
+                has_penalties,
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),

@@ -69,7 +69,7 @@ pub use self::plans::{Plan, Plans};
 #[cfg(feature = "resolver")]
 pub use self::resolver::{Resolved, Resolver, ResolverBuilder, ResolverUsage};
 
-pub(crate) use self::choice::Given;
+pub(crate) use self::choice::{Choice, Given};
 pub(crate) use self::limit_by::LimitBy;
 pub(crate) use self::limits::{Asker, Limited, Limits};
 #[cfg(not(feature = "resolver"))]
