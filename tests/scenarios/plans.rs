@@ -358,7 +358,7 @@ fn a_closure_gives_the_limit_of_a_key_and_comes_before_tables_and_plans() {
                 .key("both", minute(30))
                 .key("table", minute(40)),
         )
-        .limit_by(|key| match key.to_text().as_deref() {
+        .limit_by(move |key| match key.to_text().as_deref() {
             Some("both" | "closure") => Some(Algorithm::from(minute(20))),
             Some("unlimited") => Some(Algorithm::Unlimited),
             Some("its own") => Some(minute(10).into()),
