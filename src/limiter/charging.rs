@@ -172,7 +172,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Cuts the cost of a charge that is not priced yet to what can pass.
     #[cfg(feature = "http")]
     pub(crate) fn cut(&self, charge: &mut Charge) {
-        let own = charge.limit.map(Limit::size);
+        let own = self.policies.prices.limit_in_units(charge);
+        let own = own.map(Limit::size);
         let whole = || self.policies.prices.whole(charge.policy)?.limit();
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
@@ -182,6 +183,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         };
         let most = self.policies.demands.most_of(&[hard], limit);
         charge.cost = charge.cost.min(most);
+    }
+
+    /// The limit of a charge in units, of a policy whose own limit is this; `None` if it can have no such limit.
+    #[cfg(feature = "config")]
+    pub(crate) fn limit_told(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
+        let prices = &self.policies.prices;
+        let own = prices.whole(charge.policy).unwrap_or(own);
+        match prices.limit_in_units(charge) {
+            None => Some(own),
+            Some(limit) => own.under(limit),
+        }
     }
 
     /// Turns the cost of a charge from units to what the store is asked for.

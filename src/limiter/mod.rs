@@ -16,6 +16,7 @@ mod counting;
 mod deciding;
 mod demands;
 mod inspection;
+mod limited;
 mod limits;
 mod mistakes;
 mod monitored;
@@ -343,6 +344,7 @@ impl<L: Ledger> Limiter<L> {
                 mistakes,
                 demands,
                 has_slots,
+                has_penalties,
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),

@@ -47,6 +47,9 @@ impl Limiter {
                 decision
             }
             None => match self.policies.one() {
+                Some(policy) if !self.policies.has_penalties => {
+                    self.decide_limited(names, policy, key, cost)
+                }
                 Some(policy) => {
                     let charge = self.charge_of_one(policy, key, cost);
                     self.decide_all(names, charge.as_slice())
@@ -128,6 +131,9 @@ impl Limiter {
             ..
         } = &*self.policies;
         if let Some(policy) = self.policies.one() {
+            if !self.policies.has_penalties {
+                return self.admit_limited(policy, *key, cost);
+            }
             return self.admit_charges(self.charge_of_one(policy, *key, cost).as_slice());
         }
         if limits.is_some() || self.policies.demands.are_any() {

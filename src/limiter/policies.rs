@@ -43,6 +43,8 @@ pub(super) struct Policies {
     pub(super) demands: Demands,
     /// Whether requests hold slots under a policy.
     pub(super) has_slots: bool,
+    /// Whether a policy blocks keys that it has refused.
+    pub(super) has_penalties: bool,
     /// Of the policies that have a factor.
     pub(super) prices: Prices,
     pub(super) counted: Counting,

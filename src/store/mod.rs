@@ -210,6 +210,8 @@ pub struct Charge {
     pub(crate) window: Option<Duration>,
     /// By which it was priced.
     pub(crate) factor: Factor,
+    /// How much of the size of its limit is room for its price.
+    pub(crate) beyond: u32,
     /// By what its request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
 }
@@ -227,6 +229,7 @@ impl Charge {
             rule: 0,
             window: None,
             factor: Factor::ONE,
+            beyond: 0,
             slot: None,
         }
     }
