@@ -19,6 +19,7 @@ mod monitored;
 mod overriding;
 mod prices;
 mod queueing;
+mod refusals;
 mod reservation;
 mod reserving;
 mod verbs;
@@ -48,6 +49,7 @@ use self::deciding::Deciding;
 use self::demands::Demands;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
+use self::refusals::Penalties;
 use self::reservation::Lost;
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
@@ -115,6 +117,7 @@ struct Policies {
     /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
     unless_settled: Option<Box<[Unsettled]>>,
     lost: Lost,
+    penalties: Penalties,
     modes: DeclaredModes,
 }
 
@@ -858,6 +861,7 @@ impl<L: Ledger> Limiter<L> {
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
+                penalties: Penalties::of(policies),
                 lost: Lost::default(),
                 modes,
             }),

@@ -359,7 +359,10 @@ impl Waiter {
                     give_up,
                 } => {
                     let (due, may_ask, give_up) = (*due, *may_ask, *give_up);
-                    let is_freed = self.vacancy.as_ref().is_some_and(|it| it.poll(cx).is_ready());
+                    let is_freed = self
+                        .vacancy
+                        .as_ref()
+                        .is_some_and(|it| it.poll(cx).is_ready());
                     let due = if is_freed { may_ask.min(due) } else { due };
                     ready!(self.stand(due, give_up, cx));
                 }

@@ -73,7 +73,10 @@ pub(super) fn release(
 }
 
 /// Only requests before a layer wait for slots.
-#[cfg_attr(not(feature = "http"), allow(unused_variables, reason = "nothing waits"))]
+#[cfg_attr(
+    not(feature = "http"),
+    allow(unused_variables, reason = "nothing waits")
+)]
 fn wake_for(slots: &[Charge]) {
     #[cfg(feature = "http")]
     slots_are_freed(slots);

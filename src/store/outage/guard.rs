@@ -81,6 +81,10 @@ impl Guard {
         )
     }
 
+    pub(super) fn is_away(&self, charge: &Charge) -> bool {
+        self.watch.is_away(std::slice::from_ref(charge))
+    }
+
     pub(super) fn amend<L: Ledger + ?Sized>(
         self: &Arc<Self>,
         ledger: &L,

@@ -100,6 +100,14 @@ where
         }
     }
 
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        match &self.guard {
+            // Refusals without the store do not count.
+            Some(guard) if guard.is_away(charge) => Reply::Now(Ok(0)),
+            _ => self.ledger.refusals(charge),
+        }
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         match &self.guard {
             None => self.ledger.amend(charges, amendment),
