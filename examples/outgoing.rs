@@ -1,5 +1,5 @@
-//! A client that keeps to a limit which it is told: many calls at once to a service that refuses
-//! those who are too quick, and hardly one is refused.
+//! A client that keeps to the limit that a service tells: many calls at once, of which hardly one is
+//! refused.
 //!
 //! `cargo run --example quickstart` in one terminal, `cargo run --features client --example outgoing`
 //! in another; it ends by itself after ten seconds. `URL`, `SECONDS` and `CALLERS` choose where, how
@@ -19,7 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, ServiceExt};
-use tower_ratelimit::client::HeedLayer;
+use tower_ratelimit::client::LearnedLimitLayer;
 
 /// What the service has answered.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         response
     });
     // All that it takes. The callers have a clone each, and what one is told concerns all.
-    let client = HeedLayer::new().layer(client);
+    let client = LearnedLimitLayer::new().layer(client);
 
     println!("{callers} callers for {seconds} s, each as quick as it may, to {url}");
     let end = Instant::now() + Duration::from_secs(seconds.into());

@@ -355,8 +355,8 @@ fn a_server_that_tells_no_key_is_told_so_though_the_policy_goes_on_without() {
 
 #[test]
 fn f80_f81_a_layer_that_stands_on_a_route_twice_is_warned_of_once() {
-    let everybody = |_: &Head<'_>| "everybody";
-    let many = || RateLimitLayer::new(everybody, TokenBucket::per_second(100));
+    let constant = |_: &Head<'_>| "all";
+    let many = || RateLimitLayer::new(constant, TokenBucket::per_second(100));
     let (once, twice) = (many(), many());
 
     // Two layers one within the other, and one layer on two routes, are meant so.
@@ -381,7 +381,7 @@ fn f80_layers_that_are_built_for_each_request_are_warned_of_once() {
     // As many as a reload of the configuration never makes.
     let ((), lines) = Log::of(|| {
         for _ in 0..300 {
-            let app = hello().layer(limit(|_: &Head<'_>| "everybody"));
+            let app = hello().layer(limit(|_: &Head<'_>| "all"));
             assert_eq!(statuses(&app, 1).0, [StatusCode::OK]);
         }
     });
@@ -406,7 +406,7 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     };
     for apart in [
         // Other clients, other requests, other costs, or one that denies nothing.
-        [minute().key_of_somebody_else(), hour()],
+        [minute().key_of_another_type(), hour()],
         [minute(), hour().when(|head| head.method() == "POST")],
         [minute(), hour().cost(|_| 2)],
         [minute(), hour().soft()],
@@ -836,7 +836,7 @@ macro_rules! by_user_of_its_own {
 
         impl IntoKey for User {
             fn into_key(self) -> Key {
-                Key::EVERYBODY
+                Key::GLOBAL
             }
         }
 
@@ -845,12 +845,12 @@ macro_rules! by_user_of_its_own {
 }
 use by_user_of_its_own;
 
-trait OfSomebodyElse {
-    fn key_of_somebody_else(self) -> Policy<Http>;
+trait OfAnotherType {
+    fn key_of_another_type(self) -> Policy<Http>;
 }
 
-impl OfSomebodyElse for Policy<Http> {
-    fn key_of_somebody_else(self) -> Policy<Http> {
+impl OfAnotherType for Policy<Http> {
+    fn key_of_another_type(self) -> Policy<Http> {
         Policy::new(self.name(), *self.algorithm()).key(key::header("x-tenant"))
     }
 }

@@ -144,7 +144,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whoever reads our output has seen enough.
+/// The reader of the output has closed it.
 fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
     let json = error.downcast_ref::<serde_json::Error>();

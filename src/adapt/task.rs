@@ -36,12 +36,12 @@ use crate::observe::factor_changed;
 pub struct Adapt {
     factor: FactorCell,
     sampler: Arc<Mutex<Sampler>>,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Reading>>,
 }
 
 /// What was read last.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct Reading {
     loads: Loads,
     cost: Load,
 }
@@ -145,7 +145,7 @@ impl Adapt {
         let signals = loads.iter();
         let signals = signals.map(|(name, load)| (name.to_owned(), load.map(share)));
         self.factor.note_signals(signals.collect());
-        *lock(&self.told) = Told { loads, cost };
+        *lock(&self.told) = Reading { loads, cost };
     }
 
     /// Samples until the runtime ends. Spawn it once: `tokio::spawn(adapt.run())`.

@@ -16,7 +16,7 @@ use crate::store::{Amendment, Ledger};
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The question cannot be.
-    Question(String),
+    Invalid(String),
     /// The store cannot tell.
     Store(StoreError),
 }
@@ -170,7 +170,7 @@ fn sentence_of(inspection: &Inspection, policy: &str) -> String {
 /// Blocks a client under all policies.
 pub(super) async fn block(handle: &Handle, asked: &Block) -> Result<Change, Failed> {
     if asked.seconds == 0 {
-        return Err(Failed::Question(
+        return Err(Failed::Invalid(
             "`seconds` cannot be 0: give 1 or more".to_owned(),
         ));
     }
@@ -207,7 +207,7 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
     let Some(key) = &asked.key else {
         let limit = asked
             .limit
-            .ok_or_else(|| Failed::Question("`limit` cannot be null: give a number".to_owned()))?;
+            .ok_or_else(|| Failed::Invalid("`limit` cannot be null: give a number".to_owned()))?;
         let (_, its) = limiter.limit_to_adjust(policy, asked.plan.as_deref())?;
         let limit = match its.declared() {
             Algorithm::Unlimited => with_quota(&any_limit(&limiter, policy)?, limit)?,
@@ -222,14 +222,14 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
         });
     };
     if asked.plan.is_some() {
-        return Err(Failed::Question(
+        return Err(Failed::Invalid(
             "`plan` cannot stand beside `key`: a client has one limit".to_owned(),
         ));
     }
     let (limiter, charges) = client(handle, key, 0)?;
     let before = shown_limit(&limiter.inspect_about(charges.clone()).await?, policy);
     let Some(own) = limiter.key_among(&charges, policy) else {
-        return Err(Failed::Question(format!(
+        return Err(Failed::Invalid(format!(
             "`policy` cannot be {policy:?}: it does not count this client"
         )));
     };
@@ -265,14 +265,14 @@ fn any_limit(limiter: &Limiter<dyn Ledger>, policy: &str) -> Result<Algorithm, F
     let of_policy = limits.iter().filter(|limit| limit.policy() == policy);
     let mut declared = of_policy.map(AdjustableLimit::declared);
     let found = declared.find(|limit| *limit != Algorithm::Unlimited);
-    found.ok_or_else(|| Failed::Question(format!("`policy` cannot be {policy:?}: it has no limit")))
+    found.ok_or_else(|| Failed::Invalid(format!("`policy` cannot be {policy:?}: it has no limit")))
 }
 
 /// The same algorithm with this quota; its burst or capacity in proportion.
 fn with_quota(declared: &Algorithm, quota: u32) -> Result<Algorithm, Failed> {
     let limit = declared.scaled_to(quota);
     limit.ok_or_else(|| {
-        Failed::Question(format!(
+        Failed::Invalid(format!(
             "`limit` cannot be {quota}: {declared} cannot have it"
         ))
     })
@@ -284,7 +284,7 @@ fn client(
     cost: u32,
 ) -> Result<(Limiter<dyn Ledger>, crate::limiter::Charges), Failed> {
     let found = handle.charges(text, cost);
-    found.ok_or_else(|| Failed::Question("`key` names no client".to_owned()))
+    found.ok_or_else(|| Failed::Invalid("`key` names no client".to_owned()))
 }
 
 impl From<StoreError> for Failed {
@@ -295,6 +295,6 @@ impl From<StoreError> for Failed {
 
 impl From<ConfigError> for Failed {
     fn from(error: ConfigError) -> Self {
-        Self::Question(error.to_string())
+        Self::Invalid(error.to_string())
     }
 }

@@ -21,7 +21,7 @@ use super::handle::Handle;
 use super::operator::{self, Change, Failed};
 use super::page::{NOTHING, PAGE, POLICY};
 use super::telling::Page;
-use super::viewers::NoPlace;
+use super::viewers::NoRoom;
 use crate::key::Head;
 
 /// Makes the routes of the page, to [nest](Router::nest) in a service. See the [module](crate::admin) for an example.
@@ -107,8 +107,8 @@ async fn events(State(page): Shared) -> Response {
         }
         Err(why) => {
             let reason = match why {
-                NoPlace::Full => "there are 16 viewers already",
-                NoPlace::Ended => "the service is shutting down",
+                NoRoom::TooMany => "there are 16 viewers already",
+                NoRoom::Ended => "the service is shutting down",
             };
             let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, reason);
             answer
@@ -249,7 +249,7 @@ fn log(_: &'static str, _: &Operator, _: &Change) {}
 
 fn failed(why: &Failed) -> Response {
     match why {
-        Failed::Question(reason) => error(StatusCode::BAD_REQUEST, reason),
+        Failed::Invalid(reason) => error(StatusCode::BAD_REQUEST, reason),
         Failed::Store(reason) => error(
             StatusCode::SERVICE_UNAVAILABLE,
             &format!("the store cannot tell: {reason}"),

@@ -12,7 +12,7 @@ use super::access::Access;
 use super::handle::{End, Handle};
 use super::history::{History, unix_second};
 use super::operator::{ShownLimit, limits};
-use super::viewers::{Events, NoPlace, Viewers};
+use super::viewers::{Events, NoRoom, Viewers};
 use crate::observe::Snapshot;
 
 /// The time between two events.
@@ -30,7 +30,7 @@ pub(super) struct Page {
 
 /// A snapshot, and what else the page shows.
 #[derive(Serialize)]
-struct Told<'a> {
+struct PageData<'a> {
     #[serde(flatten)]
     snapshot: &'a Snapshot,
     limits: Vec<ShownLimit>,
@@ -66,7 +66,7 @@ impl Page {
     }
 
     fn json(&self, snapshot: &Snapshot) -> Vec<u8> {
-        json(&Told {
+        json(&PageData {
             snapshot,
             limits: limits(&self.handle),
             writable: self.access.is_writable(),
@@ -77,7 +77,7 @@ impl Page {
         json(&*self.past())
     }
 
-    pub(super) fn join(&self) -> Result<Events, NoPlace> {
+    pub(super) fn join(&self) -> Result<Events, NoRoom> {
         self.viewers.join(|| event(&self.snapshot()))
     }
 

@@ -28,8 +28,8 @@ struct Viewer {
 
 /// Why there is no stream for a viewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoPlace {
-    Full,
+pub(super) enum NoRoom {
+    TooMany,
     Ended,
 }
 
@@ -45,14 +45,14 @@ impl Viewers {
     const MISSED: u32 = 10;
 
     /// Gives a viewer a place, and this event.
-    pub(super) fn join(&self, first: impl FnOnce() -> Bytes) -> Result<Events, NoPlace> {
+    pub(super) fn join(&self, first: impl FnOnce() -> Bytes) -> Result<Events, NoRoom> {
         let mut state = self.lock();
         if state.has_ended {
-            return Err(NoPlace::Ended);
+            return Err(NoRoom::Ended);
         }
         state.viewers.retain(|viewer| !viewer.events.is_closed());
         if state.viewers.len() >= Self::MOST {
-            return Err(NoPlace::Full);
+            return Err(NoRoom::TooMany);
         }
         // One event waits at a time: whole snapshots, of which a late one is worth nothing.
         let (events, stream) = mpsc::channel(1);
@@ -130,7 +130,7 @@ mod tests {
         assert!(
             refused
                 .iter()
-                .all(|place| matches!(place, Err(NoPlace::Full)))
+                .all(|place| matches!(place, Err(NoRoom::TooMany)))
         );
         served.pop();
         assert!(viewers.join(event).is_ok());
@@ -166,6 +166,6 @@ mod tests {
             stream.0.try_recv(),
             Err(mpsc::error::TryRecvError::Disconnected)
         );
-        assert_eq!(viewers.join(event).unwrap_err(), NoPlace::Ended);
+        assert_eq!(viewers.join(event).unwrap_err(), NoRoom::Ended);
     }
 }

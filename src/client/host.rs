@@ -10,7 +10,7 @@ use crate::key::{Head, IntoKey, Key};
 pub fn host(head: &Head<'_>) -> Key {
     let named = of_target(head.uri());
     let named = named.or_else(|| of_target(&head.header(HOST.as_str())?.parse().ok()?));
-    named.unwrap_or(Key::EVERYBODY)
+    named.unwrap_or(Key::GLOBAL)
 }
 
 fn of_target(uri: &Uri) -> Option<Key> {
@@ -70,8 +70,8 @@ mod tests {
         );
         assert_ne!(key("/", Some("a.example")), key("/", Some("b.example")));
         assert_eq!(key("http://a:81/", Some("b")), key("http://a:81/", None));
-        assert_eq!(key("/", None), Key::EVERYBODY);
-        assert_eq!(key("/", Some("no host")), Key::EVERYBODY);
-        assert_eq!(key("/", Some("")), Key::EVERYBODY);
+        assert_eq!(key("/", None), Key::GLOBAL);
+        assert_eq!(key("/", Some("no host")), Key::GLOBAL);
+        assert_eq!(key("/", Some("")), Key::GLOBAL);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::lines::{Bounds, Lines};
-use super::{Heed, host};
+use super::{LearnedLimit, host};
 use crate::clock::{Clock, Timers};
 use crate::key::{Extract, IntoKey};
 
@@ -26,7 +26,7 @@ use crate::key::{Extract, IntoKey};
 /// - keys: 10,000, of which the layer forgets the least recently used first
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it wraps a service"]
-pub struct HeedLayer {
+pub struct LearnedLimitLayer {
     key: Arc<dyn Extract>,
     bounds: Bounds,
     lines: Arc<Lines>,
@@ -35,7 +35,7 @@ pub struct HeedLayer {
 /// Longer times are cut to this, since a platform may not be able to represent them.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-impl HeedLayer {
+impl LearnedLimitLayer {
     /// A layer with the defaults.
     pub fn new() -> Self {
         Self {
@@ -68,14 +68,14 @@ impl HeedLayer {
     }
 
     /// The longest time for which a call waits; by default until it may go. A call that would have to wait
-    /// for longer fails at once with [`Held`](super::Held). With zero no call waits.
+    /// for longer fails at once with [`NotSent`](super::NotSent). With zero no call waits.
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.bounds.longest_wait = Some(longest.min(FOR_EVER));
         self
     }
 
     /// How many calls of one key may wait; by default 1,024. Each of them is kept in memory. A further call
-    /// fails at once with [`Held`](super::Held).
+    /// fails at once with [`NotSent`](super::NotSent).
     pub fn wait_places(mut self, calls: usize) -> Self {
         self.bounds.waiting = calls;
         self
@@ -106,17 +106,17 @@ impl HeedLayer {
     }
 }
 
-impl Default for HeedLayer {
+impl Default for LearnedLimitLayer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<S> Layer<S> for HeedLayer {
-    type Service = Heed<S>;
+impl<S> Layer<S> for LearnedLimitLayer {
+    type Service = LearnedLimit<S>;
 
-    fn layer(&self, inner: S) -> Heed<S> {
-        Heed::new(
+    fn layer(&self, inner: S) -> LearnedLimit<S> {
+        LearnedLimit::new(
             inner,
             Arc::clone(&self.key),
             self.bounds,
@@ -125,9 +125,9 @@ impl<S> Layer<S> for HeedLayer {
     }
 }
 
-impl fmt::Debug for HeedLayer {
+impl fmt::Debug for LearnedLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeedLayer")
+        f.debug_struct("LearnedLimitLayer")
             .field("bounds", &self.bounds)
             .field("lines", &self.lines)
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
 //! A layer for outgoing calls, which keeps to the limits that servers announce.
 //!
-//! [`HeedLayer`] wraps any service that sends HTTP or gRPC requests: the client of hyper or reqwest, or a
+//! [`LearnedLimitLayer`] wraps any service that sends HTTP or gRPC requests: the client of hyper or reqwest, or a
 //! channel of tonic. It passes the responses on, and learns from them. Once a server has announced that nothing
 //! is left, further calls to it wait in order until the announced time; then one call goes ahead of the others.
 //!
@@ -18,7 +18,7 @@
 //! use http::{Request, Response};
 //! use tokio::time::Instant;
 //! use tower::{Layer, ServiceExt, service_fn};
-//! use tower_ratelimit::client::HeedLayer;
+//! use tower_ratelimit::client::LearnedLimitLayer;
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
@@ -27,7 +27,7 @@
 //!     let response = Response::builder().header("ratelimit", "\"default\";r=0;t=7");
 //!     Ok::<_, Infallible>(response.body(()).unwrap())
 //! });
-//! let client = HeedLayer::new().layer(client);
+//! let client = LearnedLimitLayer::new().layer(client);
 //!
 //! let call = || {
 //!     let request = Request::get("http://api.example/").body(()).unwrap();
@@ -51,7 +51,7 @@
 //!     let client = client.clone();
 //!     async move { Ok::<_, reqwest::Error>(client.execute(request.try_into()?).await?.into()) }
 //! });
-//! let client = HeedLayer::new().layer(client);
+//! let client = LearnedLimitLayer::new().layer(client);
 //! ```
 //!
 //! # Which headers it reads
@@ -70,7 +70,7 @@
 //! - Dates and times go by the server's clock, if the response has a `Date`.
 //! - A 429 without a time, and a response with nothing remaining and without a time, hold calls for a second. A
 //!   503 without a time holds no calls, and neither does an error of the client.
-//! - A hold lasts at most an hour ([`longest_hold`](HeedLayer::longest_hold)).
+//! - A hold lasts at most an hour ([`longest_hold`](LearnedLimitLayer::longest_hold)).
 //! - A gRPC call that fails after its head was sent has its status in the trailers, which the layer does not
 //!   read.
 //!
@@ -94,18 +94,18 @@
 //!   retry then waits here.
 //! - What the layer has learnt stays in this process.
 
+mod advice;
 mod future;
-mod held;
 mod host;
 mod layer;
+mod learned;
 mod line;
 mod lines;
+mod not_sent;
 mod service;
-mod standing;
-mod told;
 
-pub use self::future::HeedFuture;
-pub use self::held::{HeedError, Held, Reason};
+pub use self::future::LearnedLimitFuture;
 pub use self::host::host;
-pub use self::layer::HeedLayer;
-pub use self::service::Heed;
+pub use self::layer::LearnedLimitLayer;
+pub use self::not_sent::{LearnedLimitError, NotSent, Reason};
+pub use self::service::LearnedLimit;

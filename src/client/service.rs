@@ -7,21 +7,23 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
+use super::future::Outgoing;
 use super::lines::{Bounds, Entry, Lines};
-use super::{HeedError, HeedFuture};
+use super::{LearnedLimitError, LearnedLimitFuture};
 use crate::diagnostics::diagnose;
 use crate::key::{Extract, Head, Missing};
+use crate::line::{HeldCall, Ruling};
 
-/// The service of a [`HeedLayer`](super::HeedLayer).
+/// The service of a [`LearnedLimitLayer`](super::LearnedLimitLayer).
 #[derive(Clone)]
-pub struct Heed<S> {
+pub struct LearnedLimit<S> {
     inner: S,
     key: Arc<dyn Extract>,
     bounds: Bounds,
     lines: Arc<Lines>,
 }
 
-impl<S> Heed<S> {
+impl<S> LearnedLimit<S> {
     pub(super) fn new(inner: S, key: Arc<dyn Extract>, bounds: Bounds, lines: Arc<Lines>) -> Self {
         Self {
             inner,
@@ -47,52 +49,39 @@ impl<S> Heed<S> {
     }
 }
 
-impl<S: Clone> Heed<S> {
-    /// Gives back a permit or a place in a queue, which the instance that was polled ready may hold.
-    fn let_others_have_it(&mut self) {
-        self.inner = self.inner.clone();
-    }
-}
-
-impl<S, B, R> Service<Request<B>> for Heed<S>
+impl<S, B, R> Service<Request<B>> for LearnedLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
 {
     type Response = Response<R>;
-    type Error = HeedError<S::Error>;
-    type Future = HeedFuture<S, Request<B>>;
+    type Error = LearnedLimitError<S::Error>;
+    type Future = LearnedLimitFuture<S, Request<B>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx).map_err(HeedError::Inner)
+        self.inner.poll_ready(cx).map_err(LearnedLimitError::Inner)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let key = match self.key.extract(&Head::of(&request)) {
-            Ok(key) => key,
+        let ruling = match self.key.extract(&Head::of(&request)) {
+            Ok(key) => match self.lines.enter(key, self.bounds) {
+                Entry::Go(call) => Ruling::Pass(call),
+                Entry::Wait(call) => Ruling::Wait(Box::new(call)),
+                Entry::Refuse(held) => Ruling::Refuse(held),
+            },
             Err(missing) => {
                 if let Missing::ByServer(diagnostic) = missing {
                     diagnose(&diagnostic);
                 }
-                return HeedFuture::calling(self.inner.call(request), None);
+                Ruling::Pass(None)
             }
         };
-        match self.lines.enter(key, self.bounds) {
-            Entry::Go(call) => HeedFuture::calling(self.inner.call(request), call),
-            Entry::Wait(place, timer) => {
-                self.let_others_have_it();
-                HeedFuture::waiting(place, timer, self.inner.clone(), request)
-            }
-            Entry::Refuse(held) => {
-                self.let_others_have_it();
-                HeedFuture::refused(held)
-            }
-        }
+        LearnedLimitFuture::new(HeldCall::ruled(ruling, &Outgoing, &mut self.inner, request))
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Heed<S> {
+impl<S: fmt::Debug> fmt::Debug for LearnedLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heed")
+        f.debug_struct("LearnedLimit")
             .field("inner", &self.inner)
             .field("bounds", &self.bounds)
             .field("lines", &self.lines)

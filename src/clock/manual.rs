@@ -34,7 +34,7 @@ use super::{Clock, Micros, Sleep};
 /// A request that waits for its turn waits by the clock of its store: in a
 /// [`LeakyQueue`](crate::LeakyQueue), under `Policy::wait_up_to`, and in a service of any kind. It goes on
 /// when the clock is moved to its turn, in real time at once. Tokio's paused time is not needed. An
-/// outgoing client waits by the clock that its `HeedLayer` is given.
+/// outgoing client waits by the clock that its `LearnedLimitLayer` is given.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,12 +77,12 @@ struct Shared {
 /// What waits for the clock, in the order of the moments.
 #[derive(Debug, Default)]
 struct Sleepers {
-    wakers: BTreeMap<Place, Waker>,
+    wakers: BTreeMap<Due, Waker>,
     numbered: u64,
 }
 
 /// A moment, and a number that tells two sleepers of one moment apart.
-type Place = (Micros, u64);
+type Due = (Micros, u64);
 
 const START: Micros = Micros::from_secs(1_704_067_200);
 
@@ -135,7 +135,7 @@ impl Shared {
     fn wake(&self) {
         let mut sleepers = self.sleepers();
         let now = self.now();
-        let due = |place: &Place| place.0 <= now;
+        let due = |place: &Due| place.0 <= now;
         let mut woken = Vec::new();
         while let Some(first) = sleepers.wakers.first_entry().filter(|it| due(it.key())) {
             woken.push(first.remove());
@@ -154,7 +154,7 @@ impl Shared {
 struct Sleeper {
     shared: Arc<Shared>,
     moment: Micros,
-    place: Option<Place>,
+    place: Option<Due>,
 }
 
 impl Future for Sleeper {

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::walk::At;
+use super::names::unknown;
 use crate::key::{AnyKey, Extract, Head};
 
 /// What code has registered by name, for files to refer to.
@@ -34,20 +34,20 @@ impl Functions {
         put(&mut self.plans, name, plan_of);
     }
 
-    pub(super) fn key(&self, at: &At<'_>) -> Option<AnyKey> {
-        find(&self.keys, "key", "key", at)
+    pub(super) fn key(&self, name: &str) -> Result<AnyKey, String> {
+        find(&self.keys, "key", "key", name)
     }
 
-    pub(super) fn cost(&self, at: &At<'_>) -> Option<Arc<Cost>> {
-        find(&self.costs, "cost", "cost", at)
+    pub(super) fn cost(&self, name: &str) -> Result<Arc<Cost>, String> {
+        find(&self.costs, "cost", "cost", name)
     }
 
-    pub(super) fn condition(&self, at: &At<'_>) -> Option<Arc<Condition>> {
-        find(&self.conditions, "condition", "condition", at)
+    pub(super) fn condition(&self, name: &str) -> Result<Arc<Condition>, String> {
+        find(&self.conditions, "condition", "condition", name)
     }
 
-    pub(super) fn plan_of(&self, at: &At<'_>) -> Option<Arc<PlanOf>> {
-        find(&self.plans, "plan", "plan_of", at)
+    pub(super) fn plan_of(&self, name: &str) -> Result<Arc<PlanOf>, String> {
+        find(&self.plans, "plan", "plan_of", name)
     }
 }
 
@@ -57,18 +57,18 @@ fn put<T>(list: &mut Vec<(String, T)>, name: String, function: T) {
     list.push((name, function));
 }
 
-fn find<T: Clone>(list: &[(String, T)], what: &str, method: &str, at: &At<'_>) -> Option<T> {
-    let name = at.text()?;
+/// The function with this name, or the message that there is none.
+fn find<T: Clone>(list: &[(String, T)], what: &str, method: &str, name: &str) -> Result<T, String> {
     if let Some((_, function)) = list.iter().find(|(known, _)| known == name) {
-        return Some(function.clone());
+        return Ok(function.clone());
     }
     if list.is_empty() {
-        return at.refuse(format!(
+        return Err(format!(
             "code has registered no function {name:?} for a {what}, and no other; register it with `.{method}({name:?}, …)`"
         ));
     }
     let known: Vec<&str> = list.iter().map(|(name, _)| name.as_str()).collect();
-    at.unknown(&format!("function for a {what}"), name, &known)
+    Err(unknown(&format!("function for a {what}"), name, &known))
 }
 
 impl fmt::Debug for Functions {

@@ -9,14 +9,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     file: Arc<str>,
-    place: Option<Place>,
+    place: Option<Location>,
     path: String,
     message: String,
 }
 
 /// A place in a text, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Location {
     /// Counted from 1.
     line: usize,
     /// In characters, counted from 1.
@@ -185,7 +185,7 @@ impl Source {
         start..start + 1
     }
 
-    fn place(&self, span: &Range<usize>) -> Place {
+    fn place(&self, span: &Range<usize>) -> Location {
         let line = self.line(span);
         let start = self.lines[line - 1];
         let rest = &self.text[start..];
@@ -199,7 +199,7 @@ impl Source {
             let part = self.text.get(from..to.max(from));
             part.map_or(0, |part| part.chars().count())
         };
-        Place {
+        Location {
             line,
             column: characters(start, span.start.min(end)) + 1,
             // A tab would move the caret.

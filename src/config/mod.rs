@@ -36,6 +36,7 @@
 mod conditions;
 mod costs;
 mod departed;
+mod digest;
 mod endings;
 mod explain;
 mod fields;
@@ -45,6 +46,7 @@ mod json;
 mod keys;
 mod limits;
 mod mistake;
+mod names;
 mod plans;
 mod policies;
 mod reading;
@@ -71,10 +73,10 @@ pub use self::reading::{ConfigBuilder, Format};
 pub use self::schema::schema;
 pub use self::watching::{Status, Watched};
 
+use self::digest::Sha;
 use self::mistake::Source;
 use self::settings::Settings;
 use self::store::ReadStore;
-use self::watching::Sha;
 use crate::error::ConfigError;
 use crate::key::Proxies;
 use crate::limiter::Limiter;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::fields::PLAN_OF;
-use super::functions::PlanOf;
+use super::functions::{Functions, PlanOf};
 use super::keys::{Common, ReadKey};
 use super::limits::limit;
+use super::names::unknown;
 use super::policies::ReadPolicy;
-use super::walk::{At, Table, unknown};
+use super::walk::{At, Table};
 use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
 use crate::plan::{Plan, Plans};
@@ -103,7 +104,7 @@ fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> 
     table.either("header", "key");
     table.either("function", "key");
     if let Some(at) = table.get("function") {
-        return at.walk.functions().plan_of(at);
+        return at.registered(Functions::plan_of);
     }
     if let Some(at) = table.get("key") {
         let key = common.key(at);

@@ -3,12 +3,12 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::digest::{Sha, digest};
 use super::functions::Functions;
 use super::mistake::{FileError, Mistake, Source};
 use super::settings::{Settings, settings};
 use super::tree::Node;
 use super::walk::{At, Walk};
-use super::watching::{Sha, digest};
 use super::{Config, Origin};
 use super::{json, toml};
 use crate::key::{Extract, Head};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::conditions;
+use super::digest::{Sha, digest};
 use super::fields::{LISTS, PROXIES, ROOT};
 use super::keys::Common;
 use super::plans::plans;
@@ -14,7 +15,6 @@ use super::policies::{ReadPolicy, mode, policies};
 use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
 use super::walk::{At, Places, Table};
-use super::watching::{Sha, digest};
 use crate::algorithm::Algorithm;
 use crate::key::{Forwarding, Head, Proxies, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};

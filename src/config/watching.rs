@@ -3,18 +3,18 @@
 //! No list of file events is right for all editors, mounts and systems. So an event on the directory means "maybe", a poll
 //! does not need events, and the bytes decide.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Config;
 use super::departed::Departed;
+use super::digest::{Sha, digest, hexadecimal};
 use super::mistake::{FileError, Mistake};
 use super::reading::ConfigBuilder;
 use super::settings::Settings;
@@ -38,9 +38,6 @@ const QUIET: Duration = Duration::from_millis(150);
 
 /// A file that never keeps still is read after this time.
 const LONGEST_QUIET: Duration = Duration::from_secs(1);
-
-/// The SHA-256 of a file.
-pub(super) type Sha = [u8; 32];
 
 /// A layer whose limits follow a file; see [`Config::watch`].
 ///
@@ -303,18 +300,6 @@ fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, Fil
     } else {
         Err(FileError::new(mistakes))
     }
-}
-
-pub(super) fn digest(text: &str) -> Sha {
-    Sha256::digest(text.as_bytes()).into()
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Text takes whatever is written to it.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Tells of whatever happens in the directory of a file, and in that of the file to which a link points.

@@ -10,7 +10,7 @@ use super::{Extract, Head, Key, KeyOf, Missing};
 /// ```
 ///
 /// One client alone can use all of it: declare a policy on the address beside it.
-/// [`Key::EVERYBODY`] is the same key outside of extractors.
+/// [`Key::GLOBAL`] is the same key outside of extractors.
 pub fn global() -> Global {
     Global(())
 }
@@ -21,7 +21,7 @@ pub struct Global(());
 
 impl Extract for Global {
     fn extract(&self, _: &Head<'_>) -> Result<Key, Missing> {
-        Ok(Key::EVERYBODY)
+        Ok(Key::GLOBAL)
     }
 
     fn identity(&self) -> Option<String> {
@@ -33,7 +33,7 @@ impl KeyOf for Global {
     type Value<'a> = ();
 
     fn make(&self, (): ()) -> Result<Key, Missing> {
-        Ok(Key::EVERYBODY)
+        Ok(Key::GLOBAL)
     }
 }
 

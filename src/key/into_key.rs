@@ -192,7 +192,7 @@ mod tests {
     fn things_of_different_kinds_are_different_keys() {
         let long = "x".repeat(100);
         let keys = [
-            Key::NOBODY,
+            Key::MISSING,
             "".into_key(),
             [].into_key(),
             "192.0.2.1".into_key(),

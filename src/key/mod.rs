@@ -202,7 +202,7 @@
 //! | [`prefix`](Prefix), [`hashed`](Hashed) | what the extractor takes of which they are made |
 //! | [`from_fn`] and closures | nothing: they make a key of a request by [`Extract::extract`] |
 //!
-//! All clients without a key are [`Key::NOBODY`]. A value that is no text, as a header may have, has a
+//! All clients without a key are [`Key::MISSING`]. A value that is no text, as a header may have, has a
 //! key by way of a request too.
 //!
 //! # Behind a proxy

@@ -70,8 +70,8 @@ impl KeyName {
         let (&[kind, len], rest) = bytes.split_first_chunk::<HEAD>().ok_or(fmt::Error)?;
         let (value, rest) = rest.split_at_checked(len.into()).ok_or(fmt::Error)?;
         match Kind::numbered(kind).ok_or(fmt::Error)? {
-            Kind::Nobody => self.write_str("nobody"),
-            Kind::Everybody => self.write_str("everybody"),
+            Kind::Missing => self.write_str("missing"),
+            Kind::Global => self.write_str("global"),
             Kind::Bytes => self.hex("b", value),
             Kind::Text => self.text(value),
             Kind::Number => write!(self, "n:{}", number(value)),
@@ -220,8 +220,8 @@ mod tests {
         assert_name(u128::MAX, "n:340282366920938463463374607431768211455");
         assert_name(-7_i8, "n:-7");
         assert_name(("a", ("b", 1_u8)), "p:t:a,p:t:b,n:1");
-        assert_name(Key::NOBODY, "nobody");
-        assert_name(Key::EVERYBODY, "everybody");
+        assert_name(Key::MISSING, "missing");
+        assert_name(Key::GLOBAL, "global");
         assert_name(
             Key::secret([0xab; 16]),
             "s:ABABABABABABABABABABABABABABABAB",
@@ -241,8 +241,8 @@ mod tests {
         let long = ["x", " ", "{"].map(|part| part.repeat(46));
         let texts = [
             "",
-            "nobody",
-            "everybody",
+            "missing",
+            "global",
             "203.0.113.7",
             "ip:203.0.113.7",
             "t:ann",
@@ -273,7 +273,7 @@ mod tests {
             "  ",
         ];
         let texts = texts.into_iter().chain(long.iter().map(String::as_str));
-        let mut keys = vec![Key::NOBODY, Key::EVERYBODY];
+        let mut keys = vec![Key::MISSING, Key::GLOBAL];
         for text in texts {
             let twice = text.repeat(2);
             let secret = Secret::new([7; 16]).unwrap();

@@ -37,12 +37,12 @@ pub fn peer_ip() -> PeerIp {
 #[derive(Clone)]
 pub struct PeerIp {
     // `None` reads a `SocketAddr`.
-    told: Option<Told>,
+    told: Option<PeerSource>,
 }
 
 /// How a custom listener tells the peer.
 #[derive(Clone)]
-struct Told {
+struct PeerSource {
     by: Arc<dyn Fn(&Head<'_>) -> Peer + Send + Sync>,
     type_name: &'static str,
 }
@@ -104,7 +104,7 @@ impl PeerIp {
             info.map_or(Peer::Unknown, |info| peer(info).into())
         };
         Self {
-            told: Some(Told {
+            told: Some(PeerSource {
                 by: Arc::new(by),
                 type_name: type_name::<T>(),
             }),

@@ -35,7 +35,7 @@ const CAPACITY: usize = WORDS * WORD - HEAD;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    Nobody,
+    Missing,
     Bytes,
     Text,
     Number,
@@ -46,7 +46,7 @@ pub(super) enum Kind {
     DigestOfBytes,
     DigestOfText,
     DigestOfPair,
-    Everybody,
+    Global,
     Secret,
     First,
     Second,
@@ -56,7 +56,7 @@ pub(super) enum Kind {
 
 impl Kind {
     const ALL: [Self; 17] = [
-        Self::Nobody,
+        Self::Missing,
         Self::Bytes,
         Self::Text,
         Self::Number,
@@ -67,7 +67,7 @@ impl Kind {
         Self::DigestOfBytes,
         Self::DigestOfText,
         Self::DigestOfPair,
-        Self::Everybody,
+        Self::Global,
         Self::Secret,
         Self::First,
         Self::Second,
@@ -84,12 +84,12 @@ impl Key {
     /// The key of all requests without a key, such as those of clients that do not send the header.
     ///
     /// No value that a client sends is this key.
-    pub const NOBODY: Self = Self([Kind::Nobody as u64, 0, 0, 0, 0, 0]);
+    pub const MISSING: Self = Self([Kind::Missing as u64, 0, 0, 0, 0, 0]);
 
     /// The key of all requests, for a policy that does not tell clients apart.
     ///
     /// No value that a client sends is this key.
-    pub const EVERYBODY: Self = Self([Kind::Everybody as u64, 0, 0, 0, 0, 0]);
+    pub const GLOBAL: Self = Self([Kind::Global as u64, 0, 0, 0, 0, 0]);
 
     /// Returns the name of this key in a store that several processes share.
     ///
@@ -102,8 +102,8 @@ impl Key {
     /// What kind of key it is, for the log.
     pub(crate) fn class(&self) -> &'static str {
         match self.kind() {
-            Kind::Nobody => "nobody",
-            Kind::Everybody => "everybody",
+            Kind::Missing => "missing",
+            Kind::Global => "global",
             Kind::Number | Kind::Negative => "number",
             Kind::Ipv4 | Kind::Ipv6 => "address",
             Kind::Secret => "secret",
@@ -269,7 +269,7 @@ impl Key {
     }
 
     fn kind(&self) -> Kind {
-        Kind::numbered(self.0[0].to_le_bytes()[0]).unwrap_or(Kind::Nobody)
+        Kind::numbered(self.0[0].to_le_bytes()[0]).unwrap_or(Kind::Missing)
     }
 
     fn len(&self) -> usize {
@@ -306,7 +306,7 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = &self.to_bytes()[HEAD..][..self.len()];
         match self.kind() {
-            Kind::Nobody => f.write_str("Key(nobody)"),
+            Kind::Missing => f.write_str("Key(missing)"),
             Kind::Number => write!(f, "Key(number {})", number(bytes)),
             Kind::Negative => write!(f, "Key(number -{})", number(bytes)),
             Kind::Ipv4 => match <[u8; 4]>::try_from(bytes) {
@@ -320,7 +320,7 @@ impl fmt::Debug for Key {
                 },
                 None => f.write_str("Key(address)"),
             },
-            Kind::Everybody => f.write_str("Key(everybody)"),
+            Kind::Global => f.write_str("Key(global)"),
             Kind::Secret => f.write_str("Key(secret)"),
             Kind::First => f.write_str("Key(of the first source)"),
             Kind::Second => f.write_str("Key(of the second source)"),

@@ -137,7 +137,6 @@ impl Order {
     }
 
     /// When a request in this place would go on.
-    #[cfg(feature = "http")]
     pub(super) fn due(&self, place: Place) -> Instant {
         let (_, place) = self.place(place);
         Stretch::all_of(place).due()
@@ -253,7 +252,6 @@ impl Member {
 }
 
 impl Free {
-    #[cfg(feature = "http")]
     pub(crate) fn all_of(place: Place) -> Self {
         Self(SmallVec::from_slice(&[Stretch::all_of(place)]))
     }

@@ -15,21 +15,21 @@ pub(super) struct Metric {
 
 /// How its values are read. A counter only rises.
 pub(super) enum Read {
-    Counter(fn(&Snapshot, &mut Told<'_, u64>)),
-    Gauge(fn(&Snapshot, &mut Told<'_, f64>)),
+    Counter(fn(&Snapshot, &mut Emit<'_, u64>)),
+    Gauge(fn(&Snapshot, &mut Emit<'_, f64>)),
 }
 
 /// Names and values of labels.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// Takes each value with its labels.
-pub(super) type Told<'a, T> = dyn FnMut(Labels<'_>, T) + 'a;
+pub(super) type Emit<'a, T> = dyn FnMut(Labels<'_>, T) + 'a;
 
 const fn counter(
     name: &'static str,
     unit: Unit,
     help: &'static str,
-    read: fn(&Snapshot, &mut Told<'_, u64>),
+    read: fn(&Snapshot, &mut Emit<'_, u64>),
 ) -> Metric {
     let read = Read::Counter(read);
     Metric {
@@ -44,7 +44,7 @@ const fn gauge(
     name: &'static str,
     unit: Unit,
     help: &'static str,
-    read: fn(&Snapshot, &mut Told<'_, f64>),
+    read: fn(&Snapshot, &mut Emit<'_, f64>),
 ) -> Metric {
     let read = Read::Gauge(read);
     Metric {
@@ -292,7 +292,7 @@ const DECISIONS: [Outcome<PolicyStats>; 7] = [
 ];
 
 /// Tells the count of each outcome.
-fn each<S>(outcomes: &[Outcome<S>], stats: &S, labels: Labels<'_>, tell: &mut Told<'_, u64>) {
+fn each<S>(outcomes: &[Outcome<S>], stats: &S, labels: Labels<'_>, tell: &mut Emit<'_, u64>) {
     for (outcome, read) in outcomes {
         let with_outcome: Vec<_> = labels
             .iter()
@@ -303,7 +303,7 @@ fn each<S>(outcomes: &[Outcome<S>], stats: &S, labels: Labels<'_>, tell: &mut To
     }
 }
 
-fn policies(snapshot: &Snapshot, tell: &mut Told<'_, u64>, read: impl Fn(&PolicyStats) -> u64) {
+fn policies(snapshot: &Snapshot, tell: &mut Emit<'_, u64>, read: impl Fn(&PolicyStats) -> u64) {
     for policy in snapshot.policies() {
         tell(&[("policy", policy.name())], read(policy));
     }
@@ -311,7 +311,7 @@ fn policies(snapshot: &Snapshot, tell: &mut Told<'_, u64>, read: impl Fn(&Policy
 
 fn some_policies(
     snapshot: &Snapshot,
-    tell: &mut Told<'_, f64>,
+    tell: &mut Emit<'_, f64>,
     read: impl Fn(&PolicyStats) -> Option<f64>,
 ) {
     for policy in snapshot.policies() {
@@ -321,7 +321,7 @@ fn some_policies(
     }
 }
 
-fn keys(snapshot: &Snapshot, tell: &mut Told<'_, u64>, read: fn(&KeyStats) -> u64) {
+fn keys(snapshot: &Snapshot, tell: &mut Emit<'_, u64>, read: fn(&KeyStats) -> u64) {
     for policy in snapshot.policies() {
         if let Some(keys) = policy.keys() {
             tell(&[("policy", policy.name())], read(keys));
@@ -331,7 +331,7 @@ fn keys(snapshot: &Snapshot, tell: &mut Told<'_, u64>, read: fn(&KeyStats) -> u6
 
 fn signals(
     snapshot: &Snapshot,
-    tell: &mut Told<'_, f64>,
+    tell: &mut Emit<'_, f64>,
     read: impl Fn(Option<f64>) -> Option<f64>,
 ) {
     for policy in snapshot.policies() {
@@ -344,7 +344,7 @@ fn signals(
     }
 }
 
-fn store(snapshot: &Snapshot, tell: &mut Told<'_, u64>, read: fn(&StoreStats) -> u64) {
+fn store(snapshot: &Snapshot, tell: &mut Emit<'_, u64>, read: fn(&StoreStats) -> u64) {
     let store = snapshot.store();
     tell(&[("store", store.kind())], read(store));
 }

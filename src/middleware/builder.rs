@@ -20,7 +20,7 @@ use super::settles::Settles;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::{Head, Key, Secret};
-use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
+use crate::limiter::{self, PreparedLimits, WAIT_PLACES, check_policies, in_parts, split};
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
@@ -60,7 +60,7 @@ impl RateLimitLayerBuilder {
             answers: AnswerOptions::default(),
             exposes_decision: false,
             hooks: Hooks::default(),
-            wait_places: 10_000,
+            wait_places: WAIT_PLACES,
             nodes: 1,
             is_adjustable: false,
             mode: Mode::Enforce,
@@ -539,11 +539,18 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let modes = self.modes.unwrap_or_default();
         let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
         let settles = Settles::new(&policies, &readers, &holds);
-        let mut gate = Gate::new(&policies, readers, ledger, answers, limits, modes);
+        let mut gate = Gate::new(
+            &policies,
+            readers,
+            ledger,
+            answers,
+            limits,
+            modes,
+            self.wait_places,
+        );
         gate.read_plans(self.sources);
         gate.settle(settles);
         gate.look_up_in(self.lists);
-        gate.bound_those_who_wait(self.wait_places);
         if self.exposes_decision {
             gate.expose_decision();
         }

@@ -14,7 +14,7 @@ use super::settles::Settles;
 use crate::clock::Timers;
 use crate::decision::Outcomes;
 use crate::limiter::{Held, Limiter, RealCost};
-use crate::policy::{Ended, Spend, Told};
+use crate::policy::{Ended, ReportedCost, Spend};
 use crate::store::{Charge, Ledger};
 
 /// What a request holds to its end, wherever that is: in the future of the response, and then in the body. It is dropped
@@ -40,7 +40,7 @@ struct Answer {
     headers: HeaderMap,
     grpc_status: Option<u32>,
     /// What the head and the trailers have told of the cost, by policy.
-    told: SmallVec<[(usize, Told); 1]>,
+    told: SmallVec<[(usize, ReportedCost); 1]>,
     bytes: u64,
     end: End,
 }

@@ -1,33 +1,34 @@
-use std::borrow::Cow;
-use std::pin::Pin;
 use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use http_body::Body;
+use tower_service::Service;
 
 use super::deadline::deadline;
 use super::ending::Kept;
 use super::hooks::Hooks;
 use super::lists::{Listed, Lists};
-use super::nesting::{Life, look_for_itself};
+use super::nesting::{Life, Within, look_for_itself};
 use super::plan_of::Sources;
 use super::settles::Settles;
-use super::waiting::{Caller, Ended, NO_TIMER, Waiter, Waits};
-use super::{OverLimit, WouldRefuse};
+use super::{OverLimit, ResponseBody, WouldRefuse};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Answer, Charges, Limiter, PreparedLimits};
-use crate::line::{NoTimer, Turn};
-use crate::observe::{Count, Request as Counted, StoreHealth};
-use crate::plan::{self, Asker, ChosenPlan, Finding, Look};
+use crate::limiter::{
+    Asking, Caller, Charges, Limiter, NO_TIMER, PreparedLimits, Question, Resumed, Ruled, asked,
+};
+use crate::line::{self, Answering, Holding};
+use crate::observe::{Count, Request as Counted};
+use crate::plan::{Asker, ChosenPlan, Finding, Look};
 use crate::policy::{DeclaredModes, Http, Mode, NoKey, Policy};
 use crate::response::{Answers, Fields};
-use crate::store::{Charge, Charged, Guarded, Ledger, Wanted, answered, check};
+use crate::store::{Charge, Guarded, Ledger, Wanted};
 
 /// Asks a limiter about requests, and turns its answers into responses.
 #[derive(Debug)]
@@ -36,7 +37,6 @@ pub(super) struct Gate {
     /// How each policy reads a request, with the policy's place in the limiter's list.
     readers: Vec<(usize, Http)>,
     answers: Answers,
-    store: StoreHealth,
     /// `None` if nobody is on them.
     lists: Option<Lists>,
     /// How the plan of a request is found.
@@ -45,7 +45,6 @@ pub(super) struct Gate {
     is_soft: bool,
     /// The requests whose numbers are told.
     wanted: Wanted,
-    waits: Option<Arc<Waits>>,
     /// `None` if no policy holds a request to its end.
     settles: Option<Arc<Settles>>,
     exposes_decision: bool,
@@ -54,95 +53,15 @@ pub(super) struct Gate {
 }
 
 /// What becomes of a request.
-pub(super) enum Ruling {
-    /// It goes on, its response gets these, and it holds this to its end.
-    Pass(Option<Fields>, Kept),
-    /// It is answered with this.
-    Refuse(Response<Bytes>),
-    /// It goes on when it is its turn.
-    Hold(Turn, Option<Fields>, Kept),
-    /// The store has not answered yet, or not as it will.
-    Wait(Box<Question>),
-}
+pub(super) type Ruling = line::Ruling<Arc<Gate>>;
 
-/// A question to the store that it has not answered yet.
-pub(super) struct Question {
-    charges: Charges,
-    caller: Option<Caller>,
-    answer: Coming,
-}
-
-/// What a request is charged. Nearly all have their answer at once, and then nothing of it is kept.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
-    charges: &'a [Charge],
-    /// Who waits for it, if that can matter.
-    caller: Option<Caller>,
-}
-
-enum Coming {
-    /// What a resolver has for the request, which is charged nothing yet.
-    Plan(plan::Coming),
-    Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
-    /// It was denied, and waits for its turn.
-    Turn(Box<Waiter>),
-    /// It was not to leave its queue in time.
-    Late(Box<Late>),
-}
-
-/// A request that would leave its queue too late. It has been decided, whatever the store says now.
-struct Late {
-    /// The numbers without it.
-    numbers: Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
-    /// Those with it, in case the store cannot tell or has lost sight of the queue.
-    before: Outcomes,
-    queue: usize,
-    /// After which it would leave in time.
-    wait: Micros,
-}
-
-/// Why a request that was allowed cannot be held until its turn.
-enum CannotHold {
-    NoTimer,
-    Late(Box<Late>),
-}
-
-impl<'a> Asked<'a> {
-    /// Without the store, a policy may have let everything go on unasked. It is asked again if the request waits,
-    /// so this is for when it has its answer.
-    fn without_those_not_in(self, outcomes: &Outcomes) -> Cow<'a, [Charge]> {
-        if !outcomes.is_degraded() {
-            return Cow::Borrowed(self.charges);
-        }
-        let is_in = |charge: &&Charge| outcomes.iter().any(|(policy, _)| policy == charge.policy);
-        self.charges.iter().filter(is_in).copied().collect()
-    }
-
-    #[inline(never)]
-    fn waiting_for(self, answer: Coming) -> Ruling {
-        Ruling::Wait(Box::new(Question {
-            charges: Charges::from_slice(self.charges),
-            caller: self.caller,
-            answer,
-        }))
-    }
-}
-
-impl Late {
-    /// What the request is told: its queue denies it.
-    fn told(&self, numbers: Option<Outcomes>) -> Outcomes {
-        let numbers = numbers.filter(|numbers| numbers.iter().any(|(it, _)| it == self.queue));
-        let mut told = numbers.unwrap_or_else(|| self.before.clone());
-        told.deny(self.queue, self.wait);
-        told
-    }
-}
-
-impl Question {
-    /// Whether the request waits for others, and not for the store.
-    pub(super) fn waits_its_turn(&self) -> bool {
-        matches!(self.answer, Coming::Turn(_))
-    }
+/// What a request that goes on has until its response.
+pub(super) struct Admitted {
+    /// The headers of its response.
+    pub(super) fields: Option<Fields>,
+    kept: Kept,
+    /// The gate's number, for layers that stand on a route twice.
+    gate: usize,
 }
 
 impl Gate {
@@ -154,12 +73,12 @@ impl Gate {
         answers: Answers,
         limits: PreparedLimits,
         modes: DeclaredModes,
+        wait_places: u32,
     ) -> Self {
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
-        let limiter = Limiter::of(policies, ledger, limits, modes);
-        let timers = limiter.timers().clone();
+        let limiter = Limiter::of(policies, ledger, limits, modes, wait_places);
         let tells_all = answers.tell_numbers() || is_soft || has_queue;
         Self {
             limiter: limiter.erased(),
@@ -170,11 +89,9 @@ impl Gate {
                 Wanted::Refusals
             },
             answers,
-            store: StoreHealth::default(),
             lists: None,
             sources: Sources::default(),
             is_soft,
-            waits: Waits::new(policies, &timers).map(Arc::new),
             settles: None,
             exposes_decision: false,
             hooks: Hooks::default(),
@@ -192,13 +109,6 @@ impl Gate {
 
     pub(super) fn look_up_in(&mut self, lists: Lists) {
         self.lists = (!lists.are_empty()).then_some(lists);
-    }
-
-    /// Lets no more than this many wait for their turn, under all policies together.
-    pub(super) fn bound_those_who_wait(&mut self, places: u32) {
-        if let Some(waits) = self.waits.as_mut().and_then(Arc::get_mut) {
-            waits.bound(places);
-        }
     }
 
     /// Holds requests to their end. What is taken back needs the numbers of its charge.
@@ -243,13 +153,7 @@ impl Gate {
         match look.and_then(|resolver| resolver.look(&head)) {
             None => self.ask_as(None, request),
             Some(Look::Known(finding)) => self.ask_as(Some(&finding), request),
-            Some(Look::Coming(coming)) => {
-                let nothing_yet = Asked {
-                    charges: &[],
-                    caller: None,
-                };
-                nothing_yet.waiting_for(Coming::Plan(coming))
-            }
+            Some(Look::Coming(coming)) => Ruling::Wait(Question::of_plan(coming)),
         }
     }
 
@@ -269,7 +173,7 @@ impl Gate {
         }
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             return match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => self.put(slice::from_ref(&charge), request),
                 Ok(false) => self.exempt(),
@@ -278,7 +182,7 @@ impl Gate {
         }
         let mut charges = Charges::new();
         for (policy, reader) in &self.readers {
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) => charges.push(charge),
                 Ok(false) => {}
@@ -318,7 +222,7 @@ impl Gate {
             if mode == Mode::Off {
                 continue;
             }
-            let mut charge = Charge::new(*policy, Key::NOBODY, 1);
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             match self.read(reader, &mut charge, (plan, finding), &head) {
                 Ok(true) if mode == Mode::Shadow => charges.push(charge.shadow()),
                 Ok(true) => charges.push(charge),
@@ -426,9 +330,9 @@ impl Gate {
         self.life.number()
     }
 
-    /// Who has sent this request, where somebody may have to wait.
+    /// The caller of this request, if the request may have to wait.
     fn caller<B>(&self, request: &Request<B>) -> Option<Caller> {
-        if self.waits.is_none() && !self.limiter.has_queue() {
+        if !self.limiter.may_hold() {
             return None;
         }
         let timers = self.limiter.timers();
@@ -438,8 +342,6 @@ impl Gate {
         })
     }
 
-    /// Puts the question to the store. An answer that is there is read where it stands: with room
-    /// for several policies it is large, and moving it would cost as much as deciding.
     #[inline]
     fn put<B>(&self, charges: &[Charge], request: &mut Request<B>) -> Ruling {
         self.put_wanting(self.wanted, charges, request)
@@ -451,96 +353,74 @@ impl Gate {
         charges: &[Charge],
         request: &mut Request<B>,
     ) -> Ruling {
-        let caller = self.caller(request);
-        let asked = Asked { charges, caller };
-        if let Some(waits) = &self.waits
-            && let Some(caller) = caller
-            && let Some(waiter) = waits.behind_others(&self.limiter, charges, caller)
-        {
-            return asked.waiting_for(Coming::Turn(waiter));
-        }
+        let asking = Asking {
+            wanted,
+            caller: self.caller(request),
+            settles: self.settles.is_some(),
+        };
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        match self.limiter.charge(charges, wanted, &mut outcomes) {
-            Charged::Now(Ok(true)) if !wanted.includes(true) => self.let_pass(charges),
-            Charged::Now(Ok(_)) => match check(charges, &mut outcomes) {
-                Ok(()) if wanted.includes(true) => self.heed(asked, &outcomes, request),
-                // A denial is one, whatever its numbers.
-                Ok(()) => self.deny(asked, &outcomes, request),
-                Err(error) => self.fail(asked, &error, request),
-            },
-            Charged::Now(Err(error)) => self.fail(asked, &error, request),
-            Charged::Later(answer) if self.settles.is_some() => {
-                let answer = Box::pin(Answer::new(&self.limiter, charges, answer));
-                asked.waiting_for(Coming::Outcomes(answer))
-            }
-            Charged::Later(answer) => asked.waiting_for(Coming::Outcomes(answer)),
-        }
+        let ruled = self.limiter.rule(charges, asking, &mut outcomes);
+        self.answer(ruled, charges, &outcomes, request)
     }
 
-    /// Goes on with a question to which the store had no answer, as [`ask`](Self::ask) does.
-    pub(super) fn resume<B>(
+    /// Goes on with a request that was not ruled on, as [`ask`](Self::ask) does.
+    fn resume<B>(
         &self,
         question: &mut Question,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling> {
-        let Question {
-            charges,
-            caller,
-            answer,
-        } = question;
-        let asked = Asked {
-            charges,
-            caller: *caller,
-        };
-        Poll::Ready(match answer {
-            Coming::Plan(coming) => {
-                let finding = ready!(Pin::new(coming).poll(cx));
-                self.ask_as(Some(&finding), request)
-            }
-            Coming::Outcomes(answer) => {
-                let answer = ready!(answer.as_mut().poll(cx));
-                self.rule(asked, answer, request)
-            }
-            Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
-                Ok(Ended::Charged(outcomes)) => self.heed(asked, &outcomes, request),
-                Ok(Ended::Denied(outcomes)) => self.refuse(asked, &outcomes, request),
-                Err(error) => self.fail(asked, &error, request),
-            },
-            Coming::Late(late) => {
-                let numbers = ready!(late.numbers.as_mut().poll(cx));
-                let numbers = answered(asked.charges, numbers);
-                if let Err(error) = &numbers
-                    && !error.is_told()
-                {
-                    self.store.failed(error);
-                } else {
-                    self.store.answered();
-                }
-                self.refusal(asked, &late.told(numbers.ok()), request)
-            }
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let resumed = ready!(question.poll(&self.limiter, &mut outcomes, cx));
+        Poll::Ready(match resumed {
+            Resumed::Found(finding) => self.ask_as(Some(&finding), request),
+            Resumed::Ruled(ruled) => self.answer(ruled, question.charges(), &outcomes, request),
         })
     }
 
-    /// Rules on the store's answer to these charges.
-    fn rule<B>(
+    /// Tells what the limiter has ruled.
+    #[inline]
+    fn answer<B>(
         &self,
-        asked: Asked<'_>,
-        answer: Result<Outcomes, StoreError>,
+        ruled: Ruled,
+        charges: &[Charge],
+        outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
-        match answered(asked.charges, answer) {
-            Ok(outcomes) => self.heed(asked, &outcomes, request),
-            Err(error) => self.fail(asked, &error, request),
+        match ruled {
+            Ruled::Untold => {
+                self.limiter.count_allowed(charges);
+                self.pass(None, Kept::default())
+            }
+            Ruled::Allowed(turn) => {
+                let admitted = self.admit(charges, outcomes, request);
+                match turn {
+                    None => Ruling::Pass(admitted),
+                    Some(turn) => Ruling::Hold(turn, admitted),
+                }
+            }
+            Ruled::Denied => self.refuse(charges, outcomes, request),
+            Ruled::Failed(error) => self.fail(charges, &error, request),
+            Ruled::NoTimer => {
+                self.limiter.count_failed(charges);
+                Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
+            }
+            Ruled::Later(question) => Ruling::Wait(question),
         }
     }
 
-    fn heed<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
-        if !outcomes.is_allowed() {
-            return self.deny(asked, outcomes, request);
-        }
-        self.store.answered();
-        let told = self.limiter.told(asked.charges, outcomes);
+    #[inline]
+    fn pass(&self, fields: Option<Fields>, kept: Kept) -> Ruling {
+        Ruling::Pass(Admitted {
+            fields,
+            kept,
+            gate: self.id(),
+        })
+    }
+
+    #[inline]
+    fn admit<B>(&self, all: &[Charge], outcomes: &Outcomes, request: &mut Request<B>) -> Admitted {
+        let told = self.limiter.told(all, outcomes);
         self.note_shadow(&told, request);
         if self.is_soft
             && outcomes
@@ -556,31 +436,18 @@ impl Gate {
                 .extensions_mut()
                 .insert(self.limiter.decision(told.clone().into_owned()));
         }
-        let all = asked.charges;
-        let charges = &*asked.without_those_not_in(outcomes);
-        let asked = Asked { charges, ..asked };
+        let charges = &*asked(all, outcomes);
         let fields = self.fields(charges, &told);
         let fields = self.with_decision(fields, &told);
-        let turn = self.turn(asked, outcomes);
-        if turn.is_ok() {
-            self.limiter.count_decided(all, &told);
-            self.tell_hook(all, &told, request);
-        } else {
-            self.limiter.free_slots(asked.charges, outcomes);
-        }
-        let settles = self.settles.as_ref().filter(|_| turn.is_ok());
-        let kept = settles.map_or_else(Kept::default, |settles| {
-            Kept::of(settles, &self.limiter, asked.charges, outcomes, request)
+        self.limiter.count_decided(all, &told);
+        self.tell_hook(all, &told, request);
+        let kept = self.settles.as_ref().map_or_else(Kept::default, |settles| {
+            Kept::of(settles, &self.limiter, charges, outcomes, request)
         });
-        match turn {
-            Ok(None) => Ruling::Pass(fields, kept),
-            Ok(Some(turn)) => Ruling::Hold(turn, fields, kept),
-            Err(CannotHold::Late(late)) => asked.waiting_for(Coming::Late(late)),
-            Err(CannotHold::NoTimer) => {
-                self.limiter.count_failed(all);
-                diagnose(&NO_TIMER);
-                Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
-            }
+        Admitted {
+            fields,
+            kept,
+            gate: self.id(),
         }
     }
 
@@ -607,40 +474,6 @@ impl Gate {
         self.answers.allowed(&charges, &told)
     }
 
-    /// The turn of a request that was allowed, if it has to wait for one.
-    fn turn(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Result<Option<Turn>, CannotHold> {
-        let Some(queued) = self.limiter.queued(asked.charges, outcomes) else {
-            return Ok(None);
-        };
-        if let Some(caller) = asked.caller
-            && let Some(wait) =
-                caller.misses(self.limiter.wait_of(&queued), self.limiter.timers().now())
-        {
-            let numbers = self.limiter.take_back(asked.charges, outcomes, &queued);
-            return Err(CannotHold::Late(Box::new(Late {
-                numbers: Box::pin(numbers.wait()),
-                before: outcomes.clone(),
-                queue: queued.policy(),
-                wait,
-            })));
-        }
-        let turn = self.limiter.stand(&queued);
-        turn.map_err(|NoTimer| CannotHold::NoTimer)
-    }
-
-    /// Refuses a request that was denied, unless it waits for its turn.
-    fn deny<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
-        self.limiter.look_at_costs(asked.charges, outcomes);
-        if let Some(waits) = &self.waits
-            && let Some(caller) = asked.caller
-            && let Some(waiter) = waits.denied(&self.limiter, asked.charges, caller, outcomes)
-        {
-            self.store.answered();
-            return asked.waiting_for(Coming::Turn(waiter));
-        }
-        self.refuse(asked, outcomes, request)
-    }
-
     /// Tells the hook, if there is one, of what was decided.
     #[inline]
     fn tell_hook<B>(&self, charges: &[Charge], told: &Outcomes, request: &Request<B>) {
@@ -648,7 +481,7 @@ impl Gate {
             let binding = told.binding().map(|(policy, _)| policy);
             let mut bound = charges.iter();
             let bound = bound.find(|charge| Some(charge.policy) == binding);
-            let key = bound.or(charges.first()).map_or(Key::NOBODY, Charge::key);
+            let key = bound.or(charges.first()).map_or(Key::MISSING, Charge::key);
             hook(
                 &Head::of(request),
                 key,
@@ -676,31 +509,20 @@ impl Gate {
     /// No policy is asked about the request.
     fn exempt(&self) -> Ruling {
         self.limiter.counters().request(Counted::Exempt);
-        Ruling::Pass(None, Kept::default())
+        self.pass(None, Kept::default())
     }
 
-    fn let_pass(&self, charges: &[Charge]) -> Ruling {
-        self.limiter.count_allowed(charges);
-        self.store.answered();
-        Ruling::Pass(None, Kept::default())
-    }
-
-    fn refuse<B>(&self, asked: Asked<'_>, outcomes: &Outcomes, request: &mut Request<B>) -> Ruling {
-        self.store.answered();
-        self.refusal(asked, outcomes, request)
-    }
-
-    fn refusal<B>(
+    fn refuse<B>(
         &self,
-        asked: Asked<'_>,
+        charges: &[Charge],
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
-        let told = self.limiter.told(asked.charges, outcomes);
-        self.limiter.count_decided(asked.charges, &told);
-        self.tell_hook(asked.charges, &told, request);
+        let told = self.limiter.told(charges, outcomes);
+        self.limiter.count_decided(charges, &told);
+        self.tell_hook(charges, &told, request);
         let decision = self.limiter.decision(told.clone().into_owned());
-        let charges = asked.without_those_not_in(outcomes);
+        let charges = asked(charges, outcomes);
         let exposed = self.hooks.in_response.then(|| decision.clone());
         let mut response = if charges.iter().any(Charge::is_shadow) {
             self.limiter.note_shadow(&told);
@@ -715,16 +537,73 @@ impl Gate {
         Ruling::Refuse(response)
     }
 
-    fn fail<B>(&self, asked: Asked<'_>, error: &StoreError, request: &mut Request<B>) -> Ruling {
-        self.limiter.count_failed(asked.charges);
-        if !error.is_told() {
-            self.store.failed(error);
-        }
+    fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {
+        self.limiter.count_failed(charges);
         // What refuses no request does not do it without its store either.
-        if asked.charges.iter().all(Charge::is_shadow) {
-            return Ruling::Pass(None, Kept::default());
+        if charges.iter().all(Charge::is_shadow) {
+            return self.pass(None, Kept::default());
         }
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
+    }
+}
+
+impl Holding for Arc<Gate> {
+    type Question = Question;
+    type Kept = Admitted;
+    type Refusal = Response<Bytes>;
+
+    fn waits_its_turn(question: &Question) -> bool {
+        question.waits_its_turn()
+    }
+
+    #[inline]
+    fn within<T>(admitted: &Admitted, call: impl FnOnce() -> T) -> T {
+        let _within = Within::enter(admitted.gate);
+        call()
+    }
+}
+
+impl<S, B, R> Answering<S, Request<B>> for Arc<Gate>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
+    R::Data: From<Bytes>,
+{
+    type Output = Result<Response<ResponseBody<R>>, S::Error>;
+
+    fn resume(
+        &self,
+        question: &mut Question,
+        request: &mut Request<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ruling> {
+        Gate::resume(self, question, request, cx)
+    }
+
+    #[inline]
+    fn answered(admitted: &mut Admitted, answer: Result<Response<R>, S::Error>) -> Self::Output {
+        let kept = admitted.kept.take();
+        let response = answer?;
+        let mut response = if kept.is_nothing() {
+            response.map(ResponseBody::inner)
+        } else {
+            kept.answered(response)
+        };
+        // Taking none would copy as much as taking some.
+        if admitted.fields.is_some()
+            && let Some(fields) = admitted.fields.take()
+        {
+            fields.add_to(&mut response);
+        }
+        Ok(response)
+    }
+
+    fn failed(_: Admitted, error: S::Error) -> Self::Output {
+        Err(error)
+    }
+
+    fn refused(response: Response<Bytes>) -> Self::Output {
+        Ok(response.map(ResponseBody::refusal))
     }
 }
 
@@ -751,7 +630,7 @@ fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bo
     }
     match reader.key(head) {
         Ok(key) => charge.key = key,
-        Err(missing) if is_counted(reader, missing)? => charge.key = Key::NOBODY,
+        Err(missing) if is_counted(reader, missing)? => charge.key = Key::MISSING,
         Err(_) => return Ok(None),
     }
     if !reader.is_limited() {

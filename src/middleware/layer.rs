@@ -18,7 +18,7 @@ use crate::key::Key;
 #[cfg(feature = "admin")]
 use crate::limiter::Charges;
 use crate::limiter::Limiter;
-use crate::limiter::PreparedLimits;
+use crate::limiter::{PreparedLimits, WAIT_PLACES};
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
 use crate::observe::Monitor;
@@ -59,6 +59,7 @@ impl RateLimitLayer {
             answers,
             PreparedLimits::of_one_each(),
             modes,
+            WAIT_PLACES,
         ))
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 use super::queue::Queue;
-use super::refusal::{LastTold, Refusal, is_told, tell};
+use super::refusal::{LastLogged, Refusal, is_told, tell};
 use super::rows::{Count, Request, Row, Rows, Sums};
 use super::slot::{OWN, SHARED, slot};
 use super::snapshot::QueueStats;
@@ -28,7 +28,7 @@ pub(crate) struct Metered {
     name: Arc<str>,
     /// `None` if no request waits under it.
     pub(super) queue: Option<Queue>,
-    last_told: LastTold,
+    last_told: LastLogged,
 }
 
 /// All counts at one moment.
@@ -43,7 +43,7 @@ impl Metered {
         Self {
             name,
             queue: may_wait.then(Queue::new),
-            last_told: LastTold::default(),
+            last_told: LastLogged::default(),
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Heaviest<K> {
 }
 
 /// What is told of the heaviest keys.
-pub(crate) struct Told<K> {
+pub(crate) struct Ranking<K> {
     pub(crate) total: u64,
     pub(crate) error: u64,
     /// The heaviest first.
@@ -72,7 +72,7 @@ impl<K: Copy + Hash> Heaviest<K> {
     }
 
     /// The heaviest keys of all threads, at most so many.
-    pub(crate) fn read(&self, most: usize) -> Told<K> {
+    pub(crate) fn read(&self, most: usize) -> Ranking<K> {
         let (mut total, mut error) = (0, 0);
         let mut keys = HashMap::<u64, (K, Weight)>::new();
         self.each_sketch(|sketch| {
@@ -93,7 +93,7 @@ impl<K: Copy + Hash> Heaviest<K> {
             (Reverse(at_least), Reverse(weight.cost))
         });
         keys.truncate(most);
-        Told { total, error, keys }
+        Ranking { total, error, keys }
     }
 
     fn each_sketch(&self, mut see: impl FnMut(&Sketch<K>)) {

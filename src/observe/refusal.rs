@@ -19,11 +19,11 @@ pub(super) struct Refusal<'a> {
 
 /// When it was last told that a policy refuses requests.
 #[derive(Debug, Default)]
-pub(super) struct LastTold(AtomicU64);
+pub(super) struct LastLogged(AtomicU64);
 
 const MINUTE: u64 = 60_000_000;
 
-impl LastTold {
+impl LastLogged {
     fn may_be_due(&self, now: Micros) -> Option<(u64, u64)> {
         let (now, told) = (now.get().max(1), self.0.load(Ordering::Relaxed));
         // A clock may step back.
@@ -44,20 +44,20 @@ impl LastTold {
 /// Whether something may be told of a refusal at this moment. Under attack, nothing is, nearly always.
 #[cfg(feature = "tracing")]
 #[inline]
-pub(super) fn is_told(last: &LastTold, now: Micros) -> bool {
+pub(super) fn is_told(last: &LastLogged, now: Micros) -> bool {
     last.may_be_due(now).is_some()
         || tracing::enabled!(target: "tower_ratelimit::refusal", tracing::Level::DEBUG)
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(super) fn is_told(last: &LastTold, now: Micros) -> bool {
+pub(super) fn is_told(last: &LastLogged, now: Micros) -> bool {
     last.may_be_due(now).is_some()
 }
 
 /// Tells operators of a refusal, at this moment of the store's clock.
 #[cfg(feature = "tracing")]
 #[cold]
-pub(super) fn tell(refusal: &Refusal<'_>, last: &LastTold, now: Micros) {
+pub(super) fn tell(refusal: &Refusal<'_>, last: &LastLogged, now: Micros) {
     tracing::debug!(
         target: "tower_ratelimit::refusal",
         policy = refusal.policy,
@@ -77,7 +77,7 @@ pub(super) fn tell(refusal: &Refusal<'_>, last: &LastTold, now: Micros) {
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(super) fn tell(_: &Refusal<'_>, last: &LastTold, now: Micros) {
+pub(super) fn tell(_: &Refusal<'_>, last: &LastLogged, now: Micros) {
     let _ = last.is_due(now);
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn it_is_told_once_in_a_minute_whatever_the_clock_does() {
-        let last = LastTold::default();
+        let last = LastLogged::default();
         let due = |seconds| last.is_due(Micros::from_secs(seconds));
         let told = [0, 1, 59, 60, 61, 119, 121, 70, 62, 61].map(due);
         let expected = [

@@ -125,7 +125,7 @@ impl LimitsByOperation {
         match named {
             Some((name, choice)) => ((key, name).into_key(), Some(*choice)),
             // No name of an operation is this key.
-            None => ((key, Key::EVERYBODY).into_key(), self.other),
+            None => ((key, Key::GLOBAL).into_key(), self.other),
         }
     }
 

@@ -200,7 +200,6 @@ impl Policy<Http> {
 
     /// Refuses a status that cannot answer a request, and a wait that cannot happen.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        self.check_patience()?;
         self.check_operations()?;
         self.check_settling()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)

@@ -12,7 +12,6 @@ mod in_the_clear;
 mod keyed;
 #[cfg(feature = "http")]
 mod no_key;
-#[cfg(feature = "http")]
 mod patience;
 #[cfg(feature = "http")]
 mod settling;
@@ -60,12 +59,11 @@ pub use self::keyed::Keyed;
 pub use self::no_key::NoKey;
 #[cfg(feature = "http")]
 pub(crate) use self::no_key::check_status;
-#[cfg(feature = "http")]
 pub(crate) use self::patience::Patience;
 #[cfg(feature = "http")]
 pub use self::settling::{Cost, Ending, Settle, Spend};
 #[cfg(feature = "http")]
-pub(crate) use self::settling::{Ended, Settling, Told};
+pub(crate) use self::settling::{Ended, ReportedCost, Settling};
 
 /// A named rule.
 ///
@@ -120,7 +118,6 @@ pub struct Policy<R = Unkeyed> {
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     unsettled: Unsettled,
-    #[cfg(feature = "http")]
     patience: Patience,
     #[cfg_attr(
         not(feature = "http"),
@@ -158,7 +155,6 @@ impl Policy {
             told: None,
             on_store_failure: OnStoreFailure::default(),
             unsettled: Unsettled::default(),
-            #[cfg(feature = "http")]
             patience: Patience::default(),
             reads: Unkeyed,
         }
@@ -467,11 +463,8 @@ impl<R> Policy<R> {
 
     /// Whether its requests may have to wait for their turn.
     pub(crate) fn may_wait(&self) -> bool {
-        #[cfg(feature = "http")]
-        if self.patience.is_any() && !self.is_soft && self.is_limited() {
-            return true;
-        }
-        self.shapes()
+        let is_patient = self.patience.is_any() && !self.is_soft && self.is_limited();
+        is_patient || self.shapes()
     }
 
     /// The name that decisions and responses tell, which is not always that of its state.

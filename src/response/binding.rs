@@ -19,12 +19,12 @@ use crate::decision::{Outcome, Outcomes, Rule};
 #[derive(Debug)]
 pub(super) struct Binding {
     dialect: Dialect,
-    policies: Vec<Told>,
+    policies: Vec<PolicyText>,
 }
 
 /// The parts of a policy that are the same for all requests.
 #[derive(Debug)]
-struct Told {
+struct PolicyText {
     /// `100;w=60`; `None` for a policy without a window.
     item: Option<String>,
     name: HeaderValue,
@@ -34,7 +34,7 @@ impl Binding {
     pub(super) fn new(dialect: Dialect, rules: &[Rule]) -> Self {
         Self {
             dialect,
-            policies: rules.iter().map(Told::new).collect(),
+            policies: rules.iter().map(PolicyText::new).collect(),
         }
     }
 
@@ -129,7 +129,7 @@ impl Binding {
     }
 }
 
-impl Told {
+impl PolicyText {
     /// Returns the text of the policy, with the override of the key if there is one.
     fn item(&self, outcome: &Outcome) -> Option<Cow<'_, str>> {
         match outcome.own_limit() {

@@ -51,7 +51,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// Makes a layer that asks this limiter about each request.
     ///
     /// `key` makes the key of a request, and all policies of the limiter count it. To count
-    /// requests without a key together, return [`Key::NOBODY`] for them. `refuse` makes the result
+    /// requests without a key together, return [`Key::MISSING`] for them. `refuse` makes the result
     /// for a refused request: `Ok` with a response, or `Err` with an error.
     pub fn new<K: IntoKey>(
         limiter: impl Into<Limiter<dyn Ledger>>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower::Layer;
-use tower_ratelimit::client::{HeedError, HeedLayer};
+use tower_ratelimit::client::{LearnedLimitError, LearnedLimitLayer};
 use tower_ratelimit::key;
 
 use crate::server::{Scripted, answer, polled};
@@ -29,8 +29,11 @@ fn request(key: u32, wait: u32) -> http::Request<()> {
 
 async fn ask<S, E: std::fmt::Debug>(client: &S, key: u32, wait: u32)
 where
-    S: tower::Service<http::Request<()>, Response = http::Response<()>, Error = HeedError<E>>
-        + Clone,
+    S: tower::Service<
+            http::Request<()>,
+            Response = http::Response<()>,
+            Error = LearnedLimitError<E>,
+        > + Clone,
 {
     let response = tower::ServiceExt::oneshot(client.clone(), request(key, wait)).await;
     assert_eq!(response.unwrap().status(), 429);
@@ -38,7 +41,7 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn f58_of_ten_thousand_keys_and_more_those_whose_hold_ends_first_are_forgotten() {
-    let layer = HeedLayer::new().key(key::header("key"));
+    let layer = LearnedLimitLayer::new().key(key::header("key"));
     let client = layer.layer(refuser());
     // The first ones are held for longest.
     for key in 0..10_000 {
@@ -56,7 +59,7 @@ async fn f58_of_ten_thousand_keys_and_more_those_whose_hold_ends_first_are_forgo
 #[tokio::test(start_paused = true)]
 async fn a_key_with_a_call_is_not_forgotten_and_one_without_room_goes_at_once() {
     let server = Scripted::stuck([]);
-    let layer = HeedLayer::new().key(key::header("key")).max_keys(2);
+    let layer = LearnedLimitLayer::new().key(key::header("key")).max_keys(2);
     let client = layer.layer(server.clone());
     let start = |key| {
         let mut call = polled(tower::ServiceExt::oneshot(client.clone(), request(key, 0)));
@@ -81,7 +84,7 @@ async fn a_key_with_a_call_is_not_forgotten_and_one_without_room_goes_at_once() 
 
 #[tokio::test(start_paused = true)]
 async fn what_is_over_is_forgotten_before_what_is_not() {
-    let layer = HeedLayer::new().key(key::header("key")).max_keys(2);
+    let layer = LearnedLimitLayer::new().key(key::header("key")).max_keys(2);
     let client = layer.layer(refuser());
     ask(&client, 1, 60).await;
     ask(&client, 2, 5).await;

@@ -14,7 +14,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 use tower::Layer;
-use tower_ratelimit::client::{Heed, HeedLayer};
+use tower_ratelimit::client::{LearnedLimit, LearnedLimitLayer};
 use tower_ratelimit::clock::{Clock, Micros};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::{AnchoredWindow, MemoryStore, Policy, RateLimitLayer, key};
@@ -40,17 +40,21 @@ impl Clock for HeldClock {
     }
 }
 
-async fn check(client: &HealthClient<Heed<Channel>>) -> Result<(), Status> {
+async fn check(client: &HealthClient<LearnedLimit<Channel>>) -> Result<(), Status> {
     let request = HealthCheckRequest::default();
     client.clone().check(request).await.map(drop)
 }
 
 /// A listener on a free port, and a client of it that heeds what it is told.
-async fn connection() -> (TcpListener, HeedLayer, HealthClient<Heed<Channel>>) {
+async fn connection() -> (
+    TcpListener,
+    LearnedLimitLayer,
+    HealthClient<LearnedLimit<Channel>>,
+) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let channel = Channel::from_shared(url).unwrap().connect_lazy();
-    let heed = HeedLayer::new();
+    let heed = LearnedLimitLayer::new();
     let client = HealthClient::new(heed.layer(channel));
     (listener, heed, client)
 }
@@ -80,13 +84,13 @@ async fn f71_a_channel_holds_further_calls_for_the_retry_info_and_the_next_passe
     });
 
     check(&client).await.unwrap();
-    assert_eq!(heed.held_for(Key::EVERYBODY), None);
+    assert_eq!(heed.held_for(Key::GLOBAL), None);
     let refused = check(&client).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let told = refused.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(told, Some(WAIT));
     // Not the second that `Retry-After` has to say.
-    let hold = heed.held_for(Key::EVERYBODY).unwrap_or_default();
+    let hold = heed.held_for(Key::GLOBAL).unwrap_or_default();
     assert!(hold <= WAIT, "{hold:?}");
 
     goes.store(true, Ordering::SeqCst);
@@ -112,7 +116,7 @@ async fn a_stream_that_is_reset_tells_of_no_limit_and_holds_nothing() {
         for _ in 0..2 {
             let reset = check(&client).await.unwrap_err();
             assert_eq!(reset.code(), code, "{reset:?}");
-            assert_eq!(heed.held_for(Key::EVERYBODY), None);
+            assert_eq!(heed.held_for(Key::GLOBAL), None);
         }
         serving.abort();
     }

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Response};
 use proptest::prelude::*;
 use tokio::time::Instant;
 use tower::Layer;
-use tower_ratelimit::client::HeedLayer;
+use tower_ratelimit::client::LearnedLimitLayer;
 
 use crate::server::{Scripted, call};
 
@@ -76,7 +76,7 @@ proptest! {
         runtime.unwrap().block_on(async {
             let answers = u32::try_from(script.len()).unwrap();
             let hold = Duration::from_secs(100);
-            let client = HeedLayer::new().longest_hold(hold).layer(Scripted::new(script));
+            let client = LearnedLimitLayer::new().longest_hold(hold).layer(Scripted::new(script));
             let start = Instant::now();
             for _ in 0..answers {
                 call(&client, "http://a/").await.unwrap();

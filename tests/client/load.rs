@@ -12,7 +12,7 @@ use http_body_util::Empty;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_ratelimit::client::HeedLayer;
+use tower_ratelimit::client::LearnedLimitLayer;
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::response::{Dialect, Reset};
@@ -104,7 +104,7 @@ async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64;
             }
         })
     };
-    let client = HeedLayer::new().layer(server);
+    let client = LearnedLimitLayer::new().layer(server);
     let end = Instant::now() + Duration::from_secs(10);
     let mut calls = JoinSet::new();
     for _ in 0..callers {
@@ -181,7 +181,7 @@ async fn a_server_that_tells_only_its_refusals_is_learnt_from_those() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_slow_to_answer_keeps_nobody_for_ever() {
+async fn a_handler_that_is_slow_to_answer_keeps_no_call_for_ever() {
     let layer = limit(FixedWindow::per_second(20), Dialect::Draft11);
     let [served, refused, reached] = load(layer, 50, 3_000).await;
     println!("{served} {refused} {reached}");

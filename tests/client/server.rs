@@ -10,7 +10,7 @@ use http::{Request, Response};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt};
-use tower_ratelimit::client::{Heed, HeedError, HeedLayer};
+use tower_ratelimit::client::{LearnedLimit, LearnedLimitError, LearnedLimitLayer};
 use tower_ratelimit::clock::{Clock, Micros};
 
 /// Shows what tokio's clock does, which stands still while there is something to do.
@@ -89,17 +89,17 @@ pub(crate) fn answer(status: u16, fields: &[(&str, &str)]) -> Response<()> {
     response.body(()).unwrap()
 }
 
-pub(crate) fn heed(server: &Scripted) -> Heed<Scripted> {
-    HeedLayer::new().layer(server.clone())
+pub(crate) fn heed(server: &Scripted) -> LearnedLimit<Scripted> {
+    LearnedLimitLayer::new().layer(server.clone())
 }
 
 /// Calls a server and tells the status.
 pub(crate) fn call<S, E>(
     client: &S,
     target: &str,
-) -> impl Future<Output = Result<u16, HeedError<E>>> + use<S, E>
+) -> impl Future<Output = Result<u16, LearnedLimitError<E>>> + use<S, E>
 where
-    S: Service<Request<()>, Response = Response<()>, Error = HeedError<E>> + Clone,
+    S: Service<Request<()>, Response = Response<()>, Error = LearnedLimitError<E>> + Clone,
 {
     let request = Request::get(target).body(()).unwrap();
     let response = client.clone().oneshot(request);

@@ -1,5 +1,5 @@
 //! Calls that wait: in order, only so long, only so many, and none for ever behind one that has gone
-//! away or that nobody polls.
+//! away or that are not polled.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt};
-use tower_ratelimit::client::{HeedError, HeedLayer, Held, Reason};
+use tower_ratelimit::client::{LearnedLimitError, LearnedLimitLayer, NotSent, Reason};
 
 use crate::server::{Scripted, answer, call, heed, polled};
 
@@ -18,7 +18,7 @@ fn spent(seconds: &str) -> http::Response<()> {
     answer(200, &[("ratelimit", &format!("\"a\";r=0;t={seconds}"))])
 }
 
-fn held<E>(error: &HeedError<E>) -> &Held {
+fn held<E>(error: &LearnedLimitError<E>) -> &NotSent {
     error.held().expect("the server was asked")
 }
 
@@ -51,7 +51,7 @@ async fn they_go_in_the_order_in_which_they_came() {
 #[tokio::test(start_paused = true)]
 async fn f73_one_that_may_not_wait_for_so_long_is_told_at_once() {
     let server = Scripted::new([spent("5"), answer(200, &[])]);
-    let layer = HeedLayer::new().wait_up_to(Duration::from_secs(4));
+    let layer = LearnedLimitLayer::new().wait_up_to(Duration::from_secs(4));
     let client = layer.layer(server.clone());
     call(&client, SERVER).await.unwrap();
     let start = Instant::now();
@@ -69,7 +69,7 @@ async fn f73_one_that_may_not_wait_for_so_long_is_told_at_once() {
 async fn one_whose_wait_becomes_too_long_is_told_when_it_does() {
     // The first after the hold is refused for longer than the second may wait.
     let server = Scripted::new([spent("3"), answer(429, &[("retry-after", "60")])]);
-    let client = HeedLayer::new()
+    let client = LearnedLimitLayer::new()
         .wait_up_to(Duration::from_secs(10))
         .layer(server.clone());
     call(&client, SERVER).await.unwrap();
@@ -86,7 +86,7 @@ async fn one_whose_wait_becomes_too_long_is_told_when_it_does() {
 #[tokio::test(start_paused = true)]
 async fn who_may_not_wait_at_all_is_told_while_another_goes_ahead() {
     let server = Scripted::stuck([]);
-    let client = HeedLayer::new()
+    let client = LearnedLimitLayer::new()
         .wait_up_to(Duration::ZERO)
         .layer(server.clone());
     let mut first = polled(call(&client, SERVER));
@@ -98,7 +98,9 @@ async fn who_may_not_wait_at_all_is_told_while_another_goes_ahead() {
 #[tokio::test(start_paused = true)]
 async fn only_so_many_wait_and_one_that_goes_away_makes_room() {
     let server = Scripted::new([spent("5"), answer(200, &[("ratelimit", "\"a\";r=9;t=1")])]);
-    let client = HeedLayer::new().wait_places(2).layer(server.clone());
+    let client = LearnedLimitLayer::new()
+        .wait_places(2)
+        .layer(server.clone());
     call(&client, SERVER).await.unwrap();
     let mut first = polled(call(&client, SERVER));
     let mut second = polled(call(&client, SERVER));
@@ -175,7 +177,7 @@ async fn one_that_is_never_answered_holds_up_the_others_for_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_nobody_polls_holds_up_the_others_for_a_second() {
+async fn one_that_is_not_polled_holds_up_the_others_for_a_second() {
     let server = Scripted::new([spent("5"), answer(200, &[("ratelimit", "\"a\";r=99;t=1")])]);
     let client = heed(&server);
     call(&client, SERVER).await.unwrap();
@@ -193,7 +195,7 @@ async fn one_that_nobody_polls_holds_up_the_others_for_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_that_nobody_polls_hold_up_the_others_for_a_second_each() {
+async fn several_that_are_not_polled_hold_up_the_others_for_a_second_each() {
     for number in 2..=5_u32 {
         let told = answer(200, &[("ratelimit", "\"a\";r=99;t=1")]);
         let server = Scripted::new([spent("5"), told]);
@@ -224,7 +226,7 @@ async fn several_that_nobody_polls_hold_up_the_others_for_a_second_each() {
 #[tokio::test(start_paused = true)]
 async fn who_waits_takes_nothing_of_the_inner_service() {
     let server = Scripted::new([spent("5")]);
-    let client = HeedLayer::new().layer(ConcurrencyLimit::new(server, 1));
+    let client = LearnedLimitLayer::new().layer(ConcurrencyLimit::new(server, 1));
     call(&client, SERVER).await.unwrap();
     let mut waiting = polled(call(&client, SERVER));
     assert!(waiting.poll().is_pending());
@@ -237,7 +239,7 @@ async fn an_error_of_the_server_is_passed_on_and_lets_another_go() {
     let broken = tower::service_fn(async |_: http::Request<()>| {
         Err::<http::Response<()>, _>(std::io::Error::other("no route"))
     });
-    let client = HeedLayer::new().layer(broken);
+    let client = LearnedLimitLayer::new().layer(broken);
     let start = Instant::now();
     for _ in 0..3 {
         let error = call(&client, SERVER).await.unwrap_err();
@@ -249,12 +251,12 @@ async fn an_error_of_the_server_is_passed_on_and_lets_another_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_be_reached_keeps_nobody_waiting_for_long() {
+async fn a_server_that_cannot_be_reached_keeps_no_request_waiting_for_long() {
     let unreachable = tower::service_fn(async |_: http::Request<()>| {
         tokio::time::sleep(Duration::from_secs(10)).await;
         Err::<http::Response<()>, _>(std::io::Error::other("timed out"))
     });
-    let client = HeedLayer::new().layer(unreachable);
+    let client = LearnedLimitLayer::new().layer(unreachable);
     let start = Instant::now();
     let mut calls = JoinSet::new();
     for _ in 0..100 {
@@ -271,19 +273,19 @@ async fn a_server_that_cannot_be_reached_keeps_nobody_waiting_for_long() {
 }
 
 #[test]
-fn without_a_runtime_nobody_is_held_and_nothing_panics() {
-    nobody_is_held();
+fn without_a_runtime_no_request_is_held_and_nothing_panics() {
+    no_request_is_held();
 }
 
 #[test]
-fn without_timers_nobody_is_held_and_nothing_panics() {
+fn without_timers_no_request_is_held_and_nothing_panics() {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.unwrap();
     let _within = runtime.enter();
-    nobody_is_held();
+    no_request_is_held();
 }
 
-fn nobody_is_held() {
+fn no_request_is_held() {
     let server = Scripted::new([spent("5")]);
     let client = heed(&server);
     let ask = || polled(call(&client, SERVER)).poll();

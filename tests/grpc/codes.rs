@@ -12,7 +12,7 @@ use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, Policy, RateLimitLayer, StoreError, key,
 };
 
-use crate::echo::{Running, answered, everybody, post};
+use crate::echo::{Running, answered, global, post};
 
 /// Never answers as it should.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ impl Ledger for Broken {
 #[tokio::test]
 async fn a_store_that_fails_is_unavailable_and_never_the_clients_fault() {
     let layer = RateLimitLayer::builder()
-        .policy(everybody("calls", FixedWindow::per_day(1)))
+        .policy(global("calls", FixedWindow::per_day(1)))
         .store(Broken)
         .build()
         .unwrap();
@@ -55,7 +55,7 @@ async fn a_store_that_fails_is_unavailable_and_never_the_clients_fault() {
 #[tokio::test]
 async fn who_is_denied_by_a_list_has_no_permission() {
     let layer = RateLimitLayer::builder()
-        .policy(everybody("calls", FixedWindow::per_day(1)))
+        .policy(global("calls", FixedWindow::per_day(1)))
         .deny(key::grpc_method().one_of(["test.Echo/Unary"]))
         .build()
         .unwrap();

@@ -7,7 +7,7 @@ use tonic_types::StatusExt;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::{AnchoredWindow, LeakyQueue, Policy, RateLimitLayer};
 
-use crate::echo::{Running, UNARY, everybody, still};
+use crate::echo::{Running, UNARY, global, still};
 
 /// A call that would be held for an hour, whose caller waits for a minute.
 async fn is_refused_at_once(patient: Policy<Http>) {
@@ -34,12 +34,12 @@ async fn is_refused_at_once(patient: Policy<Http>) {
 
 #[tokio::test]
 async fn f71_a_call_that_a_queue_would_hold_beyond_its_timeout_is_refused_at_once() {
-    is_refused_at_once(everybody("held", LeakyQueue::per_hour(1).places(5))).await;
+    is_refused_at_once(global("held", LeakyQueue::per_hour(1).places(5))).await;
 }
 
 #[tokio::test]
 async fn f71_a_call_that_would_wait_beyond_its_timeout_is_refused_at_once() {
     let window = AnchoredWindow::per_hour(1);
-    let held = everybody("held", window).wait_up_to(Duration::from_secs(7_200));
+    let held = global("held", window).wait_up_to(Duration::from_secs(7_200));
     is_refused_at_once(held).await;
 }

@@ -8,7 +8,7 @@ use tonic_types::StatusExt;
 use tower_ratelimit::response::{Dialect, Grpc, Refusal, RefusalBody};
 use tower_ratelimit::{AnchoredWindow, FixedWindow, Policy, RateLimitLayer, SlidingLog, key};
 
-use crate::echo::{answered, everybody, post, still};
+use crate::echo::{answered, global, post, still};
 
 const G1: &str = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIARCAyrXuAQ";
 const G7: &str = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIARCAyrXuARphCit0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUXVvdGFGYWlsdXJlEjIKMAoSY2xpZW50OjIwMy4wLjExMy43EhpidXJzdDogMTAgcmVxdWVzdHMgcGVyIDEgcw";
@@ -81,7 +81,7 @@ async fn a_wait_is_told_to_the_microsecond() {
     let (clock, store) = still();
     let window = AnchoredWindow::new(1, Duration::from_millis(2_500)).unwrap();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("calls", window))
+        .policy(global("calls", window))
         .store(store)
         .build()
         .unwrap();
@@ -107,7 +107,7 @@ async fn the_length_of_the_present_month_is_told() {
     // 2026-02-10.
     clock.set_micros(tower_ratelimit::Micros::new(1_770_681_600_000_000));
     let layer = RateLimitLayer::builder()
-        .policy(everybody("monthly", FixedWindow::per_calendar_month(1)))
+        .policy(global("monthly", FixedWindow::per_calendar_month(1)))
         .store(store)
         .build()
         .unwrap();
@@ -121,7 +121,7 @@ async fn the_length_of_the_present_month_is_told() {
 
 #[tokio::test]
 async fn where_no_wait_can_help_there_is_no_retry_info() {
-    let costly = everybody("calls", FixedWindow::per_hour(10)).cost(|_| 50);
+    let costly = global("calls", FixedWindow::per_hour(10)).cost(|_| 50);
     let layer = RateLimitLayer::builder().policy(costly).build().unwrap();
     let refused = answered(&layer, post("application/grpc")).await;
     let status = Status::from_header_map(refused.headers()).unwrap();
@@ -135,9 +135,9 @@ async fn where_no_wait_can_help_there_is_no_retry_info() {
 async fn each_policy_that_denied_is_named_and_no_other() {
     let (_, store) = still();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("hour", FixedWindow::per_hour(1)))
-        .policy(everybody("loose", FixedWindow::per_hour(100)))
-        .policy(everybody(
+        .policy(global("hour", FixedWindow::per_hour(1)))
+        .policy(global("loose", FixedWindow::per_hour(100)))
+        .policy(global(
             "none",
             SlidingLog::up_to(1, "1/day".parse().unwrap()).unwrap(),
         ))
@@ -166,7 +166,7 @@ async fn each_policy_that_denied_is_named_and_no_other() {
 #[tokio::test]
 async fn a_layer_without_headers_names_its_policies_and_tells_no_limit() {
     let layer = RateLimitLayer::builder()
-        .policy(everybody("calls", FixedWindow::per_day(1)))
+        .policy(global("calls", FixedWindow::per_day(1)))
         .without_headers()
         .build()
         .unwrap();
@@ -185,7 +185,7 @@ async fn every_dialect_goes_into_the_metadata_and_bodies_and_statuses_of_http_do
         panic!("asked for the body of a call")
     });
     let layer = RateLimitLayer::builder()
-        .policy(everybody("calls", FixedWindow::per_day(1)))
+        .policy(global("calls", FixedWindow::per_day(1)))
         .dialects([Dialect::Draft11, Dialect::GitHub])
         .refusal_status(StatusCode::SERVICE_UNAVAILABLE)
         .refusal_body(body)
@@ -205,7 +205,7 @@ async fn every_dialect_goes_into_the_metadata_and_bodies_and_statuses_of_http_do
 #[tokio::test]
 async fn on_the_same_layer_http_is_answered_as_http() {
     let layer = RateLimitLayer::builder()
-        .policy(everybody("calls", FixedWindow::per_day(0)))
+        .policy(global("calls", FixedWindow::per_day(0)))
         .build()
         .unwrap();
     for request in [

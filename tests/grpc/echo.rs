@@ -193,8 +193,8 @@ impl Client {
     }
 }
 
-/// A policy with one key for everybody.
-pub(crate) fn everybody(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
+/// A policy with one key for all clients.
+pub(crate) fn global(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::global())
 }
 

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 use tower_ratelimit::response::Grpc;
 use tower_ratelimit::{FixedWindow, LeakyQueue, Policy, RateLimitLayer, key};
 
-use crate::echo::{Running, answered, everybody, post, still};
+use crate::echo::{Running, answered, global, post, still};
 
 /// What is wrong with a response, as one of gRPC without a body; a client of gRPC reads it without a
 /// panic.
@@ -113,7 +113,7 @@ async fn longest(tells: bool) {
     }
     for policy in 0..40 {
         let name = format!("{policy:02} {}", "n".repeat(61));
-        builder = builder.policy(everybody(&name, FixedWindow::per_day(0)));
+        builder = builder.policy(global(&name, FixedWindow::per_day(0)));
     }
     let refused = answered(&builder.build().unwrap(), post("application/grpc")).await;
     assert_eq!(fault(&refused), None);
@@ -121,7 +121,7 @@ async fn longest(tells: bool) {
 
 #[tokio::test]
 async fn a_large_message_costs_nothing_once_its_call_is_refused() {
-    let nothing = everybody("calls", FixedWindow::per_day(0));
+    let nothing = global("calls", FixedWindow::per_day(0));
     let layer = RateLimitLayer::builder().policy(nothing).build().unwrap();
     let server = Running::echo(layer).await;
     let mut client = server.client().await;
@@ -137,7 +137,7 @@ async fn a_large_message_costs_nothing_once_its_call_is_refused() {
 #[tokio::test]
 async fn a_call_that_is_given_up_while_it_is_held_gives_its_place_back() {
     let (_, store) = still();
-    let queue = everybody("queue", LeakyQueue::per_hour(1).places(1));
+    let queue = global("queue", LeakyQueue::per_hour(1).places(1));
     let layer = RateLimitLayer::builder().policy(queue).store(store);
     let layer = layer.build().unwrap();
     let call = || Box::pin(answered(&layer, post("application/grpc")));
@@ -160,7 +160,7 @@ async fn the_trailers_of_an_inner_service_stay_as_they_are() {
     use tower::{Layer, ServiceExt, service_fn};
 
     let (_, store) = still();
-    let calls = everybody("calls", FixedWindow::per_day(9));
+    let calls = global("calls", FixedWindow::per_day(9));
     let layer = RateLimitLayer::builder()
         .policy(calls)
         .store(store)

@@ -12,7 +12,7 @@ use tower_ratelimit::middleware::{OverLimit, RateLimitInterceptor};
 use tower_ratelimit::response::{Grpc, Refusal};
 use tower_ratelimit::{AnchoredWindow, FixedWindow, LeakyQueue, Policy, RateLimitLayer, key};
 
-use crate::echo::{Client, Echo, Running, everybody, still};
+use crate::echo::{Client, Echo, Running, global, still};
 
 /// A server of [`Echo`] with this interceptor before it.
 async fn intercepted(limit: RateLimitInterceptor) -> Running {
@@ -74,7 +74,7 @@ async fn a_layer_and_an_interceptor_over_one_store_share_a_budget() {
 
 #[test]
 fn a_request_goes_on_as_it_came() {
-    let calls = everybody("calls", FixedWindow::per_day(1)).soft();
+    let calls = global("calls", FixedWindow::per_day(1)).soft();
     let limit = RateLimitLayer::builder().policy(calls);
     let mut limit = limit.build_interceptor().unwrap();
     let request = || {
@@ -102,7 +102,7 @@ fn a_request_goes_on_as_it_came() {
 
 #[test]
 fn what_an_interceptor_cannot_do_is_refused_when_it_is_built() {
-    let calls = || everybody("calls", FixedWindow::per_day(1));
+    let calls = || global("calls", FixedWindow::per_day(1));
     let exempt = RateLimitLayer::builder()
         .policy(calls())
         .exempt_paths(["/health"]);
@@ -110,7 +110,7 @@ fn what_an_interceptor_cannot_do_is_refused_when_it_is_built() {
         exempt.build_interceptor().unwrap_err().field(),
         "exempt_paths"
     );
-    let queue = everybody("queue", LeakyQueue::per_second(1).places(1));
+    let queue = global("queue", LeakyQueue::per_second(1).places(1));
     let queue = RateLimitLayer::builder().policy(calls()).policy(queue);
     assert_eq!(
         queue.build_interceptor().unwrap_err().field(),
@@ -138,7 +138,7 @@ fn the_path_is_not_there_and_a_key_made_of_it_is_the_servers_fault() {
         assert_eq!(refused.code(), Code::Internal);
     }
     // A condition does not hold.
-    let calls = everybody("calls", FixedWindow::per_day(0)).when(key::grpc_method().one_of(["/"]));
+    let calls = global("calls", FixedWindow::per_day(0)).when(key::grpc_method().one_of(["/"]));
     let limit = RateLimitLayer::builder().policy(calls);
     assert!(
         limit
@@ -151,7 +151,7 @@ fn the_path_is_not_there_and_a_key_made_of_it_is_the_servers_fault() {
 
 #[test]
 fn whatever_is_said_of_calls_an_interceptor_has_no_others() {
-    let nothing = everybody("calls", FixedWindow::per_day(0));
+    let nothing = global("calls", FixedWindow::per_day(0));
     let limit = RateLimitLayer::builder()
         .policy(nothing)
         .grpc(Grpc::never().message("no"));
@@ -165,7 +165,7 @@ fn whatever_is_said_of_calls_an_interceptor_has_no_others() {
 
 #[test]
 fn lists_hold_for_interceptors_too() {
-    let nothing = || everybody("calls", FixedWindow::per_day(0));
+    let nothing = || global("calls", FixedWindow::per_day(0));
     let limit = RateLimitLayer::builder().policy(nothing());
     let limit = limit.allow(|head| head.header("tenant") == Some("ours"));
     let limit = limit.deny(|head| head.header("tenant") == Some("theirs"));

@@ -11,7 +11,7 @@ use tower::service_fn;
 use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies};
 use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
 
-use crate::echo::{Client, Echo, Running, SERVER_STREAM, everybody, still};
+use crate::echo::{Client, Echo, Running, SERVER_STREAM, global, still};
 
 fn from(address: &str) -> Request<()> {
     let mut request = Request::new(());
@@ -162,8 +162,7 @@ async fn methods_are_told_apart_and_so_are_services() {
     assert!(client.say("a").await.is_ok());
     assert!(client.stream(SERVER_STREAM, &["a"]).await.is_err());
 
-    let exports =
-        everybody("exports", window()).when(key::grpc_method().one_of(["test.Echo/Unary"]));
+    let exports = global("exports", window()).when(key::grpc_method().one_of(["test.Echo/Unary"]));
     let layer = RateLimitLayer::builder().policy(exports).build().unwrap();
     let server = Running::echo(layer).await;
     let mut client = server.client().await;

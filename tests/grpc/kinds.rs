@@ -6,16 +6,14 @@ use tonic::{Code, Request};
 use tonic_types::StatusExt;
 use tower_ratelimit::{AnchoredWindow, FixedWindow, Policy, RateLimitLayer, TokenBucket, key};
 
-use crate::echo::{
-    BOTH_STREAM, CLIENT_STREAM, Echo, Running, SERVER_STREAM, UNARY, everybody, still,
-};
+use crate::echo::{BOTH_STREAM, CLIENT_STREAM, Echo, Running, SERVER_STREAM, UNARY, global, still};
 
 /// One call in ten seconds, under a clock that stands still.
 fn one_in_ten_seconds() -> (tower_ratelimit::ManualClock, RateLimitLayer) {
     let (clock, store) = still();
     let window = AnchoredWindow::new(1, Duration::from_secs(10)).unwrap();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("calls", window))
+        .policy(global("calls", window))
         .store(store);
     (clock, layer.build().unwrap())
 }
@@ -65,7 +63,7 @@ async fn a_stream_that_was_let_in_is_not_counted_by_its_messages() {
 async fn a_client_finds_the_fields_in_the_metadata_of_answers_and_of_refusals() {
     let (_, store) = still();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("burst", TokenBucket::per_second(1).burst(1)))
+        .policy(global("burst", TokenBucket::per_second(1).burst(1)))
         .store(store);
     let server = Running::echo(layer.build().unwrap()).await;
     let mut client = server.client().await;
@@ -119,7 +117,7 @@ async fn around_one_service_the_layer_has_its_name_and_leaves_others_alone() {
 #[tokio::test]
 async fn a_soft_policy_and_an_exposed_decision_are_seen_by_the_method() {
     let (_, store) = still();
-    let fresh = everybody("fresh", FixedWindow::per_hour(1)).soft();
+    let fresh = global("fresh", FixedWindow::per_hour(1)).soft();
     let layer = RateLimitLayer::builder().policy(fresh).store(store);
     let server = Running::echo(layer.build().unwrap()).await;
     let mut client = server.client().await;

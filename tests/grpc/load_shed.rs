@@ -7,11 +7,11 @@ use tonic_types::StatusExt;
 use tower::ServiceBuilder;
 use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
-use crate::echo::{Echo, Running, everybody, still};
+use crate::echo::{Echo, Running, global, still};
 
 fn two_a_day() -> RateLimitLayer {
     let (_, store) = still();
-    let calls = everybody("calls", FixedWindow::per_day(2));
+    let calls = global("calls", FixedWindow::per_day(2));
     let layer = RateLimitLayer::builder().policy(calls).store(store);
     layer.build().unwrap()
 }

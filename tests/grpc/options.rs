@@ -8,10 +8,10 @@ use tonic_types::StatusExt;
 use tower_ratelimit::response::Grpc;
 use tower_ratelimit::{AnchoredWindow, FixedWindow, RateLimitLayer, key};
 
-use crate::echo::{answered, everybody, post, still};
+use crate::echo::{answered, global, post, still};
 
 async fn refused(grpc: Grpc, request: Request<String>) -> http::Response<String> {
-    let nothing = everybody("calls", FixedWindow::per_day(0));
+    let nothing = global("calls", FixedWindow::per_day(0));
     let layer = RateLimitLayer::builder().policy(nothing).grpc(grpc);
     answered(&layer.build().unwrap(), request).await
 }
@@ -57,7 +57,7 @@ async fn a_message_of_any_characters_arrives_as_it_is() {
 #[test]
 fn a_message_that_is_too_long_is_refused() {
     let build = |length| {
-        let calls = everybody("calls", FixedWindow::per_day(1));
+        let calls = global("calls", FixedWindow::per_day(1));
         let grpc = Grpc::detected().message("a".repeat(length));
         RateLimitLayer::builder().policy(calls).grpc(grpc).build()
     };
@@ -71,7 +71,7 @@ async fn told(grpc: Grpc, jitter: Duration) -> http::Response<String> {
     let (_, store) = still();
     let window = AnchoredWindow::new(1, Duration::from_secs(10)).unwrap();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("calls", window))
+        .policy(global("calls", window))
         .store(store)
         .retry_jitter(jitter)
         .grpc(grpc)

@@ -9,7 +9,7 @@ use tonic_types::StatusExt;
 use tower_ratelimit::response::{Grpc, RefusalBody};
 use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
-use crate::echo::{Running, everybody};
+use crate::echo::{Running, global};
 
 /// A server that resets each stream for this reason.
 async fn resetting(reason: Reason) -> Running {
@@ -26,7 +26,7 @@ async fn resetting(reason: Reason) -> Running {
 
 /// What a client is told by a layer that lets no call pass.
 async fn refused(grpc: Grpc, status: StatusCode, body: RefusalBody) -> Status {
-    let nothing = everybody("calls", FixedWindow::per_day(0));
+    let nothing = global("calls", FixedWindow::per_day(0));
     let layer = RateLimitLayer::builder().policy(nothing).grpc(grpc);
     let layer = layer.refusal_status(status).refusal_body(body);
     let server = Running::echo(layer.build().unwrap()).await;

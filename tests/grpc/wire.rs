@@ -12,10 +12,10 @@ use tonic::transport::Server;
 use tonic_web::GrpcWebLayer;
 use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
-use crate::echo::{BOTH_STREAM, Echo, Running, UNARY, everybody, still};
+use crate::echo::{BOTH_STREAM, Echo, Running, UNARY, global, still};
 
 fn nothing() -> RateLimitLayer {
-    let nothing = everybody("calls", FixedWindow::per_day(0));
+    let nothing = global("calls", FixedWindow::per_day(0));
     RateLimitLayer::builder().policy(nothing).build().unwrap()
 }
 
@@ -121,7 +121,7 @@ async fn a_refused_call_of_grpc_web_is_one_over_http1_too() {
 
 fn a_day(quota: u32) -> RateLimitLayer {
     let (_, store) = still();
-    let calls = everybody("calls", FixedWindow::per_day(quota));
+    let calls = global("calls", FixedWindow::per_day(quota));
     let layer = RateLimitLayer::builder().policy(calls).store(store);
     layer.build().unwrap()
 }

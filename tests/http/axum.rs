@@ -20,7 +20,7 @@ use crate::exchange::{ask, now};
 /// Two requests at once, all clients together, and hours until the next; the type is written
 /// out.
 fn limit() -> RateLimitLayer {
-    RateLimitLayer::new(|_: &Head<'_>| "everybody", TokenBucket::per_day(2))
+    RateLimitLayer::new(|_: &Head<'_>| "global", TokenBucket::per_day(2))
 }
 
 fn wrap<S>(inner: S) -> RateLimit<S> {
@@ -141,7 +141,7 @@ async fn inside_layers_that_answer_with_an_empty_body_of_their_own() {
 #[test]
 fn of_a_thousand_requests_at_once_exactly_as_many_pass_as_the_limit_says() {
     const LIMIT: u32 = 300;
-    let layer = RateLimitLayer::new(|_: &Head<'_>| "everybody", TokenBucket::per_day(LIMIT));
+    let layer = RateLimitLayer::new(|_: &Head<'_>| "global", TokenBucket::per_day(LIMIT));
     let app = Router::new().route("/", get(hello)).layer(layer);
     let passed = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)

@@ -16,7 +16,7 @@ use tower_ratelimit::{RateLimitLayer, TokenBucket};
 use crate::exchange::{ask, now, poll};
 
 fn once() -> RateLimitLayer {
-    RateLimitLayer::new(|_: &Head<'_>| "everybody", TokenBucket::per_day(1))
+    RateLimitLayer::new(|_: &Head<'_>| "global", TokenBucket::per_day(1))
 }
 
 /// A service over these bodies, asked twice.

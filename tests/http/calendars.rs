@@ -6,12 +6,12 @@ use tower_ratelimit::calendar::Zone;
 use tower_ratelimit::response::Dialect;
 use tower_ratelimit::{FixedWindow, ManualClock, MemoryStore, Micros, RateLimitLayer};
 
-use crate::exchange::{Behind, Hello, ask, everybody, get};
+use crate::exchange::{Behind, Hello, ask, get, global};
 
 fn layer(window: CalendarWindow, dialect: Dialect) -> (ManualClock, RateLimitLayer) {
     let clock = ManualClock::new();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("a", window))
+        .policy(global("a", window))
         .dialects([dialect])
         .store(MemoryStore::new().clock(clock.clone()))
         .build();

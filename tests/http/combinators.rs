@@ -98,7 +98,7 @@ fn a_closure_can_be_combined() {
 }
 
 #[test]
-fn f54_nobody_is_counted_as_somebody_else_by_the_servers_fault() {
+fn f54_no_request_is_counted_as_another_by_the_servers_fault() {
     let by_server = |answer| matches!(answer, Err(Missing::ByServer(_)));
     let user = || key::extension::<User>().map(|user: &User| user.id);
     let request = from("192.0.2.1", &[]);
@@ -342,7 +342,7 @@ proptest! {
         let first = read(&sources(), &sent(&[(names[from], &a)])).unwrap();
         let second = read(&sources(), &sent(&[(names[to], &b)])).unwrap();
         prop_assert_eq!(first == second, from == to && a == b);
-        prop_assert_ne!(first, Key::NOBODY);
+        prop_assert_ne!(first, Key::MISSING);
         // Nor is any the key of its value alone, or of a pair.
         prop_assert_ne!(first, read(&key::header("a"), &sent(&[("a", &a)])).unwrap());
         prop_assert_ne!(first, (b.as_slice(), a.as_slice()).into_key());

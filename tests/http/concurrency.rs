@@ -23,7 +23,7 @@ use tower_ratelimit::{
     RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Behind, Hello, ask, everybody, get, limit, now, poll};
+use crate::exchange::{Behind, Hello, ask, get, global, limit, now, poll};
 
 /// A body of so many frames that the test lets go on.
 struct Frames {
@@ -67,7 +67,7 @@ where
 
 /// A layer that lets so many requests go on at once.
 fn at_once(most: u32) -> RateLimitLayer {
-    limit([everybody("at once", Concurrency::of(most))]).1
+    limit([global("at once", Concurrency::of(most))]).1
 }
 
 fn streaming(
@@ -174,8 +174,8 @@ fn a_refusal_promises_no_wait_and_names_the_unit() {
 #[test]
 fn a_request_has_a_slot_and_its_rate_or_neither() {
     let policies = [
-        everybody("rate", TokenBucket::per_minute(1).burst(3)),
-        everybody("at once", Concurrency::of(2)),
+        global("rate", TokenBucket::per_minute(1).burst(3)),
+        global("at once", Concurrency::of(2)),
     ];
     let (_, layer) = limit(policies);
     let service = streaming(&layer);
@@ -348,7 +348,7 @@ fn a_text_says_it() {
 
 /// A layer that lets requests wait for a slot, and what it lets go on.
 fn patient(longest: Duration) -> RateLimitLayer {
-    let policy = everybody("at once", Concurrency::of(1)).wait_up_to(longest);
+    let policy = global("at once", Concurrency::of(1)).wait_up_to(longest);
     RateLimitLayer::builder().policy(policy).build().unwrap()
 }
 

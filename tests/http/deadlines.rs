@@ -18,7 +18,7 @@ use tower_ratelimit::{
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{Answer, everybody, now};
+use crate::exchange::{Answer, global, now};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -29,7 +29,7 @@ fn ms(time: u64) -> Duration {
 fn patient() -> RateLimitLayer {
     let bucket = TokenBucket::per_second(5).burst(1);
     RateLimitLayer::builder()
-        .policy(everybody("a", bucket).wait_up_to(Duration::from_secs(9)))
+        .policy(global("a", bucket).wait_up_to(Duration::from_secs(9)))
         .store(store())
         .build()
         .unwrap()
@@ -135,11 +135,11 @@ async fn who_goes_at_its_deadline_wakes_the_next() {
     let start = Instant::now();
     let hurried = send(&service, until(1, INTERVAL)).await;
     send(&service, request(1, 2)).await;
-    // Somebody else takes the turn.
+    // Another request takes the turn.
     sleep(ms(199)).await;
-    let _ = now(layer.limiter().refund(Key::EVERYBODY, 1));
+    let _ = now(layer.limiter().refund(Key::GLOBAL, 1));
     assert!(
-        now(layer.limiter().check(Key::EVERYBODY, 1))
+        now(layer.limiter().check(Key::GLOBAL, 1))
             .unwrap()
             .is_allowed()
     );
@@ -184,7 +184,7 @@ impl Ledger for MuteLedger {
 async fn whose_turn_comes_too_late_is_told_so_even_if_the_store_fails_right_then() {
     let arrivals = Arrivals::new();
     let queue = LeakyQueue::per_second(5).places(9);
-    let builder = RateLimitLayer::builder().policy(everybody("queue", queue));
+    let builder = RateLimitLayer::builder().policy(global("queue", queue));
     let layer = builder.store(Mute(store())).build().unwrap();
     let service = behind(&layer, &arrivals);
     for number in 0..3 {
@@ -202,8 +202,8 @@ async fn whose_turn_comes_too_late_is_told_so_even_if_the_store_fails_right_then
 async fn in_a_queue_too_and_the_place_and_all_that_was_charged_is_given_back() {
     let queue = LeakyQueue::per_second(5).places(9);
     let layer = RateLimitLayer::builder()
-        .policy(everybody("queue", queue))
-        .policy(everybody("day", FixedWindow::per_day(100)))
+        .policy(global("queue", queue))
+        .policy(global("day", FixedWindow::per_day(100)))
         .store(store())
         .build()
         .unwrap();
@@ -214,7 +214,7 @@ async fn in_a_queue_too_and_the_place_and_all_that_was_charged_is_given_back() {
     }
     let limiter = layer.limiter();
     let numbers = || {
-        let peeked = now(limiter.peek(Key::EVERYBODY, 0)).unwrap();
+        let peeked = now(limiter.peek(Key::GLOBAL, 0)).unwrap();
         let remaining = peeked.policies().map(|(_, it)| it.remaining());
         remaining.collect::<Vec<_>>()
     };

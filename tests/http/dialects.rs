@@ -6,7 +6,7 @@ use tower_ratelimit::response::Dialect::{
 use tower_ratelimit::response::Reset::DeltaSeconds;
 use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
-use crate::exchange::everybody;
+use crate::exchange::global;
 use crate::states::{
     Closed, ClosedBeside, H1, H2, H3, H5, H6, H8, H11, H20, M1, M3, SameLimit, SameLimitLater,
     TWITTER, X_DELTA, X_EPOCH, X_MILLIS, rows,
@@ -343,7 +343,7 @@ fn no_two_policies_of_one_quota_are_listed_where_the_quota_is_the_identifier() {
 #[test]
 fn dialects_that_share_a_field_are_refused_with_both_names_and_the_field() {
     let error_of = |dialects: &[Dialect]| {
-        let policy = everybody("a", FixedWindow::per_day(1));
+        let policy = global("a", FixedWindow::per_day(1));
         let builder = RateLimitLayer::builder().policy(policy);
         builder.dialects(dialects.iter().copied()).build().err()
     };

@@ -1,4 +1,4 @@
-//! The decision among a request's extensions, for those who ask for it.
+//! The decision among a request's extensions, when the layer exposes it.
 
 use std::convert::Infallible;
 
@@ -8,7 +8,7 @@ use tower::{Layer, service_fn};
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::{AnchoredWindow, Decision, Policy, RateLimitLayer};
 
-use crate::exchange::{ask, everybody, get, get_with, limit};
+use crate::exchange::{ask, get, get_with, global, limit};
 
 /// Says which policies were asked, and what remains of each.
 async fn decided(request: Request<()>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
@@ -29,7 +29,7 @@ fn exposing(policies: impl IntoIterator<Item = Policy<Http>>) -> RateLimitLayer 
 }
 
 fn ten(name: &str) -> Policy<Http> {
-    everybody(name, AnchoredWindow::per_day(10))
+    global(name, AnchoredWindow::per_day(10))
 }
 
 #[test]

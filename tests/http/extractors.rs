@@ -245,16 +245,16 @@ fn a_parameter_is_decoded_and_the_first_counts() {
 }
 
 #[test]
-fn everybody_has_one_key_that_nobody_can_send() {
-    let everybody = read(&key::global(), &get());
-    assert_eq!(everybody, read(&key::global(), &to("/elsewhere?x=y")));
-    assert_eq!(everybody, Ok(Key::EVERYBODY));
+fn the_global_key_is_one_that_no_client_can_send() {
+    let global = read(&key::global(), &get());
+    assert_eq!(global, read(&key::global(), &to("/elsewhere?x=y")));
+    assert_eq!(global, Ok(Key::GLOBAL));
 }
 
 #[test]
 fn f57_no_value_that_a_client_sends_is_a_key_of_ours() {
-    let ours = [Key::NOBODY, Key::EVERYBODY, secret().hash("everybody")];
-    for value in [&b""[..], b"everybody", b"nobody", b"\x80", b"\xff\xff"] {
+    let ours = [Key::MISSING, Key::GLOBAL, secret().hash("global")];
+    for value in [&b""[..], b"global", b"missing", b"\x80", b"\xff\xff"] {
         let request = sent(&[("x-key", value)]);
         let key = read(&key::header("x-key"), &request).unwrap();
         assert!(!ours.contains(&key), "{}", value.escape_ascii());

@@ -9,7 +9,7 @@ use tower_ratelimit::{
     Algorithm, Decision, FixedWindow, Quota, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
-use crate::exchange::{Answer, Hello, ask, everybody, get, limited_hello};
+use crate::exchange::{Answer, Hello, ask, get, global, limited_hello};
 
 fn reduced(thousandths: u32) -> FactorCell {
     let factor = FactorCell::new();
@@ -42,7 +42,7 @@ fn decision(answer: &Answer) -> &Decision {
 
 #[test]
 fn the_headers_tell_the_part_in_force() {
-    let policy = everybody("api", FixedWindow::per_hour(100));
+    let policy = global("api", FixedWindow::per_hour(100));
     let factor = reduced(500);
     let (_, service) = limited_hello([policy.factor(&factor)]);
     let answer = ask(&service, get());
@@ -66,7 +66,7 @@ fn the_headers_tell_the_part_in_force() {
 
 #[test]
 fn a_refusal_says_that_the_capacity_is_reduced_only_while_it_is() {
-    let policy = everybody("api", FixedWindow::per_hour(10)).factor(&reduced(500));
+    let policy = global("api", FixedWindow::per_hour(10)).factor(&reduced(500));
     let (_, service) = limited_hello([policy]);
     let answer = refused_after(&service, 5);
     assert!(
@@ -81,7 +81,7 @@ fn a_refusal_says_that_the_capacity_is_reduced_only_while_it_is() {
     assert_eq!((why[0].0, why[0].1.cause()), ("api", Some("memory 83 %")));
     assert!(why[0].1.since().elapsed().unwrap() < Duration::from_secs(60));
 
-    let whole = everybody("api", FixedWindow::per_hour(10)).factor(&FactorCell::new());
+    let whole = global("api", FixedWindow::per_hour(10)).factor(&FactorCell::new());
     let (_, service) = limited_hello([whole]);
     let answer = refused_after(&service, 10);
     assert!(
@@ -96,8 +96,8 @@ fn a_refusal_says_that_the_capacity_is_reduced_only_while_it_is() {
 #[test]
 fn a_reduced_policy_that_does_not_deny_is_not_the_reason() {
     let (_, service) = limited_hello([
-        everybody("api", FixedWindow::per_hour(100)).factor(&reduced(500)),
-        everybody("burst", FixedWindow::per_hour(2)),
+        global("api", FixedWindow::per_hour(100)).factor(&reduced(500)),
+        global("burst", FixedWindow::per_hour(2)),
     ]);
     let answer = refused_after(&service, 2);
     assert!(
@@ -110,7 +110,7 @@ fn a_reduced_policy_that_does_not_deny_is_not_the_reason() {
 #[test]
 fn a_class_that_matters_less_runs_out_first() {
     let classes = || {
-        let policy = everybody("api", TokenBucket::per_hour(80)).factor(&reduced(500));
+        let policy = global("api", TokenBucket::per_hour(80)).factor(&reduced(500));
         let policy = policy.class(|head| match head.path() {
             "/checkout" => Class::CriticalPlus,
             "/hints" => Class::SheddablePlus,
@@ -130,7 +130,7 @@ fn a_class_that_matters_less_runs_out_first() {
 
 #[test]
 fn at_least_one_request_is_told_and_passes() {
-    let policy = everybody("api", FixedWindow::per_hour(3)).factor(&reduced(1));
+    let policy = global("api", FixedWindow::per_hour(3)).factor(&reduced(1));
     let (_, service) = limited_hello([policy]);
     let answer = ask(&service, get());
     assert_eq!(answer.status, 200);
@@ -153,7 +153,7 @@ fn the_time_to_the_next_request_is_true_when_nothing_is_left() {
     ];
     for algorithm in algorithms {
         let factor = reduced(300);
-        let (clock, service) = limited_hello([everybody("api", algorithm).factor(&factor)]);
+        let (clock, service) = limited_hello([global("api", algorithm).factor(&factor)]);
         let last = (0..18)
             .map(|_| ask(&service, get()))
             .fold(None, |_, answer| Some(answer))

@@ -14,7 +14,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, cost_in, everybody, get, get_of_cost, get_with, limit,
+    Answer, Behind, Hello, ask, cost, cost_in, get, get_of_cost, get_with, global, limit,
     limited_hello,
 };
 
@@ -39,7 +39,7 @@ fn denied<'a>(policy: &'a str, limit: &'a str, retry_after: Option<&'a str>) -> 
 }
 
 fn a_hundred_a_minute() -> (tower_ratelimit::ManualClock, Hello) {
-    let policy = everybody("default", FixedWindow::per_minute(100)).cost(cost);
+    let policy = global("default", FixedWindow::per_minute(100)).cost(cost);
     let (clock, service) = limited_hello([policy]);
     clock.advance(Duration::from_millis(10_800));
     (clock, service)
@@ -62,7 +62,7 @@ fn h1_h2_h3_a_fixed_window_is_told_to_its_end() {
 
 #[test]
 fn h5_a_wait_shorter_than_a_second_is_told_as_one_second() {
-    let (clock, service) = limited_hello([everybody("burst", TokenBucket::per_second(10))]);
+    let (clock, service) = limited_hello([global("burst", TokenBucket::per_second(10))]);
     for _ in 0..10 {
         assert_eq!(ask(&service, get()).status, StatusCode::OK);
     }
@@ -74,8 +74,8 @@ fn h5_a_wait_shorter_than_a_second_is_told_as_one_second() {
 
 #[test]
 fn h6_all_policies_that_applied_are_listed_on_success() {
-    let burst = everybody("burst", TokenBucket::per_second(10)).cost(cost_in("x-burst"));
-    let daily = everybody("daily", FixedWindow::per_day(5000)).cost(cost_in("x-daily"));
+    let burst = global("burst", TokenBucket::per_second(10)).cost(cost_in("x-burst"));
+    let daily = global("daily", FixedWindow::per_day(5000)).cost(cost_in("x-daily"));
     let (clock, service) = limited_hello([burst, daily]);
     clock.advance(Duration::from_secs(14 * 3600));
 
@@ -90,8 +90,8 @@ fn h6_all_policies_that_applied_are_listed_on_success() {
 
 #[test]
 fn h8_only_the_violated_policies_are_listed_on_a_refusal() {
-    let hour = everybody("hour", FixedWindow::per_hour(1000)).cost(cost_in("x-hour"));
-    let day = everybody("day", FixedWindow::per_day(5000)).cost(cost);
+    let hour = global("hour", FixedWindow::per_hour(1000)).cost(cost_in("x-hour"));
+    let day = global("day", FixedWindow::per_day(5000)).cost(cost);
     let (clock, service) = limited_hello([hour, day]);
     clock.advance(Duration::from_secs(14 * 3600));
 
@@ -116,7 +116,7 @@ fn h11_no_time_is_told_where_no_wait_can_help() {
         LeakyBucket::per_second(1).capacity(10).into(),
     ];
     for algorithm in algorithms {
-        let (_, service) = limited_hello([everybody("api", algorithm).cost(cost)]);
+        let (_, service) = limited_hello([global("api", algorithm).cost(cost)]);
         let answer = ask(&service, get_of_cost(50));
         let expected = denied(r#""api";q=10;w=10"#, r#""api";r=10"#, None);
         assert_eq!(told(&answer), expected, "{algorithm}");
@@ -125,7 +125,7 @@ fn h11_no_time_is_told_where_no_wait_can_help() {
 
 #[test]
 fn a_limit_of_0_is_told_without_any_time() {
-    let (_, service) = limited_hello([everybody("closed", FixedWindow::per_day(0))]);
+    let (_, service) = limited_hello([global("closed", FixedWindow::per_day(0))]);
     let answer = ask(&service, get());
     assert_eq!(
         told(&answer),
@@ -137,7 +137,7 @@ fn a_limit_of_0_is_told_without_any_time() {
 #[test]
 fn table_c_what_remains_of_a_bucket_is_told_to_last_as_long_as_its_rate_takes_for_it() {
     let state = |spent, rested| {
-        let policy = everybody("c", TokenBucket::per_minute(100)).cost(cost);
+        let policy = global("c", TokenBucket::per_minute(100)).cost(cost);
         let (clock, service) = limited_hello([policy]);
         assert_eq!(ask(&service, get_of_cost(spent)).status, StatusCode::OK);
         clock.advance(Duration::from_millis(rested));
@@ -161,7 +161,7 @@ fn table_c_what_remains_of_a_bucket_is_told_to_last_as_long_as_its_rate_takes_fo
 #[test]
 fn the_quickstart_says_nine_to_zero_and_then_refuses_for_a_second() {
     let bucket = TokenBucket::per_second(5).burst(10);
-    let (_, service) = limited_hello([everybody("default", bucket)]);
+    let (_, service) = limited_hello([global("default", bucket)]);
     let policy = r#""default";q=10;w=2"#;
     for (r, t) in [
         (9, 2),
@@ -186,7 +186,7 @@ fn the_quickstart_says_nine_to_zero_and_then_refuses_for_a_second() {
 fn retry_after_is_capped_at_what_31_bits_hold() {
     // Ten days more than 2^31 s are a hundred years of 366 days.
     let bucket = TokenBucket::new(1, Duration::from_secs(366 * 86_400)).unwrap();
-    let policy = everybody("century", bucket.burst(100)).cost(cost);
+    let policy = global("century", bucket.burst(100)).cost(cost);
     let (_, service) = limited_hello([policy]);
     assert_eq!(ask(&service, get_of_cost(100)).status, StatusCode::OK);
     let answer = ask(&service, get_of_cost(100));
@@ -199,16 +199,16 @@ fn retry_after_is_capped_at_what_31_bits_hold() {
 #[test]
 fn where_one_policy_can_never_pass_no_wait_of_another_is_told() {
     let (_, service) = limited_hello([
-        everybody("minute", FixedWindow::per_minute(1)),
-        everybody("never", FixedWindow::per_minute(5)).cost(|_| 6),
+        global("minute", FixedWindow::per_minute(1)),
+        global("never", FixedWindow::per_minute(5)).cost(|_| 6),
     ]);
     let answer = ask(&service, get());
     assert_eq!(answer.field("retry-after"), None);
     assert_eq!(answer.field("ratelimit"), Some(r#""never";r=5"#));
 
     let (_, service) = limited_hello([
-        everybody("minute", FixedWindow::per_minute(1)),
-        everybody("dear", FixedWindow::per_minute(5)).cost(cost),
+        global("minute", FixedWindow::per_minute(1)),
+        global("dear", FixedWindow::per_minute(5)).cost(cost),
     ]);
     assert_eq!(ask(&service, get_of_cost(1)).status, StatusCode::OK);
     let answer = ask(&service, get_of_cost(6));
@@ -238,7 +238,7 @@ fn answering(
 }
 
 fn h1() -> RateLimitLayer {
-    let (clock, layer) = limit([everybody("default", FixedWindow::per_minute(100))]);
+    let (clock, layer) = limit([global("default", FixedWindow::per_minute(100))]);
     clock.advance(Duration::from_millis(10_800));
     layer
 }
@@ -308,10 +308,10 @@ fn a_response_that_is_not_ours_keeps_its_own_fields_as_they_are() {
 
 #[test]
 fn beside_a_failure_of_an_inner_layer_the_outer_one_still_tells_its_numbers() {
-    const NOBODY: Diagnostic = Diagnostic::new("TEST001", "a test", "no key", "none");
-    let keyless = |_: &Head<'_>| Err::<Key, _>(Missing::ByServer(NOBODY));
+    const MISSING: Diagnostic = Diagnostic::new("TEST001", "a test", "no key", "none");
+    let keyless = |_: &Head<'_>| Err::<Key, _>(Missing::ByServer(MISSING));
     let (_, inner) = limit([Policy::new("inner", FixedWindow::per_minute(1)).key(keyless)]);
-    let (_, outer) = limit([everybody("outer", FixedWindow::per_minute(5))]);
+    let (_, outer) = limit([global("outer", FixedWindow::per_minute(5))]);
     let answer = ask(&outer.layer(Hello::behind(&inner)), get());
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(answer.lines("ratelimit"), [r#""outer";r=4;t=60"#]);
@@ -319,8 +319,8 @@ fn beside_a_failure_of_an_inner_layer_the_outer_one_still_tells_its_numbers() {
 
 #[test]
 fn f70_two_layers_each_write_a_line_and_a_refusal_of_the_inner_one_passes_the_outer() {
-    let (_, inner) = limit([everybody("inner", FixedWindow::per_minute(1))]);
-    let (_, outer) = limit([everybody("outer", FixedWindow::per_minute(5))]);
+    let (_, inner) = limit([global("inner", FixedWindow::per_minute(1))]);
+    let (_, outer) = limit([global("outer", FixedWindow::per_minute(5))]);
     let stacked = outer.layer(Hello::behind(&inner));
 
     let answer = ask(&stacked, get());
@@ -341,7 +341,7 @@ fn f70_two_layers_each_write_a_line_and_a_refusal_of_the_inner_one_passes_the_ou
 
 #[test]
 fn the_share_of_a_limit_of_several_nodes_is_told_as_the_limit() {
-    let policy = everybody("api", TokenBucket::per_minute(100).burst(50));
+    let policy = global("api", TokenBucket::per_minute(100).burst(50));
     let layer = RateLimitLayer::builder().policy(policy).nodes(3);
     let store = MemoryStore::new().clock(ManualClock::new());
     let layer = layer.store(store).build().unwrap();

@@ -5,7 +5,7 @@ use tower_ratelimit::FixedWindow;
 use tower_ratelimit::response::Dialect::{Draft03, Draft06, Draft07, Draft11, GitHub};
 use tower_ratelimit::response::EXPOSED_HEADERS;
 
-use crate::exchange::{ask, everybody, get};
+use crate::exchange::{ask, get, global};
 use crate::states::{Bare, Inner, Limited, State, TWITTER, X_DELTA, rows, told};
 
 #[test]
@@ -235,7 +235,7 @@ fn f70_of_two_layers_the_lower_is_told_and_a_refusal_of_the_inner_one_stands_alo
         (TWITTER, "x-rate-limit-remaining"),
     ] {
         let scene = |name, limit| {
-            let policy = everybody(name, FixedWindow::per_minute(limit));
+            let policy = global(name, FixedWindow::per_minute(limit));
             Limited::new(&[dialect], 0, [policy])
         };
         for (inner, outer) in [(2, 5), (5, 2)] {

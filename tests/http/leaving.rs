@@ -16,14 +16,14 @@ use tower_ratelimit::store::{Change, Changed, Items, Reply};
 use tower_ratelimit::{LeakyQueue, RateLimitLayer, SharedStore, StoreError};
 
 use crate::arrivals::{Arrivals, TICK, TokioClock, behind, request, send, store};
-use crate::exchange::everybody;
+use crate::exchange::global;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Ten a second, with so many places.
 fn queue(places: u32) -> RateLimitLayer {
     let queue = LeakyQueue::per_second(10).places(places);
-    let builder = RateLimitLayer::builder().policy(everybody("queue", queue));
+    let builder = RateLimitLayer::builder().policy(global("queue", queue));
     builder.store(store()).build().unwrap()
 }
 
@@ -102,7 +102,7 @@ async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {
     let arrivals = Arrivals::new();
     let process = || {
         let queue = LeakyQueue::per_second(10).places(50);
-        let builder = RateLimitLayer::builder().policy(everybody("queue", queue));
+        let builder = RateLimitLayer::builder().policy(global("queue", queue));
         let store = SharedStore::new(items.clone());
         behind(&builder.store(store).build().unwrap(), &arrivals)
     };

@@ -6,7 +6,7 @@ use http::{Request, StatusCode};
 use tower_ratelimit::key::{self, ClientIp, Forwarding, Head, Proxies};
 use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 
-use crate::exchange::{Behind, Hello, ask, everybody};
+use crate::exchange::{Behind, Hello, ask, global};
 
 const PROXY: [u8; 4] = [10, 0, 0, 1];
 
@@ -26,10 +26,10 @@ fn appended_to(line: &str) -> Request<()> {
 }
 
 #[test]
-fn whoever_breaks_the_chain_is_not_taken_for_the_proxy_on_a_list_of_those_allowed() {
+fn a_client_that_breaks_the_chain_is_not_taken_for_the_proxy_on_a_list_of_those_allowed() {
     let proxy = IpAddr::from(PROXY);
     let inside = "10.0.0.0/8";
-    let builder = || RateLimitLayer::builder().policy(everybody("all", AnchoredWindow::per_day(1)));
+    let builder = || RateLimitLayer::builder().policy(global("all", AnchoredWindow::per_day(1)));
     for (list, layer) in [
         ("within", builder().allow(behind_a_proxy().within([inside]))),
         ("one_of", builder().allow(behind_a_proxy().one_of([proxy]))),

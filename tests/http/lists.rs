@@ -6,10 +6,10 @@ use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 
-use crate::exchange::{Behind, Hello, ask, everybody};
+use crate::exchange::{Behind, Hello, ask, global};
 
 fn one_a_day() -> RateLimitLayerBuilder {
-    RateLimitLayer::builder().policy(everybody("all", AnchoredWindow::per_day(1)))
+    RateLimitLayer::builder().policy(global("all", AnchoredWindow::per_day(1)))
 }
 
 fn get(path: &str) -> Request<()> {
@@ -92,7 +92,7 @@ fn who_is_allowed_has_no_limit_and_who_is_denied_no_way() {
         assert_eq!(ask(&service, get("/internal/x")).status, StatusCode::OK);
         assert_eq!(ask(&service, with("/", "x-probe")).status, StatusCode::OK);
     }
-    // Whoever is on both lists is denied.
+    // A request that is on both lists is denied.
     for request in [
         with("/", "x-scraper"),
         with("/health", "x-scraper"),

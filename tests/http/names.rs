@@ -2,7 +2,7 @@
 
 use tower_ratelimit::{ConfigError, FixedWindow, Limiter, Policy, RateLimitLayer, TokenBucket};
 
-use crate::exchange::{ask, everybody, get, limited_hello};
+use crate::exchange::{ask, get, global, limited_hello};
 use crate::structured::list;
 
 const LONGEST: &str = "0123456789012345678901234567890123456789012345678901234567890123";
@@ -24,7 +24,7 @@ fn b35_any_printable_name_is_escaped_so_that_others_read_it_as_it_was() {
         &printable[48..],
     ];
     let bucket = TokenBucket::per_second(1);
-    let (_, service) = limited_hello(names.map(|name| everybody(name, bucket)));
+    let (_, service) = limited_hello(names.map(|name| global(name, bucket)));
 
     let answer = ask(&service, get());
     for (field, numbers) in [("ratelimit-policy", ["q", "w"]), ("ratelimit", ["r", "t"])] {
@@ -53,7 +53,7 @@ fn error_of(names: &[&str]) -> ConfigError {
     let mut layer = RateLimitLayer::builder();
     let mut limiter = Limiter::builder();
     for name in names {
-        layer = layer.policy(everybody(name, algorithm));
+        layer = layer.policy(global(name, algorithm));
         limiter = limiter.policy(Policy::new(*name, algorithm));
     }
     let error = layer.build().expect_err("a bad name was taken");

@@ -6,7 +6,7 @@ use tower_ratelimit::policy::NoKey;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{Algorithm, FixedWindow, Policy, RateLimitLayer};
 
-use crate::exchange::{Behind, Hello, ask, everybody, get, get_with, limited_hello};
+use crate::exchange::{Behind, Hello, ask, get, get_with, global, limited_hello};
 use crate::forwarding;
 
 fn by_header(no_key: Option<NoKey>) -> Hello {
@@ -77,7 +77,7 @@ fn f54_a_proxy_that_tells_no_client_is_skipped_or_refused_where_that_is_said() {
 fn f54_a_policy_that_refuses_them_charges_nothing() {
     let refuse = NoKey::Refuse(StatusCode::UNAUTHORIZED);
     let (_, service) = limited_hello([
-        everybody("all", FixedWindow::per_day(1)),
+        global("all", FixedWindow::per_day(1)),
         Policy::new("key", FixedWindow::per_day(9))
             .key(key::header("x-api-key"))
             .no_key(refuse),
@@ -119,7 +119,7 @@ fn a_status_without_a_name_of_its_own_has_a_title_all_the_same() {
 #[test]
 fn a_status_that_refuses_nothing_is_refused_when_the_layer_is_built() {
     for status in [StatusCode::OK, StatusCode::FOUND, StatusCode::CONTINUE] {
-        let policy = everybody("all", FixedWindow::per_day(1)).no_key(NoKey::Refuse(status));
+        let policy = global("all", FixedWindow::per_day(1)).no_key(NoKey::Refuse(status));
         let error = RateLimitLayer::builder()
             .policy(policy)
             .build()

@@ -11,7 +11,7 @@ use tower_ratelimit::{
 };
 
 use crate::arrivals::{Arrivals, behind, request, send};
-use crate::exchange::{Behind, Hello, ask, cost, everybody, get, get_of_cost, limit, now};
+use crate::exchange::{Behind, Hello, ask, cost, get, get_of_cost, global, limit, now};
 use crate::waiting::{SECOND, by_user, costing, layer, the_wait_told_behind_a_line_works, told};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -19,15 +19,15 @@ const HOUR: Duration = Duration::from_secs(3_600);
 #[test]
 fn it_is_told_its_own_limit_until_that_ends() {
     let (clock, layer) = limit([
-        everybody("a", FixedWindow::per_minute(10)).cost(cost),
-        everybody("b", TokenBucket::per_second(5).burst(100)),
+        global("a", FixedWindow::per_minute(10)).cost(cost),
+        global("b", TokenBucket::per_second(5).burst(100)),
     ]);
     let service = Hello::behind(&layer);
     let limiter = layer.limiter();
-    let own = limiter.override_limit("a", Key::EVERYBODY, FixedWindow::per_minute(20), HOUR);
+    let own = limiter.override_limit("a", Key::GLOBAL, FixedWindow::per_minute(20), HOUR);
     now(own.unwrap()).unwrap();
     let own = TokenBucket::per_second(1).burst(50);
-    let own = limiter.override_limit("b", Key::EVERYBODY, own, HOUR);
+    let own = limiter.override_limit("b", Key::GLOBAL, own, HOUR);
     now(own.unwrap()).unwrap();
 
     let answer = ask(&service, get_of_cost(15));
@@ -48,12 +48,12 @@ fn it_is_told_its_own_limit_until_that_ends() {
 
 #[test]
 fn one_of_a_limit_of_0_has_no_window() {
-    let (_, layer) = limit([everybody("a", FixedWindow::per_minute(10))]);
+    let (_, layer) = limit([global("a", FixedWindow::per_minute(10))]);
     let service = Hello::behind(&layer);
     let nothing = FixedWindow::per_minute(0);
     let limiter = layer.limiter();
     now(limiter
-        .override_limit("a", Key::EVERYBODY, nothing, HOUR)
+        .override_limit("a", Key::GLOBAL, nothing, HOUR)
         .unwrap())
     .unwrap();
     let answer = ask(&service, get());
@@ -76,7 +76,7 @@ fn every_dialect_tells_it() {
         (Dialect::GitHub, "x-ratelimit-limit", "10", "20"),
     ] {
         let layer = RateLimitLayer::builder()
-            .policy(everybody("a", SlidingWindow::per_minute(10)))
+            .policy(global("a", SlidingWindow::per_minute(10)))
             .store(MemoryStore::new().clock(ManualClock::new()))
             .dialects([dialect])
             .build()
@@ -89,10 +89,7 @@ fn every_dialect_tells_it() {
         );
         let limiter = layer.limiter();
         let own = SlidingWindow::per_minute(20);
-        now(limiter
-            .override_limit("a", Key::EVERYBODY, own, HOUR)
-            .unwrap())
-        .unwrap();
+        now(limiter.override_limit("a", Key::GLOBAL, own, HOUR).unwrap()).unwrap();
         assert_eq!(ask(&service, get()).field(name), Some(after), "{dialect:?}");
     }
 }

@@ -9,12 +9,12 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Behind, Hello, ask, cost, everybody, get, get_of_cost, get_with, limited_hello,
+    Behind, Hello, ask, cost, get, get_of_cost, get_with, global, limited_hello,
 };
 
 #[test]
 fn m1_a_request_to_which_no_policy_applies_goes_on_as_if_there_were_no_layer() {
-    let writes = everybody("writes", FixedWindow::per_day(1))
+    let writes = global("writes", FixedWindow::per_day(1))
         .when(|head: &Head<'_>| head.method() == Method::POST);
     let (_, service) = limited_hello([writes]);
     let post = || {
@@ -37,7 +37,7 @@ fn m1_a_request_to_which_no_policy_applies_goes_on_as_if_there_were_no_layer() {
 #[test]
 fn a_policy_that_does_not_apply_is_not_listed_and_needs_no_key() {
     let (_, service) = limited_hello([
-        everybody("all", FixedWindow::per_day(9)),
+        global("all", FixedWindow::per_day(9)),
         Policy::new("some", FixedWindow::per_day(9))
             .key(key::extension::<u64>())
             .when(|head| head.extension::<u64>().is_some()),
@@ -60,7 +60,7 @@ fn a_policy_that_does_not_apply_is_not_listed_and_needs_no_key() {
 
 #[test]
 fn a_request_takes_as_much_as_its_cost_says() {
-    let (_, service) = limited_hello([everybody("units", FixedWindow::per_day(10)).cost(cost)]);
+    let (_, service) = limited_hello([global("units", FixedWindow::per_day(10)).cost(cost)]);
     let mut statuses_and_r = Vec::new();
     for cost in [4, 7, 0, 6, 0, 1] {
         let answer = ask(&service, get_of_cost(cost));
@@ -79,7 +79,7 @@ fn b20_a_request_is_charged_to_all_policies_or_to_none() {
     for order in [["roomy", "tight"], ["tight", "roomy"]] {
         let policies = order.map(|name| {
             let allowed = if name == "roomy" { 10 } else { 2 };
-            everybody(name, FixedWindow::per_day(allowed)).cost(limit(name))
+            global(name, FixedWindow::per_day(allowed)).cost(limit(name))
         });
         let (_, service) = limited_hello(policies);
         let status =
@@ -110,7 +110,7 @@ fn each_policy_has_a_key_of_its_own() {
 
 #[test]
 fn an_unlimited_policy_passes_everything_and_sends_nothing() {
-    let (_, service) = limited_hello([everybody("free", Algorithm::Unlimited)]);
+    let (_, service) = limited_hello([global("free", Algorithm::Unlimited)]);
     for _ in 0..100 {
         let answer = ask(&service, get());
         assert_eq!(answer.status, StatusCode::OK);
@@ -122,7 +122,7 @@ fn an_unlimited_policy_passes_everything_and_sends_nothing() {
 fn an_unlimited_policy_needs_no_key_and_is_not_listed_beside_others() {
     let (_, service) = limited_hello([
         Policy::new("free", Algorithm::Unlimited).key(key::client_ip()),
-        everybody("paid", FixedWindow::per_minute(1)),
+        global("paid", FixedWindow::per_minute(1)),
     ]);
     let answer = ask(&service, get());
     assert_eq!(answer.field("ratelimit-policy"), Some(r#""paid";q=1;w=60"#));
@@ -134,7 +134,7 @@ fn an_unlimited_policy_needs_no_key_and_is_not_listed_beside_others() {
 
 #[test]
 fn clients_that_wait_come_back_one_by_one_under_a_bucket() {
-    let (clock, service) = limited_hello([everybody("b", TokenBucket::per_second(2))]);
+    let (clock, service) = limited_hello([global("b", TokenBucket::per_second(2))]);
     let status = || ask(&service, get()).status;
     assert_eq!([status(), status()], [StatusCode::OK; 2]);
     for _ in 0..10 {
@@ -150,7 +150,7 @@ fn clients_that_wait_come_back_one_by_one_under_a_bucket() {
 fn layers_over_clones_of_one_store_count_a_policy_of_the_same_name_together() {
     let store = MemoryStore::new().clock(ManualClock::new());
     let service = |name, window| {
-        let builder = RateLimitLayer::builder().policy(everybody(name, window));
+        let builder = RateLimitLayer::builder().policy(global(name, window));
         Hello::behind(&builder.store(store.clone()).build().unwrap())
     };
     let daily = FixedWindow::per_day(1);

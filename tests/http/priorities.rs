@@ -12,7 +12,7 @@ use tower_ratelimit::{
     RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, ask, cost, everybody, get, get_of_cost, limited_hello};
+use crate::exchange::{Answer, Behind, ask, cost, get, get_of_cost, global, limited_hello};
 
 fn export() -> Request<()> {
     Request::get("/export").body(()).unwrap()
@@ -44,7 +44,7 @@ fn layer(
 
 #[test]
 fn low_priority_is_told_the_limit_without_the_reserve_and_waits_for_that() {
-    let bucket = everybody("api", TokenBucket::per_second(1).burst(10)).reserve(4);
+    let bucket = global("api", TokenBucket::per_second(1).burst(10)).reserve(4);
     let (clock, service) = limited_hello([with_low_exports(bucket)]);
     let first = ask(&service, export());
     assert_eq!(told(&first), (200, Some(r#""api";q=6;w=6"#), None));
@@ -66,7 +66,7 @@ fn low_priority_is_told_the_limit_without_the_reserve_and_waits_for_that() {
 
 #[test]
 fn without_low_priority_a_reserve_changes_nothing() {
-    let (_, service) = limited_hello([everybody("api", FixedWindow::per_hour(3)).reserve(2)]);
+    let (_, service) = limited_hello([global("api", FixedWindow::per_hour(3)).reserve(2)]);
     for _ in 0..3 {
         assert_eq!(ask(&service, export()).status, 200);
     }
@@ -79,7 +79,7 @@ fn low_priority_is_refused_under_a_plan_that_is_no_more_than_the_reserve() {
         Plan::new("free").limit("api", FixedWindow::per_hour(20)),
         Plan::new("pro").limit("api", FixedWindow::per_hour(25)),
     ]);
-    let policy = with_low_exports(everybody("api", FixedWindow::per_hour(100)).reserve(20));
+    let policy = with_low_exports(global("api", FixedWindow::per_hour(100)).reserve(20));
     let layer = layer([policy], |builder| {
         builder.plans(plans, |head| {
             Some(head.header("x-plan").unwrap_or("free").to_owned())
@@ -97,10 +97,10 @@ fn low_priority_is_refused_under_a_plan_that_is_no_more_than_the_reserve() {
 
 #[test]
 fn a_request_above_the_ceiling_is_refused_for_good_and_charged_to_no_policy() {
-    let rows = everybody("rows", FixedWindow::per_hour(1_000))
+    let rows = global("rows", FixedWindow::per_hour(1_000))
         .most(50)
         .cost(cost);
-    let requests = everybody("requests", FixedWindow::per_hour(10));
+    let requests = global("requests", FixedWindow::per_hour(10));
     let (_, service) = limited_hello([rows, requests]);
     let refused = ask(&service, get_of_cost(51));
     assert_eq!(told(&refused).0, 429);
@@ -115,7 +115,7 @@ fn a_request_above_the_ceiling_is_refused_for_good_and_charged_to_no_policy() {
 
 #[test]
 fn too_large_a_request_has_its_own_status_in_the_response_and_in_the_problem() {
-    let rows = || everybody("rows", FixedWindow::per_hour(100)).cost(cost);
+    let rows = || global("rows", FixedWindow::per_hour(100)).cost(cost);
     for (policy, large) in [(rows().most(50), 51), (rows(), 101)] {
         let layer = layer([policy], |builder| {
             builder.too_large_status(StatusCode::PAYLOAD_TOO_LARGE)
@@ -145,7 +145,7 @@ fn too_large_a_request_has_its_own_status_in_the_response_and_in_the_problem() {
 #[test]
 fn a_ceiling_and_a_reserve_that_do_not_go_with_the_limit_are_refused() {
     let refused = |policy: Policy<Http>| layer([policy], |it| it).unwrap_err().to_string();
-    let hourly = || everybody("api", FixedWindow::per_hour(10));
+    let hourly = || global("api", FixedWindow::per_hour(10));
     let ceiling = "give 1 to 10, the limit of policy \"api\"";
     assert_eq!(
         refused(hourly().most(11)),
@@ -164,7 +164,7 @@ fn a_ceiling_and_a_reserve_that_do_not_go_with_the_limit_are_refused() {
         error.contains("a reserve; or leave the factor out"),
         "{error}"
     );
-    let highest = everybody("api", FixedWindow::per_hour(u32::MAX)).most(5);
+    let highest = global("api", FixedWindow::per_hour(u32::MAX)).most(5);
     assert!(refused(highest).starts_with("`limit` cannot be 4294967295"));
 }
 

@@ -17,7 +17,7 @@ use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::{FixedWindow, RateLimit, RateLimitLayer};
 use tower_test::mock::{self, Spawn};
 
-use crate::exchange::{answer, everybody, limit, now, poll};
+use crate::exchange::{answer, global, limit, now, poll};
 use crate::slow_store::SlowStore;
 
 /// What is alive of a probe, and how often it was called.
@@ -111,7 +111,7 @@ impl Service<Request<Arc<()>>> for Probe {
 fn slow(limit: u32) -> (SlowStore, RateLimitLayer) {
     let store = SlowStore::new();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("default", FixedWindow::per_day(limit)))
+        .policy(global("default", FixedWindow::per_day(limit)))
         .store(store.clone())
         .build()
         .unwrap();
@@ -119,7 +119,7 @@ fn slow(limit: u32) -> (SlowStore, RateLimitLayer) {
 }
 
 fn quick(allowed: u32) -> RateLimitLayer {
-    limit([everybody("default", FixedWindow::per_day(allowed))]).1
+    limit([global("default", FixedWindow::per_day(allowed))]).1
 }
 
 /// Polls a service ready and calls it.
@@ -193,7 +193,7 @@ fn clones_of_one_service_each_keep_their_own_readiness() {
 }
 
 #[test]
-fn a_future_dropped_while_the_store_is_asked_leaves_nothing_and_calls_nobody() {
+fn a_future_dropped_while_the_store_is_asked_leaves_nothing_and_calls_no_service() {
     let watch = Watch::default();
     let (store, layer) = slow(10);
     let mut service = layer.layer(Probe::new(&watch));

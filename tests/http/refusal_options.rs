@@ -14,7 +14,7 @@ use tower_ratelimit::{
     Algorithm, FixedWindow, ManualClock, MemoryStore, Micros, RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, now};
+use crate::exchange::{Answer, Behind, Hello, ask, cost, get, get_of_cost, global, now};
 use crate::slow_store::{BrokenStore, Reciting, When};
 use crate::structured::list;
 
@@ -23,7 +23,7 @@ fn once(names: &[&str], options: fn(RateLimitLayerBuilder) -> RateLimitLayerBuil
     let clock = ManualClock::new();
     let policies = names
         .iter()
-        .map(|name| everybody(name, FixedWindow::per_minute(1)).cost(cost));
+        .map(|name| global(name, FixedWindow::per_minute(1)).cost(cost));
     let builder = RateLimitLayer::builder()
         .policies(policies)
         .store(MemoryStore::new().clock(clock.clone()));
@@ -182,7 +182,7 @@ fn the_status_of_a_problem_is_that_of_the_response() {
 fn p7_a_store_that_fails_is_told_as_ever() {
     let kind = StoreErrorKind::Unavailable;
     let layer = RateLimitLayer::builder()
-        .policy(everybody("a", FixedWindow::per_day(1)))
+        .policy(global("a", FixedWindow::per_day(1)))
         .store(BrokenStore {
             when: When::Now,
             kind,
@@ -203,7 +203,7 @@ fn p7_a_store_that_fails_is_told_as_ever() {
 fn a_status_that_is_no_error_is_refused() {
     for status in [100, 200, 204, 302, 304, 399, 600, 999] {
         let status = StatusCode::from_u16(status).unwrap();
-        let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
+        let builder = RateLimitLayer::builder().policy(global("a", FixedWindow::per_day(1)));
         let error = builder.refusal_status(status).build().unwrap_err();
         assert_eq!(error.field(), "refusal_status");
         assert_eq!(error.value(), status.as_str());
@@ -211,12 +211,12 @@ fn a_status_that_is_no_error_is_refused() {
     }
     for status in [400, 420, 429, 500, 529, 599] {
         let status = StatusCode::from_u16(status).unwrap();
-        let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
+        let builder = RateLimitLayer::builder().policy(global("a", FixedWindow::per_day(1)));
         assert!(builder.refusal_status(status).build().is_ok(), "{status}");
     }
 }
 
-/// A service that has refused nobody yet, 50 s before anybody passes.
+/// A service that has refused no request yet, 50 s before any request passes.
 fn jittery(options: fn(RateLimitLayerBuilder) -> RateLimitLayerBuilder) -> Hello {
     once(&["a"], options)
 }
@@ -262,7 +262,7 @@ fn f68_without_jitter_all_are_told_the_same() {
 fn jitter_does_not_pass_what_31_bits_hold() {
     let century = TokenBucket::new(1, Duration::from_secs(366 * 86_400)).unwrap();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("century", century.burst(100)).cost(cost))
+        .policy(global("century", century.burst(100)).cost(cost))
         .retry_jitter(Duration::from_secs(u64::MAX))
         .store(MemoryStore::new().clock(ManualClock::new()))
         .build();
@@ -291,7 +291,7 @@ fn where_retry_after_is_capped_so_is_every_reset() {
         (Dialect::GitHub, "x-ratelimit-reset", "3851550847"),
     ] {
         let layer = RateLimitLayer::builder()
-            .policy(everybody("century", century.burst(100)).cost(cost))
+            .policy(global("century", century.burst(100)).cost(cost))
             .store(MemoryStore::new().clock(ManualClock::new()))
             .dialects([dialect])
             .build();
@@ -306,7 +306,7 @@ fn where_retry_after_is_capped_so_is_every_reset() {
 #[test]
 fn jitter_that_is_not_whole_seconds_is_refused() {
     for millis in [1, 1_500] {
-        let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
+        let builder = RateLimitLayer::builder().policy(global("a", FixedWindow::per_day(1)));
         let jitter = Duration::from_millis(millis);
         let error = builder.retry_jitter(jitter).build().unwrap_err();
         assert_eq!(error.field(), "retry_jitter");
@@ -337,7 +337,7 @@ fn f69_a_limit_lowered_below_what_is_used_leaves_nothing_and_tells_a_wait_that_w
         (Dialect::GitHub, "x-ratelimit-reset", "1800000060"),
     ] {
         let layer = RateLimitLayer::builder()
-            .policy(everybody("a", after))
+            .policy(global("a", after))
             .store(Reciting {
                 when: When::Now,
                 outcomes: outcomes.clone(),

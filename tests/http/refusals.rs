@@ -15,7 +15,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, everybody, get, get_of_cost, limit, limited_hello, now,
+    Answer, Behind, Hello, ask, cost, get, get_of_cost, global, limit, limited_hello, now,
 };
 use crate::slow_store::{BrokenStore, Reciting, When};
 
@@ -42,7 +42,7 @@ fn assert_is_a_problem_that_no_cache_keeps(answer: &Answer) {
 
 #[test]
 fn p1_the_problem_names_the_policy_that_denied_and_the_wait() {
-    let (clock, service) = limited_hello([everybody("default", FixedWindow::per_minute(1))]);
+    let (clock, service) = limited_hello([global("default", FixedWindow::per_minute(1))]);
     clock.advance(Duration::from_millis(10_800));
     ask(&service, get());
     let answer = ask(&service, get());
@@ -59,9 +59,9 @@ fn p1_the_problem_names_the_policy_that_denied_and_the_wait() {
 fn p2_the_problem_names_all_policies_that_denied() {
     let window = FixedWindow::per_minute(1);
     let policies = [
-        everybody("burst", window),
-        everybody("roomy", FixedWindow::per_minute(2)),
-        everybody("daily", window),
+        global("burst", window),
+        global("roomy", FixedWindow::per_minute(2)),
+        global("daily", window),
     ];
     let (clock, service) = limited_hello(policies);
     clock.advance(Duration::from_secs(10));
@@ -80,7 +80,7 @@ fn p2_the_problem_names_all_policies_that_denied() {
 
 #[test]
 fn one_second_is_singular() {
-    let (_, service) = limited_hello([everybody("a", TokenBucket::per_second(1))]);
+    let (_, service) = limited_hello([global("a", TokenBucket::per_second(1))]);
     ask(&service, get());
     let answer = ask(&service, get());
     assert_eq!(
@@ -91,7 +91,7 @@ fn one_second_is_singular() {
 
 #[test]
 fn a_request_that_no_wait_can_help_is_told_so() {
-    let (_, service) = limited_hello([everybody("a", TokenBucket::per_second(1)).cost(cost)]);
+    let (_, service) = limited_hello([global("a", TokenBucket::per_second(1)).cost(cost)]);
     let answer = ask(&service, get_of_cost(2));
     assert_eq!(
         answer.text(),
@@ -107,9 +107,9 @@ fn a_request_that_no_wait_can_help_is_told_so() {
 #[test]
 fn f67_of_several_waits_the_longest_is_told_and_each_policys_own_beside_it() {
     let (_, service) = limited_hello([
-        everybody("minute", FixedWindow::per_minute(1)),
-        everybody("hour", FixedWindow::per_hour(1)),
-        everybody("second", FixedWindow::per_second(1)),
+        global("minute", FixedWindow::per_minute(1)),
+        global("hour", FixedWindow::per_hour(1)),
+        global("second", FixedWindow::per_second(1)),
     ]);
     ask(&service, get());
     let answer = ask(&service, get());
@@ -123,8 +123,8 @@ fn f67_of_several_waits_the_longest_is_told_and_each_policys_own_beside_it() {
 #[test]
 fn a_denial_carries_its_decision_for_layers_outside() {
     let (_, service) = limited_hello([
-        everybody("roomy", FixedWindow::per_day(9)),
-        everybody("tight", FixedWindow::per_hour(1)),
+        global("roomy", FixedWindow::per_day(9)),
+        global("tight", FixedWindow::per_hour(1)),
     ]);
     assert!(ask(&service, get()).refusal.is_none());
     let refusal = ask(&service, get()).refusal;
@@ -142,16 +142,16 @@ fn a_denial_carries_its_decision_for_layers_outside() {
 }
 
 #[test]
-fn a_key_that_the_server_does_not_provide_is_500_and_charges_nobody() {
+fn a_key_that_the_server_does_not_provide_is_500_and_charges_no_request() {
     #[derive(Clone)]
     struct Identity;
     impl key::IntoKey for Identity {
         fn into_key(self) -> key::Key {
-            "somebody".into_key()
+            "ann".into_key()
         }
     }
     let (_, service) = limited_hello([
-        everybody("first", FixedWindow::per_day(1)),
+        global("first", FixedWindow::per_day(1)),
         Policy::new("second", FixedWindow::per_day(1)).key(key::extension::<Identity>()),
     ]);
 
@@ -184,7 +184,7 @@ fn m3_p7_a_store_that_fails_is_503_and_never_429() {
     for when in [When::Now, When::Later] {
         for kind in [StoreErrorKind::Unavailable, StoreErrorKind::Misconfigured] {
             let layer = RateLimitLayer::builder()
-                .policy(everybody("default", FixedWindow::per_minute(100)))
+                .policy(global("default", FixedWindow::per_minute(100)))
                 .store(BrokenStore { when, kind })
                 .build()
                 .unwrap();
@@ -234,7 +234,7 @@ fn a_store_that_cannot_hold_a_policy_is_an_error_when_the_layer_is_built() {
             Err("1/month".parse::<tower_ratelimit::Quota>().unwrap_err())
         }
     }
-    let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
+    let builder = RateLimitLayer::builder().policy(global("a", FixedWindow::per_day(1)));
     let error = builder.store(Choosy).build().unwrap_err();
     assert_eq!(error.field(), "period");
 }
@@ -246,7 +246,7 @@ fn an_answer_about_other_policies_is_a_failure_and_one_out_of_order_is_put_right
     let store = MemoryStore::new().clock(ManualClock::new());
     let memory = store.open(&names.map(policy)).unwrap();
     let answer = |policies: &[usize]| {
-        let charge = |policy: &usize| Charge::new(*policy, Key::NOBODY, 0);
+        let charge = |policy: &usize| Charge::new(*policy, Key::MISSING, 0);
         let charges: Vec<_> = policies.iter().map(charge).collect();
         let told = memory.charge_now(&charges);
         let mut outcomes = Outcomes::new(Micros::ZERO);
@@ -267,8 +267,8 @@ fn an_answer_about_other_policies_is_a_failure_and_one_out_of_order_is_put_right
         ] {
             let outcomes = answer(policies);
             let layer = RateLimitLayer::builder()
-                .policy(everybody("a", FixedWindow::per_minute(2)))
-                .policy(everybody("b", FixedWindow::per_minute(2)))
+                .policy(global("a", FixedWindow::per_minute(2)))
+                .policy(global("b", FixedWindow::per_minute(2)))
                 .store(Reciting { when, outcomes })
                 .build()
                 .unwrap();
@@ -287,12 +287,12 @@ const NO_KEY: Diagnostic = Diagnostic::new("TEST002", "a test", "no key", "none"
 fn nothing_of_the_request_is_in_a_refusal() {
     let keyless = |_: &Head<'_>| Err::<Key, _>(Missing::ByServer(NO_KEY));
     let (_, keyless) = limit([Policy::new("a", FixedWindow::per_minute(1)).key(keyless)]);
-    let (_, closed) = limit([everybody("a", FixedWindow::per_day(0))]);
+    let (_, closed) = limit([global("a", FixedWindow::per_day(0))]);
     let broken = BrokenStore {
         when: When::Later,
         kind: StoreErrorKind::Unavailable,
     };
-    let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(1)));
+    let builder = RateLimitLayer::builder().policy(global("a", FixedWindow::per_day(1)));
     let broken = builder.store(broken).build().unwrap();
     for (layer, status) in [(keyless, 500), (closed, 429), (broken, 503)] {
         let mut request = get::<()>();

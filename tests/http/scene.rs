@@ -12,7 +12,7 @@ use tower_ratelimit::{
     Quota, RateLimitLayer, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, ask, cost, everybody, get_of_cost};
+use crate::exchange::{Answer, Behind, Hello, ask, cost, get_of_cost, global};
 use crate::structured::list;
 
 pub(crate) const NAMES: [&str; 3] = ["first", "second", "third"];
@@ -115,7 +115,7 @@ impl Scene {
         let mut builder = RateLimitLayer::builder().store(store);
         for (name, rule) in NAMES.iter().zip(&rules) {
             let weight = rule.weight;
-            let policy = everybody(name, rule.algorithm);
+            let policy = global(name, rule.algorithm);
             builder = builder.policy(policy.cost(move |head| cost(head) * weight));
         }
         Self {

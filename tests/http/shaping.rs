@@ -14,7 +14,7 @@ use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key};
 
 use crate::arrivals::{Arrivals, TICK, behind, hello_by_tokio, request, send, store};
-use crate::exchange::{ask, everybody, get, poll};
+use crate::exchange::{ask, get, global, poll};
 use crate::slow_store::SlowStore;
 
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -157,7 +157,7 @@ async fn a_request_that_costs_more_takes_more_turns() {
     let arrivals = Arrivals::new();
     let queue = LeakyQueue::per_second(5).places(9);
     let layer = RateLimitLayer::builder()
-        .policy(everybody("queue", queue).cost(|head| {
+        .policy(global("queue", queue).cost(|head| {
             let number = head.header("x-number").unwrap();
             number.parse::<u32>().unwrap() + 1
         }))
@@ -180,8 +180,8 @@ async fn a_request_that_costs_more_takes_more_turns() {
 async fn who_is_denied_by_another_policy_takes_no_turn() {
     let arrivals = Arrivals::new();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("queue", LeakyQueue::per_second(5).places(9)))
-        .policy(everybody("day", FixedWindow::per_day(2)))
+        .policy(global("queue", LeakyQueue::per_second(5).places(9)))
+        .policy(global("day", FixedWindow::per_day(2)))
         .store(store())
         .build()
         .unwrap();
@@ -218,7 +218,7 @@ async fn turns_begin_when_a_store_that_answers_later_has_answered() {
     let arrivals = Arrivals::new();
     let store = SlowStore::new();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("queue", LeakyQueue::per_second(5).places(2)))
+        .policy(global("queue", LeakyQueue::per_second(5).places(2)))
         .store(store.clone())
         .build()
         .unwrap();
@@ -256,21 +256,21 @@ async fn one_that_is_due_and_looked_too_early_goes_on_right_after_the_one_before
 }
 
 #[tokio::test(start_paused = true)]
-async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
+async fn b30_one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(5), &arrivals);
     send(&service, request(1, 0)).await.await.unwrap();
     let mut forgotten = Box::pin(service.clone().oneshot(request(1, 1)));
-    let mut nobody = Context::from_waker(std::task::Waker::noop());
+    let mut unpolled = Context::from_waker(std::task::Waker::noop());
     assert!(matches!(
-        Future::poll(forgotten.as_mut(), &mut nobody),
+        Future::poll(forgotten.as_mut(), &mut unpolled),
         Poll::Pending
     ));
     let behind = send(&service, request(1, 2)).await;
     assert_eq!(behind.await.unwrap().status, StatusCode::OK);
     let late = 2 * INTERVAL + Duration::from_secs(1);
     assert_eq!(arrivals.log(), [(0, Duration::ZERO), (2, late)]);
-    // It goes on when somebody polls it again.
+    // It goes on when it is polled again.
     forgotten.await.unwrap();
     assert_eq!(arrivals.log().len(), 3);
 }
@@ -278,7 +278,7 @@ async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
 #[tokio::test(start_paused = true)]
 async fn b30_one_that_is_forgotten_holds_up_those_behind_it_for_a_second_and_no_others() {
     let arrivals = Arrivals::new();
-    let queue = everybody("queue", LeakyQueue::per_second(5).places(9));
+    let queue = global("queue", LeakyQueue::per_second(5).places(9));
     let layer = RateLimitLayer::builder().policy(queue).store(store());
     let service = behind(&layer.build().unwrap(), &arrivals);
     send(&service, request(1, 0)).await;
@@ -308,7 +308,7 @@ async fn b30_one_that_is_forgotten_holds_up_those_behind_it_for_a_second_and_no_
 
 #[test]
 fn where_nothing_would_wake_it_a_request_is_refused_and_the_log_says_why() {
-    let service = hello_by_tokio(everybody("queue", LeakyQueue::per_second(5).places(9)));
+    let service = hello_by_tokio(global("queue", LeakyQueue::per_second(5).places(9)));
     assert_eq!(ask(&service, get()).status, StatusCode::OK);
     let refused = ask(&service, get());
     assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -324,9 +324,9 @@ fn a_runtime_without_timers_is_none_that_would_wake_it() {
     let runtime = runtime.unwrap();
     let _within = runtime.enter();
     for (policy, status) in [
-        (everybody("a", LeakyQueue::per_second(5).places(9)), 500),
+        (global("a", LeakyQueue::per_second(5).places(9)), 500),
         (
-            everybody("a", TokenBucket::per_second(1)).wait_up_to(Duration::from_secs(9)),
+            global("a", TokenBucket::per_second(1)).wait_up_to(Duration::from_secs(9)),
             429,
         ),
     ] {
@@ -338,7 +338,7 @@ fn a_runtime_without_timers_is_none_that_would_wake_it() {
 
 #[test]
 fn queues_that_could_not_keep_their_promise_are_refused_when_built() {
-    let queue = |name| everybody(name, LeakyQueue::per_second(5).places(1));
+    let queue = |name| global(name, LeakyQueue::per_second(5).places(1));
     let two = RateLimitLayer::builder().policies([queue("a"), queue("b")]);
     let error = two.build().unwrap_err();
     assert_eq!((error.field(), error.value()), ("leaky queue", r#""b""#));
@@ -348,6 +348,6 @@ fn queues_that_could_not_keep_their_promise_are_refused_when_built() {
     assert!(error.remedy().starts_with("let it not be soft"), "{error}");
     let others = RateLimitLayer::builder()
         .policy(queue("a"))
-        .policy(everybody("b", TokenBucket::per_second(1)).soft());
+        .policy(global("b", TokenBucket::per_second(1)).soft());
     assert!(others.build().is_ok());
 }

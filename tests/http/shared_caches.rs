@@ -7,12 +7,12 @@ use tower::{Layer, service_fn};
 use tower_ratelimit::response::Dialect;
 use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
-use crate::exchange::{Answer, ask, everybody, get};
+use crate::exchange::{Answer, ask, get, global};
 
 /// What is told beside these lines of `Cache-Control`.
 fn beside(cache_control: &'static [&'static str], dialects: &[Dialect], spares: bool) -> Answer {
     let builder = RateLimitLayer::builder()
-        .policy(everybody("a", FixedWindow::per_minute(2)))
+        .policy(global("a", FixedWindow::per_minute(2)))
         .dialects(dialects.iter().copied());
     let builder = if spares {
         builder.without_headers_if_public()

@@ -13,9 +13,7 @@ use tower_ratelimit::{
 };
 use tower_ratelimit::{Limiter, RateLimitLayer, TokenBucket};
 
-use crate::exchange::{
-    Behind, Hello, ask, cost, everybody, get, get_of_cost, limit, limited_hello,
-};
+use crate::exchange::{Behind, Hello, ask, cost, get, get_of_cost, global, limit, limited_hello};
 
 /// Says which soft policies the request is over.
 async fn over(request: Request<()>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
@@ -34,9 +32,9 @@ async fn over(request: Request<()>) -> Result<Response<Full<bytes::Bytes>>, Infa
 #[test]
 fn a_request_over_a_soft_limit_goes_on_marked_and_over_a_hard_one_is_refused() {
     let (_, layer) = limit([
-        everybody("cheap", FixedWindow::per_day(1)).soft(),
-        everybody("dear", FixedWindow::per_day(2)).soft(),
-        everybody("all", FixedWindow::per_day(3)),
+        global("cheap", FixedWindow::per_day(1)).soft(),
+        global("dear", FixedWindow::per_day(2)).soft(),
+        global("all", FixedWindow::per_day(3)),
     ]);
     let service = layer.layer(service_fn(over));
     let told = [
@@ -71,8 +69,8 @@ fn a_request_over_a_soft_limit_goes_on_marked_and_over_a_hard_one_is_refused() {
 }
 
 #[test]
-fn a_soft_policy_alone_refuses_nobody() {
-    let (_, service) = limited_hello([everybody("soft", FixedWindow::per_day(1)).soft()]);
+fn a_soft_policy_alone_refuses_no_request() {
+    let (_, service) = limited_hello([global("soft", FixedWindow::per_day(1)).soft()]);
     for _ in 0..5 {
         assert_eq!(ask(&service, get()).status, StatusCode::OK);
     }
@@ -81,7 +79,7 @@ fn a_soft_policy_alone_refuses_nobody() {
 #[test]
 fn requests_are_marked_though_no_fields_are_sent_and_no_decision_is_exposed() {
     let layer = RateLimitLayer::builder()
-        .policy(everybody("soft", AnchoredWindow::per_day(1)).soft())
+        .policy(global("soft", AnchoredWindow::per_day(1)).soft())
         .without_headers()
         .build()
         .unwrap();
@@ -95,8 +93,8 @@ fn requests_are_marked_though_no_fields_are_sent_and_no_decision_is_exposed() {
 #[test]
 fn what_is_over_a_soft_limit_is_charged_to_the_hard_ones_alone() {
     let (clock, service) = limited_hello([
-        everybody("soft", FixedWindow::per_day(5)).soft().cost(cost),
-        everybody("hard", FixedWindow::per_day(10)).cost(cost),
+        global("soft", FixedWindow::per_day(5)).soft().cost(cost),
+        global("hard", FixedWindow::per_day(10)).cost(cost),
     ]);
     let first = ask(&service, get_of_cost(6));
     assert_eq!(
@@ -120,8 +118,8 @@ fn what_is_over_a_soft_limit_is_charged_to_the_hard_ones_alone() {
 #[test]
 fn the_wait_of_a_refusal_is_that_of_the_hard_policies() {
     let (clock, service) = limited_hello([
-        everybody("soft", FixedWindow::per_day(1)).soft(),
-        everybody("hard", TokenBucket::per_second(1)),
+        global("soft", FixedWindow::per_day(1)).soft(),
+        global("hard", TokenBucket::per_second(1)),
     ]);
     ask(&service, get());
     let refused = ask(&service, get());
@@ -134,8 +132,8 @@ fn the_wait_of_a_refusal_is_that_of_the_hard_policies() {
 #[test]
 fn a_soft_policy_does_not_hide_what_remains_under_a_hard_one() {
     let layer = RateLimitLayer::builder()
-        .policy(everybody("soft", AnchoredWindow::per_day(1)).soft())
-        .policy(everybody("hard", AnchoredWindow::per_day(9)))
+        .policy(global("soft", AnchoredWindow::per_day(1)).soft())
+        .policy(global("hard", AnchoredWindow::per_day(9)))
         .dialects([Dialect::XRateLimit(Reset::DeltaSeconds)])
         .build()
         .unwrap();

@@ -1,4 +1,4 @@
-//! Whoever waits as told passes, soft policies and jitter or not, in every dialect.
+//! A request that waits as told passes, soft policies and jitter or not, in every dialect.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tower_ratelimit::response::Dialect::{Draft03, Draft11, XRateLimit, XRateLimi
 use tower_ratelimit::response::Reset;
 use tower_ratelimit::{ManualClock, MemoryStore, Micros, RateLimitLayer};
 
-use crate::exchange::{Behind, Hello, ask, cost, everybody, get_of_cost};
+use crate::exchange::{Behind, Hello, ask, cost, get_of_cost, global};
 use crate::scene::{NAMES, Rule, arrivals, config, passed, rules};
 
 const START: u64 = 1_800_000_000_000_000;
@@ -26,7 +26,7 @@ fn service(rules: &[Rule], soft: [bool; 3], jitter: u64, start: u64) -> (ManualC
         .retry_jitter(Duration::from_secs(jitter));
     for ((name, rule), is_soft) in NAMES.iter().zip(rules).zip(soft) {
         let weight = rule.weight;
-        let policy = everybody(name, rule.algorithm).cost(move |head| cost(head) * weight);
+        let policy = global(name, rule.algorithm).cost(move |head| cost(head) * weight);
         builder = builder.policy(if is_soft { policy.soft() } else { policy });
     }
     (clock, Hello::behind(&builder.build().unwrap()))
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(config("http/attack_numbers.proptest-regressions"))]
 
     #[test]
-    fn whoever_waits_as_any_dialect_tells_passes_beside_soft_policies_and_jitter(
+    fn a_client_that_waits_as_any_dialect_tells_passes_beside_soft_policies_and_jitter(
         rules in rules(),
         soft in any::<[bool; 3]>(),
         jitter in 0..3_u64,

@@ -18,7 +18,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, cost_in, everybody, get, get_of_cost, get_with,
+    Answer, Behind, Hello, ask, cost, cost_in, get, get_of_cost, get_with, global,
 };
 use crate::slow_store::{BrokenStore, When};
 
@@ -96,7 +96,7 @@ impl Limited {
 
     fn hundred(dialects: &[Dialect], spent: u32) -> Self {
         let window = AnchoredWindow::per_minute(100);
-        let scene = Self::new(dialects, -10_000, [everybody("default", window).cost(cost)]);
+        let scene = Self::new(dialects, -10_000, [global("default", window).cost(cost)]);
         assert_eq!(ask(&scene.hello(), get_of_cost(spent)).status, 200);
         scene.clock.advance(Duration::from_millis(10_800));
         scene
@@ -112,51 +112,51 @@ impl State {
             H2 => ask(&Limited::hundred(dialects, 99).hello(), get()),
             H3 => ask(&Limited::hundred(dialects, 100).hello(), get()),
             H5 => {
-                let bucket = everybody("burst", TokenBucket::per_second(10)).cost(cost);
+                let bucket = global("burst", TokenBucket::per_second(10)).cost(cost);
                 let scene = Limited::new(dialects, 0, [bucket]);
                 ask(&scene.hello(), get_of_cost(10));
                 scene.clock.advance(Duration::from_millis(60));
                 ask(&scene.hello(), get())
             }
             H6 => {
-                let burst = everybody("burst", TokenBucket::per_second(10)).cost(cost_in("x-a"));
-                let daily = everybody("daily", FixedWindow::per_day(5000)).cost(cost_in("x-b"));
+                let burst = global("burst", TokenBucket::per_second(10)).cost(cost_in("x-a"));
+                let daily = global("daily", FixedWindow::per_day(5000)).cost(cost_in("x-b"));
                 let scene = Limited::new(dialects, TWO_O_CLOCK, [burst, daily]);
                 ask(&scene.hello(), get_with([("x-b", 4899)]));
                 ask(&scene.hello(), get_with([("x-a", 3), ("x-b", 1)]))
             }
             H8 => {
-                let hour = everybody("hour", FixedWindow::per_hour(1000)).cost(cost_in("x-a"));
-                let day = everybody("day", FixedWindow::per_day(5000)).cost(cost_in("x-b"));
+                let hour = global("hour", FixedWindow::per_hour(1000)).cost(cost_in("x-a"));
+                let day = global("day", FixedWindow::per_day(5000)).cost(cost_in("x-b"));
                 let scene = Limited::new(dialects, TWO_O_CLOCK, [hour, day]);
                 ask(&scene.hello(), get_with([("x-a", 1), ("x-b", 5000)]));
                 ask(&scene.hello(), get_with([("x-b", 1)]))
             }
             H11 => {
                 let window = FixedWindow::new(10, Duration::from_secs(10)).unwrap();
-                let scene = Limited::new(dialects, 0, [everybody("api", window).cost(cost)]);
+                let scene = Limited::new(dialects, 0, [global("api", window).cost(cost)]);
                 ask(&scene.hello(), get_of_cost(50))
             }
             H20 => {
-                let huge = everybody("huge", FixedWindow::per_minute(u32::MAX)).cost(cost);
+                let huge = global("huge", FixedWindow::per_minute(u32::MAX)).cost(cost);
                 ask(&Limited::new(dialects, 0, [huge]).hello(), get_of_cost(0))
             }
             Closed => {
-                let closed = everybody("closed", FixedWindow::per_day(0));
+                let closed = global("closed", FixedWindow::per_day(0));
                 ask(&Limited::new(dialects, 0, [closed]).hello(), get())
             }
             ClosedBeside => {
-                let open = everybody("open", FixedWindow::per_minute(1)).cost(cost_in("x-a"));
-                let closed = everybody("closed", FixedWindow::per_day(0))
+                let open = global("open", FixedWindow::per_minute(1)).cost(cost_in("x-a"));
+                let closed = global("closed", FixedWindow::per_day(0))
                     .when(|head| head.header("x-b").is_some());
                 let scene = Limited::new(dialects, 0, [open, closed]);
                 ask(&scene.hello(), get_with([("x-a", 1)]));
                 ask(&scene.hello(), get_with([("x-a", 1), ("x-b", 1)]))
             }
             SameLimit | SameLimitLater => {
-                let second = everybody("second", FixedWindow::per_second(10));
-                let minute = everybody("minute", FixedWindow::per_minute(10));
-                let hour = everybody("hour", FixedWindow::per_hour(20));
+                let second = global("second", FixedWindow::per_second(10));
+                let minute = global("minute", FixedWindow::per_minute(10));
+                let hour = global("hour", FixedWindow::per_hour(20));
                 let scene = Limited::new(dialects, 0, [second, minute, hour]);
                 let first = ask(&scene.hello(), get());
                 scene.clock.advance(Duration::from_secs(1));
@@ -166,7 +166,7 @@ impl State {
                 }
             }
             M1 => {
-                let never = everybody("never", FixedWindow::per_day(1)).when(|_| false);
+                let never = global("never", FixedWindow::per_day(1)).when(|_| false);
                 ask(&Limited::new(dialects, 0, [never]).hello(), get())
             }
             M3 => {
@@ -175,7 +175,7 @@ impl State {
                     kind: StoreErrorKind::Unavailable,
                 };
                 let layer = RateLimitLayer::builder()
-                    .policy(everybody("default", FixedWindow::per_day(1)))
+                    .policy(global("default", FixedWindow::per_day(1)))
                     .store(broken)
                     .dialects(dialects.iter().copied())
                     .build();

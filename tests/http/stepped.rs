@@ -15,7 +15,7 @@ use tower_ratelimit::{
     FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy, RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, answer, everybody, get_with};
+use crate::exchange::{Answer, answer, get_with, global};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -83,12 +83,12 @@ impl Scene {
 }
 
 fn queue(places: u32) -> Policy<Http> {
-    everybody("queue", LeakyQueue::per_second(1).places(places))
+    global("queue", LeakyQueue::per_second(1).places(places))
 }
 
 fn patient(seconds: u64) -> Policy<Http> {
     let bucket = TokenBucket::per_second(1);
-    everybody("bucket", bucket).wait_up_to(Duration::from_secs(seconds))
+    global("bucket", bucket).wait_up_to(Duration::from_secs(seconds))
 }
 
 #[tokio::test]
@@ -129,11 +129,11 @@ async fn under_wait_up_to_each_goes_on_when_the_clock_shows_its_turn_and_not_bef
     assert_eq!(scene.arrived(), [0, 1, 2, 3]);
 }
 
-/// Whoever steps an hour does not mean to refuse what was due after a second of it.
+/// A step of an hour does not refuse what was due after a second of it.
 #[tokio::test]
 async fn a_step_over_several_turns_lets_all_go_on_in_their_order() {
     let bucket = TokenBucket::per_second(1).burst(3);
-    let policy = everybody("bucket", bucket).wait_up_to(3 * SECOND);
+    let policy = global("bucket", bucket).wait_up_to(3 * SECOND);
     let scene = Scene::new(policy);
     for number in 0..6 {
         scene.send(number).await;
@@ -146,7 +146,7 @@ async fn a_step_over_several_turns_lets_all_go_on_in_their_order() {
 /// The clock shows a moment at which the policy admits less than had turns until then.
 #[tokio::test]
 async fn a_step_over_several_turns_admits_no_more_than_the_policy_does() {
-    let policy = everybody("window", FixedWindow::per_second(1)).wait_up_to(5 * SECOND);
+    let policy = global("window", FixedWindow::per_second(1)).wait_up_to(5 * SECOND);
     let scene = Scene::new(policy);
     let mut sent = Vec::new();
     for number in 0..4 {
@@ -166,7 +166,7 @@ async fn a_step_over_several_turns_admits_no_more_than_the_policy_does() {
 
 #[tokio::test]
 async fn who_is_not_admitted_after_a_step_past_its_patience_is_refused() {
-    let policy = everybody("window", FixedWindow::per_second(1)).wait_up_to(2 * SECOND);
+    let policy = global("window", FixedWindow::per_second(1)).wait_up_to(2 * SECOND);
     let scene = Scene::new(policy);
     scene.send(0).await;
     let second = scene.send(1).await;
@@ -179,7 +179,7 @@ async fn who_is_not_admitted_after_a_step_past_its_patience_is_refused() {
 }
 
 #[tokio::test]
-async fn a_clock_that_stands_still_lets_nobody_go_on_however_long_it_takes() {
+async fn a_clock_that_stands_still_lets_no_request_go_on_however_long_it_takes() {
     let scene = Scene::new(patient(1));
     scene.send(0).await;
     let waiting = scene.send(1).await;

@@ -19,7 +19,7 @@ use tower_ratelimit::{
     FixedWindow, ManualClock, MemoryStore, Policy, RateLimit, RateLimitLayer, TokenBucket, key,
 };
 
-use crate::exchange::{everybody, now};
+use crate::exchange::{global, now};
 use crate::slow_store::{BrokenStore, When};
 
 /// A server on a free port; dropping it stops it.
@@ -177,7 +177,7 @@ fn refusing(body: RefusalBody, names: &[&str]) -> Router {
     let clock = ManualClock::new();
     let policies = names
         .iter()
-        .map(|name| everybody(name, FixedWindow::per_minute(1)));
+        .map(|name| global(name, FixedWindow::per_minute(1)));
     let limit = RateLimitLayer::builder()
         .policies(policies)
         .store(MemoryStore::new().clock(clock.clone()))
@@ -195,7 +195,7 @@ fn refusing(body: RefusalBody, names: &[&str]) -> Router {
 fn p1_p2_p7_a_refusal_is_as_long_as_its_content_length_says() {
     let html = || HeaderValue::from_static("text/html");
     let broken = RateLimitLayer::builder()
-        .policy(everybody("a", FixedWindow::per_minute(1)))
+        .policy(global("a", FixedWindow::per_minute(1)))
         .store(BrokenStore {
             when: When::Later,
             kind: StoreErrorKind::Unavailable,

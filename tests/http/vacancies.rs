@@ -15,13 +15,14 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::middleware::ResponseBody;
 use tower_ratelimit::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
 use tower_ratelimit::{
     Concurrency, ConfigError, MemoryStore, Policy, RateLimitLayer, StoreError, TokenBucket,
 };
 
 use crate::arrivals::TokioClock;
-use crate::exchange::{everybody, get};
+use crate::exchange::{get, global};
 
 /// Called when a request has been answered.
 type Meanwhile = Box<dyn FnOnce() + Send>;
@@ -107,18 +108,20 @@ impl fmt::Debug for CountingLedger {
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn layer(most: u32, store: &Counting) -> RateLimitLayer {
-    let policy = everybody("at once", Concurrency::of(most)).wait_up_to(LONGEST);
+    let policy = global("at once", Concurrency::of(most)).wait_up_to(LONGEST);
     let builder = RateLimitLayer::builder().policy(policy);
     builder.store(store.clone()).build().unwrap()
 }
 
+type Answer = Response<ResponseBody<Full<Bytes>>>;
+
 trait Served:
-    Service<Request<()>, Response: Send, Error = Infallible, Future: Send> + Clone + Send + 'static
+    Service<Request<()>, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
 }
 
 impl<S> Served for S where
-    S: Service<Request<()>, Response: Send, Error = Infallible, Future: Send>
+    S: Service<Request<()>, Response = Answer, Error = Infallible, Future: Send>
         + Clone
         + Send
         + 'static
@@ -228,7 +231,7 @@ async fn a_slot_that_is_given_back_while_a_request_asks_is_not_missed() {
 #[tokio::test(start_paused = true)]
 async fn several_slots_go_to_as_many_requests_and_a_large_one_waits_until_it_has_enough() {
     let store = Counting::new();
-    let policy = everybody("at once", Concurrency::of(4))
+    let policy = global("at once", Concurrency::of(4))
         .cost(crate::exchange::cost)
         .wait_up_to(LONGEST);
     let builder = RateLimitLayer::builder().policy(policy);
@@ -272,8 +275,8 @@ async fn several_slots_go_to_as_many_requests_and_a_large_one_waits_until_it_has
 async fn a_slot_that_is_free_again_helps_no_request_before_its_rate_does() {
     let store = Counting::new();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("rate", TokenBucket::per_minute(6).burst(1)).wait_up_to(LONGEST))
-        .policy(everybody("at once", Concurrency::of(1)).wait_up_to(LONGEST))
+        .policy(global("rate", TokenBucket::per_minute(6).burst(1)).wait_up_to(LONGEST))
+        .policy(global("at once", Concurrency::of(1)).wait_up_to(LONGEST))
         .store(store.clone())
         .build()
         .unwrap();

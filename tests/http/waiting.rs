@@ -17,7 +17,7 @@ use tower_ratelimit::{
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, hello_by_tokio, request, send, store};
-use crate::exchange::{Answer, ask, cost, everybody, get, now};
+use crate::exchange::{Answer, ask, cost, get, global, now};
 
 pub(crate) const INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ async fn f73_whose_turn_comes_later_is_refused_at_once_and_the_wait_it_is_told_w
     for number in 0..=5 {
         send(&service, request(1, number)).await;
     }
-    // The fifth of those who wait leaves after a second; this one would be the sixth.
+    // The fifth waiting request leaves after a second; this one would be the sixth.
     let refused = timeout(TICK, send(&service, request(1, 6)).await);
     let refused = refused.await.unwrap().unwrap();
     assert_eq!(told(&refused), Some(6 * INTERVAL));
@@ -140,7 +140,7 @@ pub(crate) async fn the_wait_told_behind_a_line_works(layer: &RateLimitLayer, li
         sent.push(send(&service, request(1, number)).await);
         sleep(7 * TICK).await;
     }
-    // Nobody else goes away, so each is told the same or more.
+    // No other request goes away, so each is told the same or more.
     let start = Instant::now();
     let refused = send(&service, request(1, 20)).await.await.unwrap();
     let wait = told(&refused).unwrap_or_else(|| panic!("{limit:?}: no wait can help"));
@@ -156,7 +156,7 @@ pub(crate) async fn the_wait_told_behind_a_line_works(layer: &RateLimitLayer, li
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one_in_front() {
+async fn no_request_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one_in_front() {
     let arrivals = Arrivals::new();
     let bucket = TokenBucket::per_second(5).burst(5);
     let service = behind(
@@ -166,7 +166,7 @@ async fn nobody_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one_in_
     send(&service, costing(0, 4)).await;
     send(&service, costing(1, 5)).await;
     send(&service, costing(2, 1)).await;
-    // What asks for nothing takes nobody's turn.
+    // What asks for nothing takes no request's turn.
     send(&service, costing(3, 0)).await;
     sleep(9 * SECOND).await;
     assert_eq!(arrivals.log(), turns([(0, 0), (3, 0), (1, 4), (2, 5)]));
@@ -200,7 +200,7 @@ async fn places_are_bounded_for_requests_that_come_from_the_line_of_another_poli
     let arrivals = Arrivals::new();
     let minute = SECOND * 60;
     let layer = layer([
-        everybody("all", bucket()).wait_up_to(9 * minute),
+        global("all", bucket()).wait_up_to(9 * minute),
         by_user("user", AnchoredWindow::per_minute(1))
             .wait_up_to(9 * minute)
             .wait_places(1),
@@ -247,7 +247,7 @@ async fn all_places_of_a_layer_together_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_of_a_hundred_who_wait_those_who_stay_leave_in_order_and_close_the_gaps() {
+async fn f72_of_a_hundred_that_wait_those_that_stay_leave_in_order_and_close_the_gaps() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(100 * SECOND)]),
@@ -276,7 +276,7 @@ async fn f72_of_a_hundred_who_wait_those_who_stay_leave_in_order_and_close_the_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_have_gone_away_the_next_is_asked_about_as_if_nobody_had_been_there() {
+async fn when_all_have_gone_away_the_next_is_asked_about_as_if_no_request_had_been_there() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(SECOND)]),
@@ -298,8 +298,8 @@ async fn when_all_have_gone_away_the_next_is_asked_about_as_if_nobody_had_been_t
 async fn under_two_policies_it_waits_for_both_and_is_charged_by_none_meanwhile() {
     let arrivals = Arrivals::new();
     let layer = layer([
-        everybody("a", bucket()).wait_up_to(5 * SECOND),
-        everybody("b", FixedWindow::per_second(2)).wait_up_to(5 * SECOND),
+        global("a", bucket()).wait_up_to(5 * SECOND),
+        global("b", FixedWindow::per_second(2)).wait_up_to(5 * SECOND),
     ]);
     let service = behind(&layer, &arrivals);
     for number in 0..4 {
@@ -307,7 +307,7 @@ async fn under_two_policies_it_waits_for_both_and_is_charged_by_none_meanwhile()
     }
     sleep(3 * INTERVAL).await;
     // Two have been charged, and a has filled again while the others wait for b.
-    let peeked = now(layer.limiter().peek(Key::EVERYBODY, 0)).unwrap();
+    let peeked = now(layer.limiter().peek(Key::GLOBAL, 0)).unwrap();
     let remaining: Vec<_> = peeked.policies().map(|(_, it)| it.remaining()).collect();
     assert_eq!(remaining, [1, 0]);
     sleep(4 * SECOND).await;
@@ -318,8 +318,8 @@ async fn under_two_policies_it_waits_for_both_and_is_charged_by_none_meanwhile()
 async fn who_is_denied_by_a_policy_that_does_not_wait_is_refused_at_once() {
     let arrivals = Arrivals::new();
     let layer = layer([
-        everybody("a", bucket()).wait_up_to(5 * SECOND),
-        everybody("day", FixedWindow::per_day(2)),
+        global("a", bucket()).wait_up_to(5 * SECOND),
+        global("day", FixedWindow::per_day(2)),
     ]);
     let service = behind(&layer, &arrivals);
     send(&service, request(1, 0)).await;
@@ -338,10 +338,11 @@ async fn who_is_denied_by_a_policy_that_does_not_wait_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_long_for_itself_does_not_hold_up_those_who_wait_for_everybody() {
+async fn a_request_that_waits_long_for_its_own_limit_does_not_hold_up_those_that_wait_for_the_common_one()
+ {
     let arrivals = Arrivals::new();
     let layer = layer([
-        everybody("all", bucket()).wait_up_to(60 * SECOND),
+        global("all", bucket()).wait_up_to(60 * SECOND),
         by_user("user", FixedWindow::per_minute(1)).wait_up_to(60 * SECOND),
     ]);
     let service = behind(&layer, &arrivals);
@@ -363,23 +364,23 @@ async fn who_waits_long_for_itself_does_not_hold_up_those_who_wait_for_everybody
 
 #[tokio::test(start_paused = true)]
 async fn a_block_is_waited_for_if_it_is_short() {
-    let layer = layer([everybody("a", bucket()).wait_up_to(SECOND)]);
+    let layer = layer([global("a", bucket()).wait_up_to(SECOND)]);
     let arrivals = Arrivals::new();
     let service = behind(&layer, &arrivals);
-    now(layer.limiter().block(Key::EVERYBODY, SECOND)).unwrap();
+    now(layer.limiter().block(Key::GLOBAL, SECOND)).unwrap();
     send(&service, request(1, 0)).await;
     sleep(SECOND / 2).await;
     assert_eq!(arrivals.log(), []);
-    // While that one waits, and when nobody does.
-    now(layer.limiter().block(Key::EVERYBODY, 10 * SECOND)).unwrap();
+    // While that request waits, and while none does.
+    now(layer.limiter().block(Key::GLOBAL, 10 * SECOND)).unwrap();
     let refused = timeout(TICK, send(&service, request(1, 1)).await);
     let both = 10 * SECOND + INTERVAL;
     assert_eq!(told(&refused.await.unwrap().unwrap()), Some(both));
     sleep(SECOND / 2 + TICK).await;
     let refused = timeout(TICK, send(&service, request(1, 2)).await);
     assert!(told(&refused.await.unwrap().unwrap()) > Some(9 * SECOND));
-    now(layer.limiter().unblock(Key::EVERYBODY)).unwrap();
-    now(layer.limiter().block(Key::EVERYBODY, SECOND)).unwrap();
+    now(layer.limiter().unblock(Key::GLOBAL)).unwrap();
+    now(layer.limiter().block(Key::GLOBAL, SECOND)).unwrap();
     send(&service, request(1, 3)).await.await.unwrap();
     let arrived: Vec<_> = arrivals.log().iter().map(|(number, _)| *number).collect();
     assert_eq!(arrived, [3]);
@@ -450,14 +451,14 @@ async fn who_waits_holds_no_permit_of_the_inner_service() {
 
 #[test]
 fn where_nothing_would_wake_it_a_request_is_refused_as_if_the_policy_did_not_wait() {
-    let service = hello_by_tokio(everybody("a", bucket()).wait_up_to(SECOND));
+    let service = hello_by_tokio(global("a", bucket()).wait_up_to(SECOND));
     assert_eq!(ask(&service, get()).status, StatusCode::OK);
     assert_eq!(told(&ask(&service, get())), Some(INTERVAL));
 }
 
 #[test]
 fn a_soft_policy_that_is_to_wait_is_refused_when_built() {
-    let soft = || everybody("a", bucket()).soft();
+    let soft = || global("a", bucket()).soft();
     let builder = RateLimitLayer::builder().policy(soft().wait_up_to(SECOND));
     let error = builder.build().unwrap_err();
     assert_eq!((error.field(), error.value()), ("wait_up_to", r#""a""#));
@@ -470,11 +471,11 @@ fn a_soft_policy_that_is_to_wait_is_refused_when_built() {
 async fn over_a_soft_limit_a_request_goes_on_at_once_and_a_layer_without_headers_waits_too() {
     let arrivals = Arrivals::new();
     let builder = RateLimitLayer::builder().store(store()).without_headers();
-    let builder = builder.policy(everybody("soft", FixedWindow::per_day(1)).soft());
-    let layer = builder.policy(everybody("a", bucket()).wait_up_to(SECOND));
+    let builder = builder.policy(global("soft", FixedWindow::per_day(1)).soft());
+    let layer = builder.policy(global("a", bucket()).wait_up_to(SECOND));
     let service = behind(&layer.build().unwrap(), &arrivals);
     let hard = RateLimitLayer::builder().store(store()).without_headers();
-    let hard = hard.policy(everybody("a", bucket()).wait_up_to(SECOND));
+    let hard = hard.policy(global("a", bucket()).wait_up_to(SECOND));
     let others = Arrivals::new();
     let other = behind(&hard.build().unwrap(), &others);
     for number in 0..3 {
@@ -494,7 +495,7 @@ async fn a_response_that_waits_says_so() {
         assert!(format!("{future:?}").starts_with("ResponseFuture"));
         future
     }
-    let layer = layer([everybody("a", bucket()).wait_up_to(SECOND)]);
+    let layer = layer([global("a", bucket()).wait_up_to(SECOND)]);
     let mut service = layer.layer(Arrivals::new().service());
     for _ in 0..2 {
         let ready = service.ready().await.unwrap();

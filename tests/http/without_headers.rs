@@ -13,12 +13,12 @@ use tower_ratelimit::{
     ConfigError, Decision, FixedWindow, ManualClock, MemoryStore, Micros, Policy, RateLimitLayer,
 };
 
-use crate::exchange::{Behind, Hello, answer, ask, everybody, get, limit, now, poll};
+use crate::exchange::{Behind, Hello, answer, ask, get, global, limit, now, poll};
 use crate::slow_store::{BrokenStore, Reciting, SlowStore, When};
 
-/// Two requests a minute for everybody.
+/// Two requests a minute for all clients.
 fn two_a_minute(store: impl Store) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_minute(2)));
+    let builder = RateLimitLayer::builder().policy(global("a", FixedWindow::per_minute(2)));
     builder.without_headers().store(store).build().unwrap()
 }
 
@@ -50,7 +50,7 @@ fn responses_tell_no_limits_and_a_refusal_still_tells_the_wait() {
 
 #[test]
 fn where_no_wait_can_help_a_refusal_has_none() {
-    let builder = RateLimitLayer::builder().policy(everybody("a", FixedWindow::per_day(0)));
+    let builder = RateLimitLayer::builder().policy(global("a", FixedWindow::per_day(0)));
     let layer = builder.without_headers().build().unwrap();
     let answer = ask(&Hello::behind(&layer), get());
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
@@ -60,7 +60,7 @@ fn where_no_wait_can_help_a_refusal_has_none() {
 
 #[test]
 fn fields_of_a_layer_inside_stay() {
-    let (_, inner) = limit([everybody("inner", FixedWindow::per_minute(5))]);
+    let (_, inner) = limit([global("inner", FixedWindow::per_minute(5))]);
     let outer = two_a_minute(MemoryStore::new());
     let answer = ask(&outer.layer(Hello::behind(&inner)), get());
     assert_eq!(answer.lines("ratelimit"), [r#""inner";r=4;t=60"#]);
@@ -111,7 +111,7 @@ impl Ledger for Counting {
 }
 
 #[test]
-fn numbers_that_nobody_is_told_are_not_asked_for() {
+fn numbers_that_are_not_told_are_not_asked_for() {
     let store = Counting::new();
     let service = Hello::behind(&two_a_minute(store.clone()));
     let statuses = [(); 3].map(|()| ask(&service, get()).status.as_u16());
@@ -123,7 +123,7 @@ fn numbers_that_nobody_is_told_are_not_asked_for() {
 fn a_decision_that_is_exposed_has_its_numbers() {
     let store = Counting::new();
     let layer = RateLimitLayer::builder()
-        .policy(everybody("a", FixedWindow::per_minute(2)))
+        .policy(global("a", FixedWindow::per_minute(2)))
         .store(store.clone())
         .without_headers()
         .expose_decision()
@@ -172,7 +172,7 @@ fn a_store_that_fails_is_not_a_verdict() {
 fn a_denial_is_one_whatever_its_numbers_and_has_to_have_them_all() {
     let store = MemoryStore::new().clock(ManualClock::new());
     let memory = store.open(&[Policy::new("a", FixedWindow::per_minute(2))]);
-    let charge = Charge::new(0, tower_ratelimit::key::Key::NOBODY, 1);
+    let charge = Charge::new(0, tower_ratelimit::key::Key::MISSING, 1);
     let allowing = memory.unwrap().charge_now(&[charge]);
     assert!(allowing.is_allowed());
     let none = Outcomes::new(Micros::ZERO);

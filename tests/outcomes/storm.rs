@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use http::StatusCode;
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
 
@@ -61,9 +62,13 @@ async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Model, Arc
             while left > 0 {
                 let drawn = Drawn::by(&mut dice, USERS);
                 let team = dice.below(TEAMS);
+                let name = if drawn.is_alone() {
+                    alone(client, left)
+                } else {
+                    format!("team-{team}")
+                };
                 let script = drawn.script();
-                let script =
-                    script.of_team(format!("team-{team}"), dice.below(3), enter(&seen, team));
+                let script = script.of_team(name, dice.below(3), enter(&seen, team));
                 let status = send(&service, &user(drawn.user), drawn.estimate, &script).await;
                 if status == Some(StatusCode::TOO_MANY_REQUESTS) {
                     seen.refused.fetch_add(1, Ordering::Relaxed);
@@ -100,6 +105,23 @@ async fn state(layer: &RateLimitLayer) -> (Model, u32) {
     (all, held)
 }
 
+fn alone(client: u32, left: u32) -> String {
+    format!("alone-{client}-{left}")
+}
+
+/// How many slots requests hold that were in teams of their own.
+async fn held_alone(layer: &RateLimitLayer) -> u32 {
+    let mut held = 0;
+    for client in 0..CLIENTS {
+        let teams: Vec<_> = (1..=REQUESTS / CLIENTS)
+            .map(|left| alone(client, left))
+            .collect();
+        let each = join_all(teams.iter().map(|team| used(layer, "x-team", team))).await;
+        held += each.iter().map(|used| used[2]).sum::<u32>();
+    }
+    held
+}
+
 fn tell(seen: &Seen, at_once: u32) {
     let most = seen.most.load(Ordering::SeqCst);
     let refused = seen.refused.load(Ordering::SeqCst);
@@ -113,6 +135,7 @@ async fn every_request_is_settled_once_in_process() {
     let layer = layer(AT_ONCE, MemoryStore::new());
     let (model, seen) = storm(&layer, true).await;
     assert_eq!(state(&layer).await, (model, 0));
+    assert_eq!(held_alone(&layer).await, 0);
     assert_eq!(layer.limiter().lost_settlements(), 0);
     tell(&seen, AT_ONCE);
 }
@@ -140,6 +163,7 @@ async fn every_request_is_settled_once_over_redis() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(state(&layer).await, expected);
+    assert_eq!(held_alone(&layer).await, 0);
     assert_eq!(layer.limiter().lost_settlements(), 0);
     tell(&seen, AT_ONCE);
 }

@@ -120,8 +120,7 @@ async fn storm(
     let held = layer.limiter().reserve_with(asked);
     let held = held.expect("there is such a policy").await;
     assert!(held.as_ref().is_ok_and(|held| held.is_allowed()));
-    rest(usize::MAX).await;
-    let tasks = Handle::current().metrics().num_alive_tasks();
+    let tasks = fewest_tasks().await;
 
     let service = service(&layer);
     let mut dice = Dice::new(number);
@@ -132,9 +131,13 @@ async fn storm(
             request += 1;
             let drawn = Drawn::by(&mut dice, users);
             let (team, rests) = (dice.below(teams), dice.below(3));
+            let name = if drawn.is_alone() {
+                format!("alone-{number}-{request}")
+            } else {
+                format!("team-{team}")
+            };
             let script = drawn.script();
-            let script =
-                script.of_team(format!("team-{team}"), rests, enter(&judge, request, team));
+            let script = script.of_team(name, rests, enter(&judge, request, team));
             let service = service.clone();
             sent.spawn(async move {
                 println!("began {request} {}", numbers(&drawn));
@@ -162,6 +165,16 @@ fn numbers(drawn: &Drawn) -> String {
     let way = WAYS.iter().position(|way| *way == drawn.way);
     let way = way.expect("it was drawn from the list");
     format!("{} {} {} {way}", drawn.user, drawn.estimate, drawn.cost)
+}
+
+/// How many tasks there are that last, such as that of a connection.
+async fn fewest_tasks() -> usize {
+    let mut fewest = usize::MAX;
+    for _ in 0..100 {
+        sleep(Duration::from_millis(1)).await;
+        fewest = fewest.min(Handle::current().metrics().num_alive_tasks());
+    }
+    fewest
 }
 
 /// Waits until the tasks that settle and release have ended.

@@ -353,7 +353,7 @@ fn every_request_is_settled_once_while_nodes_are_killed() {
 
 fn states_are_as_modelled(server: &Server, account: &Account) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let store = RedisStore::builder().deadline(PATIENCE).open(server.url());
+    let store = RedisStore::builder().open(server.url());
     let layer = layer(1, store.unwrap());
     let mut exact = 0;
     for number in 0..USERS {

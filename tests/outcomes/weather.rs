@@ -51,6 +51,12 @@ impl Drawn {
         Script::new(self.way, self.cost)
     }
 
+    /// Whether the client has gone before it is told a refusal. Nothing but the state tells whether such a request was let
+    /// go on, so each is in a team of its own.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.way, Way::NeverPolled | Way::GoneAtOnce)
+    }
+
     /// What it costs under `units` and `successes` if it is let go on. A store that answers later is not asked by a
     /// request that is never polled.
     pub(crate) fn costs(&self, is_charged_unpolled: bool) -> [u32; 2] {

@@ -38,7 +38,7 @@ fn hostile() -> Vec<Key> {
         "ratelimit:1:{t:ann}:a",
         "\u{feff}",
         "$6\r\n",
-        "nobody",
+        "missing",
         "EVAL",
         "-1",
         "1",
@@ -46,8 +46,8 @@ fn hostile() -> Vec<Key> {
     let mut keys: Vec<Key> = texts.iter().map(|text| text.into_key()).collect();
     keys.extend(texts.iter().map(|text| text.as_bytes().into_key()));
     keys.extend([
-        Key::NOBODY,
-        Key::EVERYBODY,
+        Key::MISSING,
+        Key::GLOBAL,
         "x".repeat(10_000_000).into_key(),
         "{".repeat(1_000).into_key(),
         [0xff, 0xfe, 0].into_key(),

@@ -348,7 +348,9 @@ fn ten_thousand_slots_are_renewed_in_one_call_of_a_few_milliseconds() {
         assert_eq!(renewals, calls + 1);
         least = least.min(after - before);
     }
-    let slots: u64 = (0..KEYS).map(|key| members(&server, &set_of(&store, key))).sum();
+    let slots: u64 = (0..KEYS)
+        .map(|key| members(&server, &set_of(&store, key)))
+        .sum();
     assert_eq!(slots, 10_000);
     println!("10,000 slots renewed in {least} us of the server");
     assert!(least < 25_000, "{least} us");

@@ -90,11 +90,11 @@ async fn a_request_that_goes_away_before_its_plan_is_known_is_charged_nothing() 
     assert!(task.await.unwrap_err().is_cancelled());
     gate.add_permits(1);
     settle().await;
-    let everybody = key::Key::EVERYBODY;
-    let peeked = layer.limiter().peek(everybody, 0).await.unwrap();
+    let global = key::Key::GLOBAL;
+    let peeked = layer.limiter().peek(global, 0).await.unwrap();
     assert_eq!(peeked.binding().unwrap().1.used(), 0);
     send(&layer, "/", Some("ann")).await;
-    let peeked = layer.limiter().peek(everybody, 0).await.unwrap();
+    let peeked = layer.limiter().peek(global, 0).await.unwrap();
     assert_eq!(peeked.binding().unwrap().1.used(), 1);
     assert_eq!(source.all_begun(), 1);
 }

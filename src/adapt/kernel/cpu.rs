@@ -27,7 +27,7 @@ pub(super) enum Source {
 
 /// What the kernel has counted at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct Usage {
     /// From the inside out.
     levels: Vec<Level>,
     /// Those that this process may use, whatever its quota is.
@@ -73,7 +73,7 @@ impl Source {
     }
 
     /// What is counted now; `None` if it cannot be read any more.
-    pub(super) fn read(&self, files: &dyn Files) -> Option<Counted> {
+    pub(super) fn read(&self, files: &dyn Files) -> Option<Usage> {
         let levels = self.levels(files);
         let is_machine = self.is_machine();
         if !is_machine && levels.first().is_none_or(|own| own.used.is_none()) {
@@ -84,7 +84,7 @@ impl Source {
         if is_machine && ticks.is_none() {
             return None;
         }
-        Some(Counted {
+        Some(Usage {
             levels,
             processors: self.processors(files, stat.as_deref())?,
             ticks,
@@ -175,7 +175,7 @@ impl Source {
     }
 }
 
-impl Counted {
+impl Usage {
     /// The load since an earlier moment, this long ago. `None` if nothing can be told, as when counters began anew.
     pub(super) fn since(&self, earlier: &Self, elapsed: Duration) -> Option<Load> {
         if let (Some((busy, all)), Some((busy_then, all_then))) = (self.ticks, earlier.ticks) {

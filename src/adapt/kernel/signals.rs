@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::cpu::{Counted, Source};
+use super::cpu::{Source, Usage};
 use super::files::{Directory, Files};
 use super::memory;
 use super::pressure::{self, Resource};
@@ -84,7 +84,7 @@ pub struct Cpu {
     files: Box<dyn Files>,
     /// Looked for once, and again when it tells nothing any more.
     source: Option<Source>,
-    counted: Option<(Duration, Counted)>,
+    counted: Option<(Duration, Usage)>,
 }
 
 impl Signal for Cpu {
@@ -106,7 +106,7 @@ impl Signal for Cpu {
 impl Cpu {
     /// Counts where it did before, or else where the numbers are now. What the machine does says nothing of a cgroup, so
     /// it does not stand in for one that tells nothing any more.
-    fn count(&mut self) -> Option<Counted> {
+    fn count(&mut self) -> Option<Usage> {
         let files = &*self.files;
         if let Some(source) = &self.source {
             if let Some(counted) = source.read(files) {

@@ -7,7 +7,7 @@ use crate::clock::Micros;
 
 /// What a key has used, and until when that counts at least.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct WindowUse {
     /// The end of the window in which it was charged.
     until: Micros,
     used: u64,
@@ -18,10 +18,10 @@ pub(crate) struct Counted {
 impl CalendarWindow {
     /// What counts now, and until when. It counts until both windows have ended: that in which it was charged, and
     /// that of this calendar in which the last charge lies.
-    fn counted(&self, kept: Counted, now: Micros) -> Counted {
+    fn counted(&self, kept: WindowUse, now: Micros) -> WindowUse {
         let present = self.calendar.at(now);
         if kept.last >= present.from && kept.used > 0 {
-            return Counted {
+            return WindowUse {
                 until: kept.until.max(present.until),
                 ..kept
             };
@@ -29,7 +29,7 @@ impl CalendarWindow {
         if kept.until > now && kept.used > 0 {
             return kept;
         }
-        Counted {
+        WindowUse {
             until: present.until,
             used: 0,
             last: now,
@@ -37,29 +37,29 @@ impl CalendarWindow {
     }
 
     /// What counts now with a charge, which counts to the end of the present window at least.
-    fn charged(&self, kept: Counted, now: Micros, charge: impl FnOnce(u64) -> u64) -> Counted {
+    fn charged(&self, kept: WindowUse, now: Micros, charge: impl FnOnce(u64) -> u64) -> WindowUse {
         let counted = self.counted(kept, now);
-        Counted {
+        WindowUse {
             until: counted.until.max(self.calendar.at(now).until),
             used: charge(counted.used),
             last: counted.last.max(now),
         }
     }
 
-    fn left(&self, kept: Counted, now: Micros) -> Micros {
+    fn left(&self, kept: WindowUse, now: Micros) -> Micros {
         self.counted(kept, now).until.saturating_sub(now)
     }
 }
 
 impl Step for CalendarWindow {
-    type Kept = Counted;
+    type Kept = WindowUse;
 
-    fn read(&self, state: State) -> Counted {
+    fn read(&self, state: State) -> WindowUse {
         let [until, used, last] = state.first();
         self.of_words([until, used, last])
     }
 
-    fn write(&self, kept: Counted) -> State {
+    fn write(&self, kept: WindowUse) -> State {
         State::unless_new(self.words(kept))
     }
 
@@ -75,64 +75,64 @@ impl Step for CalendarWindow {
         self.unit().longest()
     }
 
-    fn moved_back(&self, kept: &Counted, now: Micros) -> Option<Counted> {
+    fn moved_back(&self, kept: &WindowUse, now: Micros) -> Option<WindowUse> {
         let present = self.calendar.at(now);
         let is_later = kept.last >= present.until;
         // The window of another zone may end later, but not by more than a window.
         let is_too_long =
             kept.until > present.until && kept.until.saturating_sub(now) > self.unit().longest();
-        (is_later || is_too_long).then_some(Counted {
+        (is_later || is_too_long).then_some(WindowUse {
             until: present.until,
             used: kept.used,
             last: kept.last.min(now),
         })
     }
 
-    fn admits(&self, kept: &Counted, now: Micros, cost: u32) -> bool {
+    fn admits(&self, kept: &WindowUse, now: Micros, cost: u32) -> bool {
         let used = self.counted(*kept, now).used;
         used.saturating_add(cost.into()) <= self.limit.into()
     }
 
-    fn charge(&self, kept: &mut Counted, now: Micros, cost: u32) {
+    fn charge(&self, kept: &mut WindowUse, now: Micros, cost: u32) {
         *kept = self.charged(*kept, now, |used| used + u64::from(cost));
     }
 
-    fn settle(&self, kept: &mut Counted, now: Micros, units: u32) {
+    fn settle(&self, kept: &mut WindowUse, now: Micros, units: u32) {
         *kept = self.charged(*kept, now, |used| {
             used.saturating_add(countable(units, used))
         });
     }
 
-    fn refund(&self, kept: &mut Counted, now: Micros, units: u32) {
+    fn refund(&self, kept: &mut WindowUse, now: Micros, units: u32) {
         *kept = self.counted(*kept, now);
         kept.used = kept.used.saturating_sub(units.into());
     }
 
-    fn remaining(&self, kept: &Counted, now: Micros) -> u32 {
+    fn remaining(&self, kept: &WindowUse, now: Micros) -> u32 {
         let used = u32::try_from(self.counted(*kept, now).used);
         used.map_or(0, |used| self.limit.saturating_sub(used))
     }
 
-    fn distance(&self, kept: &Counted, now: Micros) -> u64 {
+    fn distance(&self, kept: &WindowUse, now: Micros) -> u64 {
         self.counted(*kept, now).used
     }
 
-    fn reset_after(&self, kept: &Counted, now: Micros) -> Micros {
+    fn reset_after(&self, kept: &WindowUse, now: Micros) -> Micros {
         match self.counted(*kept, now).used {
             0 => Micros::ZERO,
             _ => self.left(*kept, now),
         }
     }
 
-    fn retry_after(&self, kept: &Counted, now: Micros, _: u32) -> Micros {
+    fn retry_after(&self, kept: &WindowUse, now: Micros, _: u32) -> Micros {
         self.left(*kept, now)
     }
 
-    fn effective_window(&self, kept: &Counted, now: Micros) -> Micros {
+    fn effective_window(&self, kept: &WindowUse, now: Micros) -> Micros {
         self.left(*kept, now)
     }
 
-    fn present_window(&self, kept: &Counted, now: Micros) -> Option<Micros> {
+    fn present_window(&self, kept: &WindowUse, now: Micros) -> Option<Micros> {
         let present = self.calendar.at(now);
         let until = self.counted(*kept, now).until.max(present.until);
         Some(until.saturating_sub(present.from))
@@ -140,12 +140,12 @@ impl Step for CalendarWindow {
 }
 
 impl Fixed for CalendarWindow {
-    fn words(&self, Counted { until, used, last }: Counted) -> [u64; 3] {
+    fn words(&self, WindowUse { until, used, last }: WindowUse) -> [u64; 3] {
         [until.get(), used, last.get()]
     }
 
-    fn of_words(&self, [until, used, last]: [u64; 3]) -> Counted {
-        Counted {
+    fn of_words(&self, [until, used, last]: [u64; 3]) -> WindowUse {
+        WindowUse {
             until: Micros::new(until),
             used,
             last: Micros::new(last),

@@ -17,20 +17,20 @@ use super::proxies::{EXAMINED, Element};
 /// swallow the line of a proxy.
 pub(super) fn elements(headers: &HeaderMap) -> impl Iterator<Item = Element> {
     let lines = headers.get_all(FORWARDED).into_iter().rev();
-    lines.flat_map(|line| Line::split(line.as_bytes()))
+    lines.flat_map(|line| LastElements::split(line.as_bytes()))
 }
 
 /// The elements of a line, the last one first.
 ///
 /// Because of the quotes, the ends of the elements are known only from left to right, so the last
 /// elements are kept on the way.
-struct Line<'a> {
+struct LastElements<'a> {
     last: [&'a [u8]; EXAMINED],
     count: usize,
     left: usize,
 }
 
-impl<'a> Line<'a> {
+impl<'a> LastElements<'a> {
     fn split(text: &'a [u8]) -> Self {
         let mut line = Self {
             last: [&[]; EXAMINED],
@@ -65,7 +65,7 @@ impl<'a> Line<'a> {
     }
 }
 
-impl Iterator for Line<'_> {
+impl Iterator for LastElements<'_> {
     type Item = Element;
 
     fn next(&mut self) -> Option<Element> {
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_line_comes_from_its_end_and_what_is_too_far_left_is_broken() {
-        let elements = |text: &str| Line::split(text.as_bytes()).collect::<Vec<_>>();
+        let elements = |text: &str| LastElements::split(text.as_bytes()).collect::<Vec<_>>();
         let (one, two) = (address("192.0.2.1"), address("192.0.2.2"));
         assert_eq!(elements(""), [Element::Empty]);
         assert_eq!(elements("for=192.0.2.1, for=192.0.2.2"), [two, one]);

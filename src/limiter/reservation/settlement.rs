@@ -7,7 +7,6 @@ use tokio::runtime::Handle;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::limiter::Policies;
-#[cfg(feature = "http")]
 use crate::line::slots_are_freed;
 use crate::store::{Charge, Reply};
 
@@ -59,27 +58,17 @@ pub(super) fn release(
     runtime: Option<&Handle>,
 ) {
     match released {
-        Reply::Now(_) => wake_for(&slots),
+        Reply::Now(_) => slots_are_freed(&slots),
         Reply::Later(answer) => {
             let current = Handle::try_current();
             if let Some(runtime) = current.as_ref().ok().or(runtime) {
                 runtime.spawn(async move {
                     let _ = answer.await;
-                    wake_for(&slots);
+                    slots_are_freed(&slots);
                 });
             }
         }
     }
-}
-
-/// Only requests before a layer wait for slots.
-#[cfg_attr(
-    not(feature = "http"),
-    allow(unused_variables, reason = "nothing waits")
-)]
-fn wake_for(slots: &[Charge]) {
-    #[cfg(feature = "http")]
-    slots_are_freed(slots);
 }
 
 /// A settlement that is lost unless it is done: when the store fails, and when the runtime ends before it.

@@ -335,7 +335,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for Landing<K> {
             self.shared.health.failed(&NoAnswer::Panicked);
         }
         let mut flights = lock(&self.shared.flights);
-        // Dropping the sender tells those who wait.
+        // Dropping the sender wakes the requests that wait.
         let flight = flights.remove(&self.key);
         if flight.as_ref().is_some_and(|flight| !flight.is_outdated) && has_panicked {
             self.note_failure();

@@ -139,17 +139,6 @@ impl Penalty {
         ]
     }
 
-    /// How many refusals block a key.
-    pub(crate) fn refusals(&self) -> u32 {
-        self.refusals
-    }
-
-    /// Within which time they count.
-    #[cfg(feature = "redis")]
-    pub(crate) fn within(&self) -> Micros {
-        self.within
-    }
-
     fn check(&self) -> Result<(), ConfigError> {
         if !(1..=MOST_REFUSALS).contains(&self.refusals) {
             let remedy = format!("give 1 to {MOST_REFUSALS}");

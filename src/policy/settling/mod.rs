@@ -11,8 +11,8 @@ use http::{Extensions, HeaderMap};
 
 pub(crate) use self::ending::Ended;
 pub use self::ending::Ending;
+pub(crate) use self::settle::ReportedCost;
 pub use self::settle::Settle;
-pub(crate) use self::settle::Told;
 pub use self::spend::{Cost, Spend};
 
 use self::estimate::Estimate;
@@ -189,14 +189,18 @@ impl Settling {
     }
 
     /// What the head of a response tells, or its trailers.
-    pub(crate) fn told(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Told> {
+    pub(crate) fn told(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Option<ReportedCost> {
         self.settle.as_ref()?.told(headers, extensions)
     }
 
     /// What the request cost. `None` if nothing tells it.
     pub(crate) fn cost(
         &self,
-        told: Option<Told>,
+        told: Option<ReportedCost>,
         spent: Option<u32>,
         ending: &Ending<'_>,
     ) -> Option<u32> {

@@ -29,7 +29,7 @@ type Read = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
 
 /// What a source has told before the end, and its place among the sources.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct ReportedCost {
     place: usize,
     units: u32,
 }
@@ -110,21 +110,25 @@ impl Settle {
         self.sources.iter().any(takes)
     }
 
-    pub(super) fn told(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Told> {
+    pub(super) fn told(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Option<ReportedCost> {
         let told = |(place, source): (usize, &Source)| {
             let units = match source {
                 Source::Header(name) => number(headers.get(name)?.to_str().ok()?)?,
                 Source::Cost => extensions.get::<Cost>()?.0,
                 _ => return None,
             };
-            Some(Told { place, units })
+            Some(ReportedCost { place, units })
         };
         self.sources.iter().enumerate().find_map(told)
     }
 
     pub(super) fn cost(
         &self,
-        told: Option<Told>,
+        told: Option<ReportedCost>,
         spent: Option<u32>,
         ending: &Ending<'_>,
     ) -> Option<u32> {

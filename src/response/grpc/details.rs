@@ -15,12 +15,12 @@ pub(super) type Subject = dyn Fn(&Head<'_>, &str) -> Option<String> + Send + Syn
 pub(super) struct Details {
     subject: Option<Arc<Subject>>,
     /// Empty if refusals do not name policies.
-    policies: Vec<Told>,
+    policies: Vec<PolicyText>,
     /// Whether limits are told.
     tells: bool,
 }
 
-struct Told {
+struct PolicyText {
     name: String,
     /// `burst: 10 requests per 1 s`, or the name alone if limits are not told.
     description: String,
@@ -36,7 +36,7 @@ const LONGEST_SUBJECT: usize = 256;
 impl Details {
     /// `tells` says whether limits are told.
     pub(super) fn new(subject: Option<Arc<Subject>>, rules: &[Rule], tells: bool) -> Self {
-        let told = rules.iter().map(|rule| Told {
+        let told = rules.iter().map(|rule| PolicyText {
             name: rule.name().to_owned(),
             description: if tells {
                 format!("{}: {}", rule.name(), limit(rule))
@@ -81,7 +81,7 @@ impl Details {
 
     /// With the limit and the window of the request, where they are not those of the policy: those of a plan or of the
     /// hour, and the length of the present month.
-    fn description<'a>(&self, told: &'a Told, outcome: &Outcome) -> Cow<'a, str> {
+    fn description<'a>(&self, told: &'a PolicyText, outcome: &Outcome) -> Cow<'a, str> {
         let Some((limit, seconds)) = outcome.own_limit().filter(|_| self.tells) else {
             return Cow::Borrowed(&told.description);
         };
@@ -92,7 +92,7 @@ impl Details {
         })
     }
 
-    fn subject(&self, told: &Told, head: &Head<'_>) -> String {
+    fn subject(&self, told: &PolicyText, head: &Head<'_>) -> String {
         let subject = self.subject.as_ref();
         let mut subject = subject
             .and_then(|subject| subject(head, &told.name))

@@ -7,7 +7,6 @@ use redis::Value;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::Answer;
 use super::batcher::{Batcher, Own, Query};
 use super::denial_cache::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
@@ -16,6 +15,7 @@ use super::key_epochs::KeyEpochs;
 use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
 use super::promise::timed_out;
+use super::reply::ScriptReply;
 use super::script::{Call, Script};
 use super::settler::Settler;
 use crate::algorithm::Limit;
@@ -61,12 +61,15 @@ const GIVEN_BACK: Value = Value::Int(1);
 impl Calls {
     /// Decides about charges that may be of several keys. Where these may live on several servers, one
     /// is asked after the other, and what was taken is given back when a later one denies.
-    pub(super) async fn decide(self: &Arc<Self>, charges: &[Charge]) -> Result<Answer, StoreError> {
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        charges: &[Charge],
+    ) -> Result<ScriptReply, StoreError> {
         let (groups, until) = (self.groups(charges), self.link.deadline());
         if let [group] = &*groups {
             return self.ask(group, Purpose::Charge, until).await;
         }
-        // To its end, also if nobody waits for it any more: what was taken has to be given back.
+        // To its end, even if the request has gone: what was taken has to be given back.
         let calls = Arc::clone(self);
         let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
         match timeout_at(until, decided).await {
@@ -75,8 +78,12 @@ impl Calls {
         }
     }
 
-    async fn decide_apart(&self, groups: &[Charges], until: Instant) -> Result<Answer, StoreError> {
-        let mut together = Answer::none();
+    async fn decide_apart(
+        &self,
+        groups: &[Charges],
+        until: Instant,
+    ) -> Result<ScriptReply, StoreError> {
+        let mut together = ScriptReply::none();
         for (index, group) in groups.iter().enumerate() {
             match self.ask(group, Purpose::Charge, until).await {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
@@ -122,7 +129,7 @@ impl Calls {
         charges: &Charges,
         purpose: Purpose,
         until: Instant,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<ScriptReply, StoreError> {
         #[cfg(feature = "testing")]
         let moment = self.clock.as_ref().map(Clock::now);
         #[cfg(not(feature = "testing"))]
@@ -147,7 +154,7 @@ impl Calls {
         }
         let value = self.charge.run(query, until).await;
         let answer = value.map_err(failure);
-        let answer = answer.and_then(|value| Answer::read(value, charges));
+        let answer = answer.and_then(|value| ScriptReply::read(value, charges));
         if let Err(error) = &answer
             && is_of_some(error)
         {
@@ -156,14 +163,14 @@ impl Calls {
         answer
     }
 
-    pub(super) async fn peek(&self, charges: &[Charge]) -> Result<Answer, StoreError> {
+    pub(super) async fn peek(&self, charges: &[Charge]) -> Result<ScriptReply, StoreError> {
         let (groups, until) = (self.groups(charges), self.link.deadline());
-        let mut answers: SmallVec<[Answer; 1]> = SmallVec::new();
+        let mut answers: SmallVec<[ScriptReply; 1]> = SmallVec::new();
         for group in &groups {
             answers.push(self.ask(group, Purpose::Peek, until).await?);
         }
-        let is_denied = !answers.iter().all(Answer::is_allowed);
-        let mut together = Answer::none();
+        let is_denied = !answers.iter().all(ScriptReply::is_allowed);
+        let mut together = ScriptReply::none();
         for (group, answer) in groups.iter().zip(answers) {
             // It has told how it would stand if the others allowed it.
             let is_told_anew = is_denied && answer.is_allowed();
@@ -215,7 +222,7 @@ impl Calls {
             return Ok(0);
         };
         let mut call = self.call("refusals");
-        let within = named.penalty.within().get();
+        let [_, within, ..] = named.penalty.numbers();
         self.put(&mut call, &mut Names::default(), charge, within, 0_u64);
         let until = self.link.deadline();
         let told = self.run(&self.amend, &call, &[*charge], until).await;
@@ -260,7 +267,7 @@ impl Calls {
     }
 
     /// Takes as many units as there are, in one call: the keys have to be of one server.
-    pub(super) async fn take(&self, charges: &[Charge]) -> Result<(u32, Answer), StoreError> {
+    pub(super) async fn take(&self, charges: &[Charge]) -> Result<(u32, ScriptReply), StoreError> {
         let until = self.link.deadline();
         if self.groups(charges).len() > 1 {
             let cause = "the policies count different keys, which may be on several servers";
@@ -273,7 +280,7 @@ impl Calls {
             self.put(&mut call, &mut names, charge, charge.cost, is_soft);
         }
         let answer = self.run(&self.take, &call, charges, until).await;
-        self.watched(answer.and_then(|value| Answer::of_taking(value, charges)))
+        self.watched(answer.and_then(|value| ScriptReply::of_taking(value, charges)))
     }
 
     pub(super) async fn change_each(
@@ -283,7 +290,7 @@ impl Calls {
     ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
         self.epochs.advance(charges);
-        // Somebody may be denied in between, and whatever comes of this it may have been done.
+        // A request may be denied in between. And if this fails, the server may have done it all the same.
         let _forgetting = Forgetting(self, charges);
         let mut changed = Ok(true);
         let groups = match amendment {

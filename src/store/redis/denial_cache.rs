@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use ahash::RandomState;
 use smallvec::SmallVec;
 
-use super::answer::Answer;
 use super::key_epochs::{KeyEpoch, KeyEpochs};
 use super::numbers::Numbers;
 use super::opened::OpenedPolicy;
+use super::reply::ScriptReply;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::store::Charge;
@@ -59,8 +59,8 @@ struct Denial {
     /// When it was decided, by the server's clock.
     at: Micros,
     received: Instant,
-    /// For how long it is remembered, and for how long it is true: there is nobody to ask before that if the
-    /// server is away.
+    /// For how long it is remembered, and for how long it is true. While the server is away, it is used for as
+    /// long as it is true.
     lasts: Duration,
     wait: Duration,
 }
@@ -137,7 +137,7 @@ impl DenialCache {
         &self,
         (charges, policies): (&[Charge], &[OpenedPolicy]),
         sent: Sent,
-        (answer, outcomes): (&Answer, &Outcomes),
+        (answer, outcomes): (&ScriptReply, &Outcomes),
         now: Instant,
     ) {
         // What costs nothing is answered and not denied, but where nothing can pass.
@@ -274,8 +274,8 @@ mod tests {
         Charges::from_slice(&[Charge::new(0, key.into_key(), 1)])
     }
 
-    fn denied(charges: &[Charge]) -> Answer {
-        Answer::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW)
+    fn denied(charges: &[Charge]) -> ScriptReply {
+        ScriptReply::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW)
     }
 
     fn remember(denials: &DenialCache, charges: &[Charge], sent: Sent, now: Instant) {

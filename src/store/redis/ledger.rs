@@ -2,12 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::answer::Answer;
 use super::calls::{Calls, Purpose};
 use super::denial_cache::Sent;
 use super::held::Holding;
 use super::opened::Charges;
 use super::renewal::keep;
+use super::reply::ScriptReply;
 use super::settling;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -179,7 +179,7 @@ impl RedisLedger {
 }
 
 impl Calls {
-    /// Decides without the server, which has failed so. The error is made if somebody is told.
+    /// Decides without the server, which has failed so. The error is made only if it is returned.
     fn decide_here(
         &self,
         charges: &[Charge],
@@ -207,7 +207,7 @@ impl Calls {
         &self,
         charges: &[Charge],
         purpose: Purpose,
-        answer: &Answer,
+        answer: &ScriptReply,
         sent: Option<Sent>,
     ) -> Outcomes {
         for (charge, blocked) in answer.blocks() {

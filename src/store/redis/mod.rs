@@ -1,7 +1,6 @@
 //! State in Redis or Valkey, shared by many nodes.
 
 mod address;
-mod answer;
 mod batcher;
 mod builder;
 mod calls;
@@ -30,6 +29,7 @@ mod ranges;
 mod reach;
 mod reconnecting;
 mod renewal;
+mod reply;
 mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;

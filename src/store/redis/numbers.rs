@@ -1,5 +1,5 @@
-use super::answer::Told;
 use super::opened::OpenedPolicy;
+use super::reply::KeyReply;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
@@ -9,12 +9,12 @@ pub(super) enum Numbers {
     /// Nothing changes but the times, which run down.
     RunDown(Outcome),
     /// Something else does too: they are counted out each time.
-    Counted(Box<Told>),
+    Counted(Box<KeyReply>),
 }
 
 impl Numbers {
     /// Those that are told for so long.
-    pub(super) fn of(told: &Told, counted: &OpenedPolicy, length: Micros) -> Self {
+    pub(super) fn of(told: &KeyReply, counted: &OpenedPolicy, length: Micros) -> Self {
         let first = told.outcome(counted, Micros::ZERO);
         let last = told.outcome(counted, length);
         // While nothing arrives no less remains than before, and a moment to which a time runs down does not
@@ -52,9 +52,9 @@ mod tests {
     use crate::algorithm::{Algorithm, State};
     use crate::key::IntoKey;
     use crate::store::Charge;
-    use crate::store::redis::answer::Answer;
     use crate::store::redis::functions::{algorithms, past};
     use crate::store::redis::opened::Charges;
+    use crate::store::redis::reply::ScriptReply;
 
     const START: i64 = 1_790_000_000_123_456;
 
@@ -79,7 +79,7 @@ mod tests {
 
     impl Asked {
         /// As the script tells it.
-        fn answer(&self, algorithm: &Algorithm) -> Answer {
+        fn answer(&self, algorithm: &Algorithm) -> ScriptReply {
             let (alone, _) = algorithm.step(self.state.clone(), self.at, self.charge.cost);
             let own = if self.has_own_limit {
                 let lua = algorithm.lua().expect("it has a limit");
@@ -97,7 +97,8 @@ mod tests {
                 words.join(" ")
             );
             let charges = Charges::from_slice(&[self.charge]);
-            Answer::read(Value::BulkString(text.into_bytes()), &charges).expect("it is an answer")
+            ScriptReply::read(Value::BulkString(text.into_bytes()), &charges)
+                .expect("it is an answer")
         }
     }
 

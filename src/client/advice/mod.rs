@@ -16,7 +16,7 @@ use http::{HeaderMap, Response, StatusCode};
 
 /// What a response says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Advice {
     /// Whether the call was over a limit.
     pub(super) is_refused: bool,
     /// How many more calls there may be, under the policy that allows the fewest.
@@ -32,7 +32,7 @@ struct Quota {
     window: Option<Duration>,
 }
 
-impl Told {
+impl Advice {
     /// Reads a response, with the time of this machine's clock.
     pub(super) fn by<B>(response: &Response<B>, now: SystemTime) -> Self {
         let (status, headers) = (response.status(), response.headers());
@@ -82,31 +82,31 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 
-    fn told(status: u16, fields: &[(&'static str, &str)]) -> Told {
+    fn told(status: u16, fields: &[(&'static str, &str)]) -> Advice {
         let mut response = Response::builder().status(status);
         for (name, value) in fields {
             response = response.header(*name, *value);
         }
-        Told::by(&response.body(()).unwrap(), SystemTime::UNIX_EPOCH + NOW)
+        Advice::by(&response.body(()).unwrap(), SystemTime::UNIX_EPOCH + NOW)
     }
 
-    fn refused(seconds: u64) -> Told {
-        Told {
+    fn refused(seconds: u64) -> Advice {
+        Advice {
             is_refused: true,
             remaining: None,
             wait: Some(Duration::from_secs(seconds)),
         }
     }
 
-    fn left(remaining: u64, seconds: Option<u64>) -> Told {
-        Told {
+    fn left(remaining: u64, seconds: Option<u64>) -> Advice {
+        Advice {
             is_refused: false,
             remaining: Some(remaining),
             wait: seconds.map(Duration::from_secs),
         }
     }
 
-    const UNTOLD: Told = Told {
+    const UNTOLD: Advice = Advice {
         is_refused: true,
         remaining: None,
         wait: None,
@@ -125,8 +125,8 @@ mod tests {
             let date = "Fri Jan 15 08:00:50 2027";
             assert_eq!(told(status, &[("retry-after", date)]), refused(50));
         }
-        assert_eq!(told(200, &[("retry-after", "7")]), Told::default());
-        assert_eq!(told(503, &[]), Told::default());
+        assert_eq!(told(200, &[("retry-after", "7")]), Advice::default());
+        assert_eq!(told(503, &[]), Advice::default());
         assert_eq!(told(429, &[]), UNTOLD);
     }
 
@@ -187,7 +187,7 @@ mod tests {
         let fields = [("retry-after", "5"), ("ratelimit", "\"a\";r=0;t=50")];
         assert_eq!(
             told(429, &fields),
-            Told {
+            Advice {
                 remaining: Some(0),
                 ..refused(5)
             }
@@ -195,7 +195,7 @@ mod tests {
         let fields = [("ratelimit", "\"a\";r=0;t=50")];
         assert_eq!(
             told(429, &fields),
-            Told {
+            Advice {
                 remaining: Some(0),
                 ..refused(50)
             }
@@ -204,7 +204,7 @@ mod tests {
         let fields = [("ratelimit", "\"a\";r=3;t=50")];
         assert_eq!(
             told(429, &fields),
-            Told {
+            Advice {
                 remaining: Some(3),
                 ..UNTOLD
             }
@@ -250,12 +250,12 @@ mod tests {
         ] {
             assert_eq!(
                 told(200, &[("ratelimit", field)]),
-                Told::default(),
+                Advice::default(),
                 "{field}"
             );
         }
         let long = format!("\"a\";r=0;t=1{}", ", \"b\";r=1".repeat(10_000));
-        assert_eq!(told(200, &[("ratelimit", &long)]), Told::default());
+        assert_eq!(told(200, &[("ratelimit", &long)]), Advice::default());
     }
 
     #[test]
@@ -297,8 +297,8 @@ mod tests {
         );
         assert_eq!(told_by("0", "6m0s"), left(0, None));
         assert_eq!(told_by("0", "-5"), left(0, None));
-        assert_eq!(told_by("-1", "60"), Told::default());
-        assert_eq!(told_by("1e9", "60"), Told::default());
+        assert_eq!(told_by("-1", "60"), Advice::default());
+        assert_eq!(told_by("1e9", "60"), Advice::default());
         let fields = [("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "3")];
         assert_eq!(told(403, &fields), left(0, Some(3)));
         let fields = [("ratelimit-remaining", "0"), ("ratelimit-reset", "3")];
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn what_a_cache_has_kept_tells_nothing_of_now() {
         let fields = [("age", "3"), ("ratelimit", "\"a\";r=0;t=9")];
-        assert_eq!(told(200, &fields), Told::default());
+        assert_eq!(told(200, &fields), Advice::default());
         let fields = [("age", "0"), ("ratelimit", "\"a\";r=0;t=9")];
         assert_eq!(told(200, &fields), left(0, Some(9)));
     }
@@ -332,9 +332,9 @@ mod tests {
         for code in ["8", "14"] {
             let fields = [("grpc-status", code), ("retry-after", "2")];
             assert_eq!(told(200, &fields), refused(2));
-            assert_eq!(told(200, &[("grpc-status", code)]), Told::default());
+            assert_eq!(told(200, &[("grpc-status", code)]), Advice::default());
         }
         let fields = [("grpc-status", "5"), ("retry-after", "2")];
-        assert_eq!(told(200, &fields), Told::default());
+        assert_eq!(told(200, &fields), Advice::default());
     }
 }

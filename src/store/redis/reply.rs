@@ -15,12 +15,12 @@ use crate::store::{Charge, Taken};
 /// What the script tells of some charges: how their keys stand, at one moment. The numbers are made of it
 /// here.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
-    each: SmallVec<[Told; 4]>,
+pub(super) struct ScriptReply {
+    each: SmallVec<[KeyReply; 4]>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct KeyReply {
     charge: Charge,
     /// By the clock of the server that has the key.
     at: Micros,
@@ -43,7 +43,7 @@ struct Own {
     numbers: [u64; 4],
 }
 
-impl Told {
+impl KeyReply {
     pub(super) fn denies(&self) -> bool {
         let is_blocked = self.blocked > Micros::ZERO;
         !self.charge.is_shadow && (is_blocked || !(self.fits || self.charge.is_soft))
@@ -72,7 +72,7 @@ impl Told {
     }
 }
 
-impl Answer {
+impl ScriptReply {
     /// To a question about nothing.
     pub(super) fn none() -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Answer {
             for &charge in charges {
                 let (fits, blocked) = (parts.next()?, parts.next()?.parse().ok()?);
                 let (own, state) = state_of(parts.next()?)?;
-                each.push(Told {
+                each.push(KeyReply {
                     charge,
                     at,
                     fits: fits == "1",
@@ -127,7 +127,7 @@ impl Answer {
 
     #[cfg(test)]
     pub(super) fn denied(charges: &[Charge], at: Micros, state: &State) -> Self {
-        let told = |charge: &Charge| Told {
+        let told = |charge: &Charge| KeyReply {
             charge: *charge,
             at,
             fits: false,
@@ -142,11 +142,11 @@ impl Answer {
     }
 
     pub(super) fn is_allowed(&self) -> bool {
-        !self.each.iter().any(Told::denies)
+        !self.each.iter().any(KeyReply::denies)
     }
 
     /// What is told of this policy.
-    pub(super) fn of(&self, policy: usize) -> Option<&Told> {
+    pub(super) fn of(&self, policy: usize) -> Option<&KeyReply> {
         self.each.iter().find(|told| told.charge.policy == policy)
     }
 
@@ -314,10 +314,10 @@ mod tests {
     }
 
     /// What a server tells that denies a charge at a cost of 1 by this policy.
-    fn denied(policy: usize, at: i64, state: &str) -> Answer {
+    fn denied(policy: usize, at: i64, state: &str) -> ScriptReply {
         let told = format!("{at};0;0;{state}");
         let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
-        Answer::read(Value::BulkString(told.into_bytes()), &charges).unwrap()
+        ScriptReply::read(Value::BulkString(told.into_bytes()), &charges).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::told::Told;
+use super::advice::Advice;
 
 /// While it is not known whether a call is allowed, one call goes at a time, and one more after each such time
 /// without a response.
@@ -18,7 +18,7 @@ pub(super) const PACE: Duration = Duration::from_secs(1);
 const UNTOLD: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct Learned {
     allowance: Allowance,
     held_until: Option<Instant>,
     in_flight: usize,
@@ -63,7 +63,7 @@ pub(super) enum May {
 /// How a call has come back.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Back {
-    Answered(Told),
+    Answered(Advice),
     /// With an error of the client.
     Failed,
     /// Its caller did not wait for the response.
@@ -77,7 +77,7 @@ pub(super) struct Sent {
     others: u64,
 }
 
-impl Standing {
+impl Learned {
     pub(super) fn new() -> Self {
         Self {
             allowance: Allowance::Unknown,
@@ -158,7 +158,7 @@ impl Standing {
         };
     }
 
-    fn heed(&mut self, call: Sent, told: Told, longest: Duration, now: Instant) {
+    fn heed(&mut self, call: Sent, told: Advice, longest: Duration, now: Instant) {
         if told.is_refused {
             return self.hold(told, longest, now);
         }
@@ -197,7 +197,7 @@ impl Standing {
         }
     }
 
-    fn hold(&mut self, told: Told, longest: Duration, now: Instant) {
+    fn hold(&mut self, told: Advice, longest: Duration, now: Instant) {
         let wait = told.wait.unwrap_or(UNTOLD).min(longest);
         let until = now + wait;
         if self.held_until(now).is_none() {

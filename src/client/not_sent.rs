@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A call was not sent, since it would have to wait for longer, or behind more calls, than the layer allows. The
 /// server has not seen it.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct NotSent {
     retry_after: Duration,
     reason: Reason,
 }
@@ -16,15 +16,15 @@ pub struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The wait is, or has become, longer than [`wait_up_to`](super::HeedLayer::wait_up_to).
+    /// The wait is, or has become, longer than [`wait_up_to`](super::LearnedLimitLayer::wait_up_to).
     TooLong,
-    /// As many calls of its key wait as [`wait_places`](super::HeedLayer::wait_places) allows.
+    /// As many calls of its key wait as [`wait_places`](super::LearnedLimitLayer::wait_places) allows.
     TooMany,
     /// There is no tokio runtime with time enabled.
     NoTimer,
 }
 
-impl Held {
+impl NotSent {
     pub(super) fn new(retry_after: Duration, reason: Reason) -> Self {
         Self {
             retry_after,
@@ -44,7 +44,7 @@ impl Held {
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for NotSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = match self.reason {
             Reason::TooLong => "it may not wait for so long",
@@ -59,25 +59,25 @@ impl fmt::Display for Held {
     }
 }
 
-impl Error for Held {}
+impl Error for NotSent {}
 
-/// The error of a call of a [`Heed`](super::Heed) service.
+/// The error of a call of a [`LearnedLimit`](super::LearnedLimit) service.
 ///
 /// It implements [`Error`] if the error of the inner service does. If the inner error is boxed already,
 /// [`into_boxed`](Self::into_boxed) boxes both cases.
 #[derive(Clone, Debug)]
-pub enum HeedError<E> {
+pub enum LearnedLimitError<E> {
     /// The call was not sent.
-    Held(Held),
+    NotSent(NotSent),
     /// The inner service failed.
     Inner(E),
 }
 
-impl<E> HeedError<E> {
+impl<E> LearnedLimitError<E> {
     /// Why the call was not sent; `None` if it was.
-    pub fn held(&self) -> Option<&Held> {
+    pub fn held(&self) -> Option<&NotSent> {
         match self {
-            Self::Held(held) => Some(held),
+            Self::NotSent(held) => Some(held),
             Self::Inner(_) => None,
         }
     }
@@ -88,25 +88,25 @@ impl<E> HeedError<E> {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         match self {
-            Self::Held(held) => held.into(),
+            Self::NotSent(held) => held.into(),
             Self::Inner(error) => error.into(),
         }
     }
 }
 
-impl<E> fmt::Display for HeedError<E> {
+impl<E> fmt::Display for LearnedLimitError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Held(_) => f.write_str("the call was not sent"),
+            Self::NotSent(_) => f.write_str("the call was not sent"),
             Self::Inner(_) => f.write_str("the call failed"),
         }
     }
 }
 
-impl<E: Error + 'static> Error for HeedError<E> {
+impl<E: Error + 'static> Error for LearnedLimitError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Held(held) => Some(held),
+            Self::NotSent(held) => Some(held),
             Self::Inner(error) => Some(error),
         }
     }

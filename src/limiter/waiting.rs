@@ -13,42 +13,42 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::crowd::{Crowd, LineOf, Place, Stand};
-use super::foresight::{OwnLimits, one_after_the_other, own_limits};
+use super::{Answer as HeldAnswer, Charges, Limiter};
 use crate::algorithm::Algorithm;
 use crate::clock::{Micros, Timer, Timers};
 use crate::decision::Outcomes;
 use crate::diagnostics::{Diagnostic, diagnose};
 use crate::error::StoreError;
-use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
-use crate::line::{Leaving, Vacancy};
+use crate::line::{
+    Leaving, LineId, OwnLimits, Stand, Vacancy, WaitPlace, WaitQueue, one_after_the_other,
+    own_limits,
+};
 use crate::observe::Wait;
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Ledger, Reply, answered};
 
-/// The policies of a layer that let requests wait, and those who do.
+/// The policies of a limiter that let requests wait, and the requests that do.
 #[derive(Debug)]
 pub(super) struct Waits {
     /// By the policies' places; `None` of one that refuses at once.
     of: Vec<Option<(Patience, Algorithm)>>,
-    /// How many may wait under all of them.
+    /// How many requests may wait under all of them.
     places: u32,
-    crowd: Arc<Crowd>,
+    queue: Arc<WaitQueue>,
     /// By the policies' places.
     leaving: Vec<Leaving>,
 }
 
-/// Who has sent a request.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
-    pub(super) arrived: Instant,
+pub(crate) struct Caller {
+    pub(crate) arrived: Instant,
     /// Until when the caller waits.
-    pub(super) deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Caller {
-    /// After which wait the caller of a request that is held so long would not have gone away; `None`
-    /// if it will not.
+    /// By how much `delay` overruns the caller's deadline; `None` if it does not.
     pub(super) fn misses(&self, delay: Micros, now: Instant) -> Option<Micros> {
         let left = self.deadline?.saturating_duration_since(now);
         let late = delay.saturating_sub(left.into());
@@ -70,8 +70,8 @@ pub(super) struct Waiter {
     /// Whether it has foreseen its turn anew, by another limit; once is enough.
     has_looked_again: bool,
     /// The line in which it stands, or in which there is no place for it.
-    line: LineOf,
-    place: Option<Place>,
+    line: LineId,
+    place: Option<WaitPlace>,
     /// Counts it among those that wait.
     wait: Option<Wait>,
     timer: Timer,
@@ -109,7 +109,7 @@ type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>
 /// By policy, what is to be added to the wait that the store tells.
 type Extras = SmallVec<[(usize, Micros); 2]>;
 
-pub(super) const NO_TIMER: Diagnostic = Diagnostic::new(
+pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
     "TRL009",
     "waiting",
     "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
@@ -135,8 +135,8 @@ const ASKS_EVERY: Duration = Duration::from_secs(1);
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Waits {
-    /// `None` if no policy lets anybody wait.
-    pub(super) fn new(policies: &[Policy], timers: &Timers) -> Option<Self> {
+    /// `None` if no policy lets requests wait. No more than `places` wait under all policies together.
+    pub(super) fn new(policies: &[Policy], timers: &Timers, places: u32) -> Option<Arc<Self>> {
         let of = policies.iter().map(|policy| {
             let patience = policy.patience();
             let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
@@ -144,24 +144,22 @@ impl Waits {
         });
         let of: Vec<_> = of.collect();
         let is_any = of.iter().any(Option::is_some);
-        is_any.then(|| Self {
-            of,
-            places: u32::MAX,
-            crowd: Arc::new(Crowd::new(timers.clone())),
-            leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
+        is_any.then(|| {
+            Arc::new(Self {
+                of,
+                places,
+                queue: Arc::new(WaitQueue::new(timers.clone())),
+                leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
+            })
         })
     }
 
-    pub(super) fn bound(&mut self, places: u32) {
-        self.places = places;
-    }
-
     fn timers(&self) -> &Timers {
-        self.crowd.timers()
+        self.queue.timers()
     }
 
     /// The lines to which a request that is charged this belongs.
-    fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineOf> {
+    fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineId> {
         let waits = |charge: &&Charge| {
             charge.cost > 0 && !charge.is_shadow() && self.terms(charge.policy).is_some()
         };
@@ -174,7 +172,7 @@ impl Waits {
     }
 
     /// How many may stand in this line.
-    fn places_in(&self, (policy, _): LineOf) -> u32 {
+    fn places_in(&self, (policy, _): LineId) -> u32 {
         self.terms(policy).map_or(0, |(it, _)| it.places())
     }
 
@@ -185,10 +183,10 @@ impl Waits {
         charges: &[Charge],
         caller: Caller,
     ) -> Option<Box<Waiter>> {
-        if self.crowd.is_empty() {
+        if self.queue.is_empty() {
             return None;
         }
-        let line = self.lines(charges).find(|line| self.crowd.has_line(line));
+        let line = self.lines(charges).find(|line| self.queue.has_line(line));
         let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
         waiter.foresee();
         waiter.begins_to_wait();
@@ -210,11 +208,11 @@ impl Waits {
         let is_first = waiter
             .place
             .as_ref()
-            .is_some_and(|place| self.crowd.costs(&line, Some(place)).is_empty());
+            .is_some_and(|place| self.queue.costs(&line, Some(place)).is_empty());
         if is_first {
             waiter.told = Some(now);
             waiter.step = step;
-        } else if waiter.place.is_none() && !self.crowd.has_line(&line) {
+        } else if waiter.place.is_none() && !self.queue.has_line(&line) {
             // There is no place in all lines, and what was told is true.
             return None;
         } else {
@@ -234,7 +232,7 @@ impl Waits {
         now: Instant,
         told: Option<Instant>,
         asks_every: Duration,
-    ) -> Option<(LineOf, Step)> {
+    ) -> Option<(LineId, Step)> {
         let (policy, _) = outcomes.binding()?;
         let (wait, at_the_latest) = if outcomes.are_too_many_at_once() {
             let wait = wait_beside_slots(outcomes);
@@ -272,7 +270,7 @@ impl Waits {
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
         own: &OwnLimits,
-        place: Option<&Place>,
+        place: Option<&WaitPlace>,
     ) -> (Answer, Extras) {
         let mut extras = Extras::new();
         let mut asked = Charges::from_slice(charges);
@@ -281,7 +279,7 @@ impl Waits {
             let Some((_, algorithm)) = self.terms(charge.policy).filter(|_| charge.cost > 0) else {
                 continue;
             };
-            let before = self.crowd.costs(&line, place);
+            let before = self.queue.costs(&line, place);
             if !before.is_empty() {
                 let own = own.iter().find(|(policy, _)| *policy == charge.policy);
                 let own = own.map(|(_, limit)| *limit);
@@ -310,7 +308,7 @@ impl Waiter {
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
         caller: Caller,
-        line: LineOf,
+        line: LineId,
     ) -> Option<Box<Self>> {
         let Some(timer) = waits.timers().after(Duration::ZERO) else {
             diagnose(&NO_TIMER);
@@ -340,7 +338,7 @@ impl Waiter {
         });
         let bounds = (waits.places_in(line), waits.places);
         let cost = waiter.cost_in(line);
-        waiter.place = waits.crowd.stand(line, cost, caller.arrived, bounds);
+        waiter.place = waits.queue.stand(line, cost, caller.arrived, bounds);
         Some(waiter)
     }
 
@@ -420,7 +418,7 @@ impl Waiter {
         let now = self.waits.timers().now();
         // A step may pass over its turn, and over the end of its wait as well.
         let steps = self.waits.timers().are_stepped();
-        let patience = self.waits.crowd.patience();
+        let patience = self.waits.queue.patience();
         let stand = self.place.as_ref().map(|place| place.look(cx, now, due));
         let again = match stand {
             Some(Stand::Front) if due <= now && (now <= give_up || steps) => {
@@ -445,7 +443,7 @@ impl Waiter {
         self.timer.poll(cx)
     }
 
-    fn who_goes_first(&self, now: Instant) -> Option<LineOf> {
+    fn who_goes_first(&self, now: Instant) -> Option<LineId> {
         let lines = self.waits.lines(&self.charges);
         self.place.as_ref()?.is_behind_in(lines, now)
     }
@@ -519,7 +517,7 @@ impl Waiter {
     }
 
     /// Goes to another line, if there is a place in it.
-    fn move_to(&mut self, line: LineOf) -> bool {
+    fn move_to(&mut self, line: LineId) -> bool {
         let (cost, places) = (self.cost_in(line), self.waits.places_in(line));
         let Some(place) = &mut self.place else {
             return false;
@@ -535,7 +533,7 @@ impl Waiter {
     }
 
     /// What it is charged under the policy of this line.
-    fn cost_in(&self, (policy, _): LineOf) -> u32 {
+    fn cost_in(&self, (policy, _): LineId) -> u32 {
         let mut charges = self.charges.iter();
         let charge = charges.find(|charge| charge.policy == policy);
         charge.map_or(0, |charge| charge.cost)

@@ -1,0 +1,134 @@
+//! The fields at the top of the file, and those of its tables that concern all policies.
+
+use super::responses::RESPONSES;
+use super::store::STORE;
+use super::{Fields, Shape, field};
+
+pub(crate) static ROOT: Fields = Fields(&[
+    field(
+        "$schema",
+        "The address of the JSON Schema, for editors.",
+        Shape::Text,
+    ),
+    field(
+        "policies",
+        "The policies, each a table under its name.",
+        Shape::Map(&Shape::Named("policy")),
+    ),
+    field(
+        "plans",
+        "The plans: under the name of each, a limit for each policy that it speaks of.",
+        Shape::Map(&Shape::Map(&Shape::Named("limit"))),
+    ),
+    field(
+        "default_plan",
+        "The plan of requests without a plan, and of requests with an unknown one.",
+        Shape::Text,
+    ),
+    field(
+        "plan_of",
+        "How the plan of a request is found.",
+        Shape::Table(&PLAN_OF),
+    ),
+    field("proxies", "The trusted proxies.", Shape::Table(&PROXIES)),
+    field(
+        "lists",
+        "Requests that no policy decides.",
+        Shape::Table(&LISTS),
+    ),
+    field(
+        "responses",
+        "What clients are told.",
+        Shape::Table(&RESPONSES),
+    ),
+    field(
+        "store",
+        "Where the state is; in this process unless said.",
+        Shape::Table(&STORE),
+    ),
+    field(
+        "nodes",
+        "Divides each limit by this number of nodes, which share no store.",
+        Shape::Whole,
+    ),
+    field(
+        "mode",
+        "The mode of all policies together, which weakens theirs.",
+        Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
+        "wait_places",
+        "How many requests may wait for their turn, under all policies together.",
+        Shape::Whole,
+    ),
+    field(
+        "secret",
+        "Hashes keys that are credentials.",
+        Shape::Named("secret"),
+    ),
+]);
+
+pub(crate) static PLAN_OF: Fields = Fields(&[
+    field(
+        "header",
+        "The plan is the value of this header.",
+        Shape::Text,
+    ),
+    field(
+        "from",
+        "The networks of the gateways that set the header. It is not read from other peers.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "function",
+        "The plan is what code has registered.",
+        Shape::Text,
+    ),
+    field(
+        "key",
+        "The plan is that of this key in `plans`.",
+        Shape::Named("key"),
+    ),
+    field("plans", "The plans of keys.", Shape::Map(&Shape::Text)),
+]);
+
+pub(crate) static PROXIES: Fields = Fields(&[
+    field(
+        "networks",
+        "The networks of the proxies.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "hops",
+        "The number of proxies, in place of their networks.",
+        Shape::Whole,
+    ),
+    field(
+        "unix_socket",
+        "Trusts the other end of a Unix socket.",
+        Shape::Flag,
+    ),
+    field(
+        "header",
+        "The header in which they tell the address: x-forwarded-for, forwarded, or the name of a header with one value.",
+        Shape::Text,
+    ),
+]);
+
+pub(crate) static LISTS: Fields = Fields(&[
+    field(
+        "exempt_paths",
+        "Paths without a limit and without headers.",
+        Shape::List(&Shape::Text),
+    ),
+    field(
+        "allow",
+        "Requests without a limit and without headers.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "deny",
+        "Requests that get 403.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+]);
