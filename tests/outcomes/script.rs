@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -16,7 +17,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
-use tokio::task::yield_now;
+use tokio::time::sleep;
 use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::key::Head;
 use tower_ratelimit::policy::{Cost, Spend};
@@ -110,7 +111,7 @@ pub(crate) struct Script {
     pub(crate) cost: u32,
     /// Whose requests are limited together.
     team: String,
-    /// How often other tasks go on while the service works.
+    /// For so many milliseconds the service works, and again the client before it reads the body.
     rests: u32,
     /// Tells that the service works on it.
     works: Arc<Notify>,
@@ -206,6 +207,12 @@ impl Body for Frames {
     }
 }
 
+async fn rest(millis: u32) {
+    if millis > 0 {
+        sleep(Duration::from_millis(millis.into())).await;
+    }
+}
+
 async fn respond(
     request: Request<()>,
     inside: Option<Inside>,
@@ -218,9 +225,7 @@ async fn respond(
         ..
     } = request.extensions().get::<Script>().unwrap().clone();
     let spend = request.extensions().get::<Spend>().cloned();
-    for _ in 0..rests {
-        yield_now().await;
-    }
+    rest(rests).await;
     match way {
         Way::Gone | Way::GoneAtOnce => {
             works.notify_one();
@@ -347,6 +352,7 @@ async fn end(
         return Some(status);
     }
     let mut body = Box::pin(response.into_body());
+    rest(script.rests).await;
     match script.way {
         Way::Read | Way::Trailers => drop(body.collect().await.unwrap()),
         Way::LengthReached => {

@@ -48,6 +48,10 @@ fn enter(seen: &Arc<Seen>, team: u32) -> Arc<Enter> {
     })
 }
 
+fn not_seen() -> Arc<Enter> {
+    Arc::new(|| Box::new(()))
+}
+
 /// Sends requests until so many were let go on, and returns what they cost.
 async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Model, Arc<Seen>) {
     let model: Arc<Mutex<Model>> = Arc::default();
@@ -62,13 +66,12 @@ async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Model, Arc
             while left > 0 {
                 let drawn = Drawn::by(&mut dice, USERS);
                 let team = dice.below(TEAMS);
-                let name = if drawn.is_alone() {
-                    alone(client, left)
+                let (name, enter) = if drawn.is_alone() {
+                    (alone(client, left), not_seen())
                 } else {
-                    format!("team-{team}")
+                    (format!("team-{team}"), enter(&seen, team))
                 };
-                let script = drawn.script();
-                let script = script.of_team(name, dice.below(3), enter(&seen, team));
+                let script = drawn.script().of_team(name, dice.below(3), enter);
                 let status = send(&service, &user(drawn.user), drawn.estimate, &script).await;
                 if status == Some(StatusCode::TOO_MANY_REQUESTS) {
                     seen.refused.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,9 @@
 //! Arguments: the address of Redis, that of the judge, the number of the node, how many are let go on at once, and how
 //! many users and teams there are.
 
+#[allow(dead_code, reason = "the test uses the rest")]
 mod script;
+#[allow(dead_code, reason = "the test uses the rest")]
 mod weather;
 
 use std::env;
