@@ -18,8 +18,8 @@ pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
 pub struct Outcomes {
     at: Micros,
     is_degraded: bool,
-    /// Four in place: more room would be copied with each decision, and few requests need it.
-    pub(super) each: SmallVec<[(Place, Outcome); 4]>,
+    /// Eight in place, so that a decision on as many policies allocates nothing.
+    pub(super) each: SmallVec<[(Place, Outcome); 8]>,
 }
 
 /// Which policy an outcome is of, and which rule gave the limit, by their places in the limiter's lists.

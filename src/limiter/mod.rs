@@ -7,6 +7,7 @@
 #[cfg(feature = "admin")]
 mod about;
 mod adjusting;
+mod amending;
 mod builder;
 mod by_name;
 mod counting;

@@ -278,6 +278,18 @@ impl Limiter<dyn Ledger> {
         self.denied()
     }
 
+    /// Whether a request that was denied would wait for its turn. It takes no place.
+    #[cfg(feature = "config")]
+    pub(crate) fn would_wait(
+        &self,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+    ) -> bool {
+        let waits = self.policies.waits.as_ref();
+        waits.is_some_and(|waits| waits.would_wait(charges, caller, outcomes))
+    }
+
     fn denied(&self) -> Ruled {
         self.policies.store.answered();
         Ruled::Denied

@@ -5,7 +5,8 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::gate::Ruling;
+use super::beside::Beside;
+use super::gate::{Admitted, Ruling};
 use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
 use crate::line::HeldCall;
@@ -60,8 +61,17 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Self { inner, gates } = self;
-        gates.with(|gate| {
-            ResponseFuture::new(match gate.ask(&mut request) {
+        gates.with_shadow(|gate, shadow| {
+            let beside = Beside::of(shadow, &mut request);
+            let mut ruling = gate.ask(&mut request);
+            beside.compare(&mut ruling, &mut request);
+            ResponseFuture::new(match ruling {
+                // A separate arm avoids copying an empty `Fields`.
+                Ruling::Pass(Admitted {
+                    fields: None,
+                    kept,
+                    gate,
+                }) => HeldCall::calling(inner, request, Admitted::bare(kept, gate)),
                 Ruling::Pass(admitted) => HeldCall::calling(inner, request, admitted),
                 ruling => HeldCall::ruled(ruling, gate, inner, request),
             })

@@ -92,7 +92,7 @@ mod wait;
 pub use self::monitor::Monitor;
 pub use self::snapshot::{
     ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, PolicyStats, QueueStats,
-    RequestStats, SignalStats, Snapshot, StoreStats,
+    RequestStats, ShadowStats, SignalStats, Snapshot, StoreStats,
 };
 
 pub(crate) use self::calls::Calls;

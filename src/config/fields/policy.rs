@@ -101,6 +101,11 @@ pub(crate) static POLICY: Fields = Fields(&[
     ),
     field("most", "The most that a request may cost.", Shape::Whole),
     field(
+        "heaviest_keys",
+        "How many of the keys that ask for most units a snapshot tells; none unless said.",
+        Shape::Any(&[Shape::Whole, Shape::Table(&HEAVIEST_KEYS)]),
+    ),
+    field(
         "reserve",
         "How many units requests of low priority leave to the others.",
         Shape::Whole,
@@ -261,3 +266,16 @@ const WEEKDAYS: [&str; 7] = [
     "saturday",
     "sunday",
 ];
+
+pub(crate) static HEAVIEST_KEYS: Fields = Fields(&[
+    field(
+        "most",
+        "How many keys are told, from 1 to 1000.",
+        Shape::Whole,
+    ),
+    field(
+        "shown",
+        "How a key is shown; hashed unless said.",
+        Shape::Word(&["hashed", "masked", "in-the-clear"]),
+    ),
+]);
