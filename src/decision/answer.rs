@@ -249,7 +249,7 @@ impl Decision {
             .to_system_time()
     }
 
-    fn name(&self, policy: usize) -> &str {
+    pub(crate) fn name(&self, policy: usize) -> &str {
         self.names.get(policy)
     }
 }

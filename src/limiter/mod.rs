@@ -25,6 +25,7 @@ mod overriding;
 mod policies;
 mod prices;
 mod queueing;
+mod refusals;
 mod reservation;
 mod reserving;
 mod ruling;
@@ -63,6 +64,7 @@ use self::demands::Demands;
 use self::mistakes::Mistakes;
 use self::policies::Policies;
 use self::prices::Prices;
+use self::refusals::Penalties;
 use self::reservation::Lost;
 use self::waiting::Waits;
 use crate::clock::Timers;
@@ -348,6 +350,7 @@ impl<L: Ledger> Limiter<L> {
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
+                penalties: Penalties::of(policies),
                 lost: Lost::default(),
                 modes,
             }),

@@ -8,6 +8,7 @@ use super::demands::Demands;
 use super::limits::RequestLimits;
 use super::mistakes::Mistakes;
 use super::prices::Prices;
+use super::refusals::Penalties;
 use super::reservation::Lost;
 use super::waiting::Waits;
 use crate::algorithm::Algorithm;
@@ -51,6 +52,7 @@ pub(super) struct Policies {
     /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
     pub(super) unless_settled: Option<Box<[Unsettled]>>,
     pub(super) lost: Lost,
+    pub(super) penalties: Penalties,
     pub(super) modes: DeclaredModes,
 }
 

@@ -155,6 +155,17 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
+    /// Tells how many refusals of the key count at the moment towards the [penalty](crate::Policy::penalty) of the policy,
+    /// and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell. By default it tells 0.
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        let _ = charge;
+        Reply::Now(Ok(0))
+    }
+
     /// Changes the state of each key under its policy, without deciding.
     ///
     /// Returns `false` if turns of a queue were to be [given back](Amendment::GiveBack) and were not, and

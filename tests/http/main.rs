@@ -56,6 +56,7 @@ mod tcp;
 mod traffic;
 mod truth;
 mod unix_socket;
+mod vacancies;
 mod waiting;
 mod waiting_again;
 mod waiting_crowds;

@@ -8,6 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tower_ratelimit::factor::{Factor, FactorCell};
+use tower_ratelimit::limiter::Inspection;
 use tower_ratelimit::store::{SharedLedger, SharedStore};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, ManualClock,
@@ -36,6 +37,14 @@ pub(crate) trait Scaled: Sized {
 
     /// Ends the block of the key.
     fn pardon(&self, at: u64);
+
+    /// How many refusals of the key count towards a penalty.
+    fn refusals(&self, at: u64) -> Option<u32>;
+}
+
+/// What an inspection tells of the only policy.
+pub(crate) fn refusals_of(inspection: &Inspection) -> Option<u32> {
+    inspection.refusals().next().map(|(_, refusals)| refusals)
 }
 
 /// In this process.
@@ -74,6 +83,11 @@ impl Scaled for Memory {
         self.clock.set_micros(Micros::new(at));
         self.limiter.unblock_now("key");
     }
+
+    fn refusals(&self, at: u64) -> Option<u32> {
+        self.clock.set_micros(Micros::new(at));
+        refusals_of(&self.limiter.inspect_now("key"))
+    }
 }
 
 /// In a map of another's.
@@ -111,6 +125,11 @@ impl Scaled for Shared {
     fn pardon(&self, at: u64) {
         self.map.clock.set_micros(Micros::new(at));
         now(self.limiter.unblock("key"));
+    }
+
+    fn refusals(&self, at: u64) -> Option<u32> {
+        self.map.clock.set_micros(Micros::new(at));
+        refusals_of(&now(self.limiter.inspect("key")))
     }
 }
 

@@ -17,7 +17,7 @@ use tower_ratelimit::{
 };
 
 use crate::case::Case;
-use crate::factors::Scaled;
+use crate::factors::{Scaled, refusals_of};
 use crate::laws::Holds;
 use crate::subject::Subject;
 use crate::support::driver::{Blocking, Driver, Limited, Overriding, Seen, seen};
@@ -324,6 +324,10 @@ impl Scaled for Redis {
 
     fn pardon(&self, at: u64) {
         self.ask(at, |limiter| limiter.unblock(self.key));
+    }
+
+    fn refusals(&self, at: u64) -> Option<u32> {
+        refusals_of(&self.ask(at, |limiter| limiter.inspect(self.key)))
     }
 }
 

@@ -431,6 +431,16 @@ impl Ledger for MemoryLedger {
         Reply::Now(Ok(self.peek_now(charges)))
     }
 
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        let opened = self.policies.get(charge.policy);
+        let counting = opened.and_then(|opened| {
+            let fingerprint = self.seed.fingerprint(&charge.key);
+            let penalty = opened.penalty.as_ref()?;
+            Some(opened.blocks.refusals(fingerprint, penalty, &self.clock))
+        });
+        Reply::Now(Ok(counting.unwrap_or_default()))
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         // There is no other process that could have come behind a turn.
         Reply::Now(self.amend_now(charges, amendment).map(|()| true))

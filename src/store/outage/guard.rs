@@ -63,6 +63,14 @@ impl Ledger for Guard {
         )
     }
 
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        // Refusals without the store do not count.
+        if self.watch.is_away(std::slice::from_ref(charge)) {
+            return Reply::Now(Ok(0));
+        }
+        self.ledger.refusals(charge)
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let Some(first) = charges.first() else {
             return self.ledger.amend(charges, amendment);

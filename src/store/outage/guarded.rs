@@ -97,6 +97,13 @@ where
         }
     }
 
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        match &self.guard {
+            None => self.ledger.refusals(charge),
+            Some(guard) => guard.refusals(charge),
+        }
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         match &self.guard {
             None => self.ledger.amend(charges, amendment),

@@ -246,6 +246,23 @@ impl Calls {
         self.watched(answer.map(|told| told == GIVEN_BACK))
     }
 
+    /// How many refusals of the key count at the moment.
+    pub(super) async fn refusals(&self, charge: &Charge) -> Result<u32, StoreError> {
+        let policy = self.policies.get(charge.policy);
+        let Some(named) = policy.and_then(|policy| policy.penalty.as_ref()) else {
+            return Ok(0);
+        };
+        let mut call = self.call("refusals");
+        let [_, within, ..] = named.penalty.numbers();
+        self.put(&mut call, &mut Names::default(), charge, within, 0_u64);
+        let until = self.link.deadline();
+        let told = self.run(&self.amend, &call, &[*charge], until).await;
+        match self.watched(told)? {
+            Value::Int(counting) => Ok(u32::try_from(counting).unwrap_or(0)),
+            _ => Ok(0),
+        }
+    }
+
     /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
     pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
         let policy = self.policies.get(charge.policy)?;

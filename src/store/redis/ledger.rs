@@ -328,6 +328,15 @@ impl Ledger for RedisLedger {
         peeked.with(outcomes)
     }
 
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        let (calls, charge) = (Arc::clone(&self.0), *charge);
+        if calls.watch.is_away(&[charge]) {
+            // Refusals without the server do not count.
+            return Reply::Now(Ok(0));
+        }
+        Reply::later(async move { calls.refusals(&charge).await })
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         match amendment {
             Amendment::Release => self.release(charges),
