@@ -660,9 +660,10 @@ fn plans_that_no_request_can_have_are_named() {
     let layer = |plans, finds: bool| {
         let policy = Policy::new("hour", hour(10)).key(key::global());
         let builder = RateLimitLayer::builder().policy(policy);
-        let builder = match finds {
-            true => builder.plans(plans, |_| None::<&str>),
-            false => builder.plans_by_name(plans),
+        let builder = if finds {
+            builder.plans(plans, |_| None::<&str>)
+        } else {
+            builder.plans_by_name(plans)
         };
         builder.build().unwrap();
     };

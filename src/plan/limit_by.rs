@@ -64,7 +64,7 @@ impl LimitsByClosure {
             LimitBy::Head => of_head(),
         };
         #[cfg(not(feature = "http"))]
-        drop(of_head);
+        let _ = of_head;
         let policy = Subject {
             name: &self.policy,
             own: &self.own,

@@ -8,7 +8,7 @@ use http_body_util::Empty;
 use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::factor::Factor;
-use tower_ratelimit::key::{self, Head};
+use tower_ratelimit::key::Head;
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans, Resolved};
 use tower_ratelimit::{Decision, FixedWindow, Hours, Policy, RateLimitLayer};
 
@@ -111,7 +111,7 @@ impl Rules {
         let source = Source::new();
         if self.resolver {
             let plan = Plan::new("row").limit("minute", FixedWindow::per_minute(20));
-            source.acts("ann", Act::Answer(Resolved::limits(plan)));
+            source.acts("ann", Act::Answer(Resolved::Limits(plan)));
         }
         let layer = self.layer(&source);
         // Each operation of a key has a state of its own.
