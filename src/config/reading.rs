@@ -11,6 +11,8 @@ use super::walk::{At, Walk};
 use super::watching::{Sha, digest};
 use super::{Config, Origin};
 use super::{json, toml};
+#[cfg(feature = "adapt")]
+use crate::adapt::Traffic;
 use crate::key::{Extract, Head};
 
 /// The format of a configuration.
@@ -103,6 +105,25 @@ impl ConfigBuilder {
         self
     }
 
+    /// Registers a signal under a name, for `signals` of the table `adapt`: a closure that tells a share, as
+    /// [`from_fn`](crate::adapt::from_fn) takes it.
+    #[cfg(feature = "adapt")]
+    pub fn signal(
+        mut self,
+        name: impl Into<String>,
+        read: impl Fn() -> Option<f64> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.add_signal(name.into(), Arc::new(read));
+        self
+    }
+
+    /// Registers the requests that the signals `latency`, `in flight` and `failures` of the table `adapt` tell of.
+    #[cfg(feature = "adapt")]
+    pub fn traffic(mut self, traffic: &Traffic) -> Self {
+        self.functions.add_traffic(traffic);
+        self
+    }
+
     /// Sets the largest size of a file; the default is 1 MiB. A larger file is refused and not read.
     pub fn max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
@@ -132,12 +153,24 @@ impl ConfigBuilder {
         let config = self.parse_as(&name, &text, format).map(|config| Config {
             origin: Some(Arc::new(Origin {
                 path: path.to_owned(),
-                builder: self.clone(),
+                builder: self.clone().to_read_again(&config),
                 sha256,
             })),
             ..config
         });
         (Some(sha256), config)
+    }
+
+    /// What is read next follows the factor of what was read first, since that is sampled.
+    #[cfg(feature = "adapt")]
+    fn to_read_again(mut self, read: &Config) -> Self {
+        self.functions.run(read.adapt());
+        self
+    }
+
+    #[cfg(not(feature = "adapt"))]
+    fn to_read_again(self, _: &Config) -> Self {
+        self
     }
 
     /// Reads a text.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
+#[cfg(feature = "adapt")]
+use super::adapt;
 use super::conditions;
 use super::fields::{LISTS, PROXIES, ROOT};
 use super::keys::Common;
@@ -15,9 +17,13 @@ use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
 use super::walk::{At, Places, Table};
 use super::watching::{Sha, digest};
+#[cfg(feature = "adapt")]
+use crate::adapt::Adapt;
 use crate::algorithm::Algorithm;
 use crate::key::{Forwarding, Head, Proxies, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
+#[cfg(feature = "adapt")]
+use crate::middleware::AdaptiveConcurrencyLayer;
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
 use crate::policy::Modes;
 
@@ -36,13 +42,17 @@ pub(super) struct Settings {
     /// Where the limits stand.
     pub(super) places: Places,
     pub(super) proxies: Option<Proxies>,
+    #[cfg(feature = "adapt")]
+    pub(super) adapt: Option<Adapt>,
+    #[cfg(feature = "adapt")]
+    pub(super) concurrency: Option<AdaptiveConcurrencyLayer>,
     /// The headers that the file reads.
     pub(super) headers: Arc<[HeaderName]>,
     fixed: [Fixed; FIXED.len()],
 }
 
 /// What cannot change while a layer is in use.
-const FIXED: [&str; 2] = ["store", "secret"];
+const FIXED: [&str; 4] = ["store", "secret", "adapt", "concurrency"];
 
 /// The value of a field that cannot change, as a digest, since it may be secret.
 #[derive(Clone, Debug)]
@@ -59,6 +69,10 @@ impl Settings {
             limiter: self.limiter.modes(&other.modes),
             modes: other.modes.clone(),
             store: other.store.clone(),
+            #[cfg(feature = "adapt")]
+            adapt: other.adapt.clone(),
+            #[cfg(feature = "adapt")]
+            concurrency: other.concurrency.clone(),
             ..self
         }
     }
@@ -84,11 +98,34 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         }
         at.made(Secret::new(text))
     });
-    let common = Common {
+    let store = root.get("store").map(store);
+    let mut common = Common {
+        factor: None,
         proxies: root.get("proxies").and_then(proxies),
         secret,
     };
-    let store = root.get("store").map(store);
+    #[cfg(feature = "adapt")]
+    let adapt = {
+        let store = store.as_ref().and_then(Option::as_ref);
+        let read = root.get("adapt").and_then(|at| adapt::adapt(at, store));
+        let running = at.walk.functions().running().cloned();
+        let adapt = read.map(|read| running.unwrap_or(read));
+        common.factor = adapt.as_ref().map(|adapt| adapt.factor().clone());
+        adapt
+    };
+    #[cfg(feature = "adapt")]
+    let concurrency = root
+        .get("concurrency")
+        .and_then(|at| adapt::concurrency(&common, at, common.factor.as_ref()));
+    #[cfg(not(feature = "adapt"))]
+    for field in ["adapt", "concurrency"] {
+        if let Some(at) = root.get(field) {
+            common.factor = Some(crate::factor::FactorCell::new());
+            at.refuse::<()>(format!(
+                "`{field}` needs feature `adapt` of tower-ratelimit"
+            ));
+        }
+    }
     let policies = root
         .need(
             "policies",
@@ -151,6 +188,10 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         modes,
         places: at.walk.take_limits(),
         proxies: common.proxies.map(|(proxies, _)| proxies),
+        #[cfg(feature = "adapt")]
+        adapt,
+        #[cfg(feature = "adapt")]
+        concurrency,
         headers: at.walk.take_headers().into_iter().collect(),
         fixed: FIXED.map(|field| {
             let at = root.get(field);

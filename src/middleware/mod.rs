@@ -250,6 +250,8 @@
 
 mod body;
 mod builder;
+#[cfg(feature = "adapt")]
+mod concurrency;
 mod crowd;
 mod deadline;
 mod ending;
@@ -280,6 +282,10 @@ mod would_refuse;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
+#[cfg(feature = "adapt")]
+pub use self::concurrency::{
+    AdaptiveConcurrencyLayer, ConcurrencyBody, ConcurrencyFuture, Sample, WithConcurrency,
+};
 pub use self::deadline::Deadline;
 #[cfg(feature = "config")]
 pub(crate) use self::explanation::{Considered, Explanation};

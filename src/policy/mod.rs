@@ -48,9 +48,7 @@ pub(crate) use self::never_binds::warn_of_those_that_never_bind;
 pub(crate) use self::penalty::{NamedPenalty, Offences};
 pub(crate) use self::terms::Terms;
 
-pub(crate) use self::never_binds::{
-    Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
-};
+pub(crate) use self::never_binds::{Keyless, Pointless, Scope, those_that_never_bind};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;
@@ -260,6 +258,7 @@ impl Policy {
         Scope {
             name: &self.name,
             algorithm: &self.algorithm,
+            factor: self.factor.as_ref(),
             is_soft: self.is_soft,
             // Of limits that differ between requests nothing is known.
             counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),

@@ -307,6 +307,7 @@ fn threads_never_have_more_slots_than_there_are() {
 fn numbers_that_cannot_be_are_refused_by_name() {
     let builder = AdaptiveConcurrency::builder;
     let wrong = [
+        (builder().name("naïve"), "name"),
         (builder().least(0), "least"),
         (builder().least(30), "start"),
         (builder().most(10), "most"),
