@@ -167,6 +167,7 @@ fn draw(without: Shown, with: Shown, picture: &Path) -> Result<(), Box<dyn Error
             .configure_mesh()
             .disable_x_mesh()
             .disable_x_axis()
+            .light_line_style(TRANSPARENT)
             .y_labels(5)
             .label_style(("sans-serif", 12, &INK))
             .draw()?;
