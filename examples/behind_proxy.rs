@@ -52,7 +52,7 @@ fn client() -> ClientIp {
 fn limit() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
         .policy(Policy::new("client", TokenBucket::per_minute(6).burst(3)).key(client()))
-        // Draft 11 for those who read it, and beside it what older clients read.
+        // Draft 11, and beside it the headers that older clients read.
         .dialects([Dialect::Draft11, Dialect::XRateLimit(Reset::DeltaSeconds)])
         .refusal_body(RefusalBody::Json)
         .allow(client().within(["10.0.0.0/8"]))

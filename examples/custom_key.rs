@@ -67,7 +67,7 @@ fn bucket() -> TokenBucket {
 }
 
 /// `extension` reads what a layer outside has verified, `map` takes of it what tells users apart,
-/// and `or` counts those who have not logged in by address.
+/// and `or` counts clients that have not logged in by address.
 fn by_user_or_address() -> Result<RateLimitLayer, ConfigError> {
     let user = key::extension::<User>().optional();
     let caller = user.map(|user: &User| user.id).or(key::client_ip());
@@ -96,7 +96,7 @@ fn by_tenant() -> Result<RateLimitLayer, ConfigError> {
     one_policy(Policy::new("tenant", bucket()).key(tenant))
 }
 
-/// Both together: who guesses the password of one name is not the whole network, and nobody can
+/// Both together: one client that guesses passwords does not use up the limit of its network, and no client can
 /// lock a name out from elsewhere.
 fn by_address_and_name() -> Result<RateLimitLayer, ConfigError> {
     let both = key::client_ip().and(key::query("user"));

@@ -18,7 +18,7 @@ use tower_ratelimit::testing::Conformance;
 use tower_ratelimit::{FixedWindow, Limiter, Policy, StoreError, TokenBucket};
 
 const CONNECTIONS: usize = 8;
-/// For one update, however often somebody else was quicker.
+/// For one update, however often another node was faster.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// memcached compares and swaps one item at a time. It has no clock to ask: the nodes' own have to

@@ -1,5 +1,5 @@
-//! A client that keeps to a limit which it is told: many calls at once to a service that refuses
-//! those who are too quick, and hardly one is refused.
+//! A client that keeps to the limit that a service tells: many calls at once, of which hardly one is
+//! refused.
 //!
 //! `cargo run --example quickstart` in one terminal, `cargo run --features client --example outgoing`
 //! in another; it ends by itself after ten seconds. `URL`, `SECONDS` and `CALLERS` choose where, how

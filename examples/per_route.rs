@@ -12,7 +12,7 @@ use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket, key};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().init();
 
-    // One layer for two routes is one limit for both: whoever searches has less to export.
+    // One layer for two routes is one limit for both: a client that searches has less left for exports.
     // `route_layer` leaves out what matches no route, so that a mistyped path costs nothing of it.
     let costly = Router::new()
         .route("/search", get(|| async { "found\n" }))

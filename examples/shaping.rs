@@ -23,7 +23,7 @@ const BURST: u32 = 12;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
-    // One queue for everybody, since it is the backend that must not be hurried. With
+    // One queue for all clients, since the limit protects the backend. With
     // `key::client_ip()` each client would have a queue of its own.
     let limit = RateLimitLayer::builder()
         .policy(Policy::new("backend", QUEUE).key(key::global()))

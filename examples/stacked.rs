@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Counts everybody, whoever they say that they are; probes of a load balancer are not counted.
+/// Counts all clients, whatever name they give; probes of a load balancer are not counted.
 fn by_address() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
         .policy(Policy::new("address", TokenBucket::per_second(2).burst(40)).key(key::client_ip()))

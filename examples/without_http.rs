@@ -47,7 +47,7 @@ async fn one_by_one() -> Result<(), Box<dyn Error>> {
                 return Err(format!("{customer} may never send this much").into());
             };
             println!("  {customer} waits {} ms, as told", wait.as_millis());
-            // What was told is enough; somebody else may be quicker, and so it asks again.
+            // The wait is exact, but another caller may be faster. So it asks again.
             sleep(wait).await;
         }
         if send(address).await {
@@ -91,7 +91,7 @@ async fn in_batches() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A queue gives each its turn: whoever asks is told how long to wait, and does.
+/// A queue gives each caller a turn: the caller is told how long to wait, and waits.
 async fn at_a_steady_pace() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder()
         .policy(Policy::new("printer", LeakyQueue::per_second(8).places(4)))

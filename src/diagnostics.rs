@@ -121,7 +121,7 @@ impl Said {
     }
 }
 
-/// A diagnostic of something that refuses nobody: logged as a warning, the first time only.
+/// A diagnostic of something that refuses no request. It is logged as a warning, the first time only.
 #[derive(Debug)]
 #[cfg_attr(
     not(feature = "http"),

@@ -406,7 +406,7 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     };
     for apart in [
         // Other clients, other requests, other costs, or one that denies nothing.
-        [minute().key_of_somebody_else(), hour()],
+        [minute().key_of_another_type(), hour()],
         [minute(), hour().when(|head| head.method() == "POST")],
         [minute(), hour().cost(|_| 2)],
         [minute(), hour().soft()],
@@ -845,12 +845,12 @@ macro_rules! by_user_of_its_own {
 }
 use by_user_of_its_own;
 
-trait OfSomebodyElse {
-    fn key_of_somebody_else(self) -> Policy<Http>;
+trait OfAnotherType {
+    fn key_of_another_type(self) -> Policy<Http>;
 }
 
-impl OfSomebodyElse for Policy<Http> {
-    fn key_of_somebody_else(self) -> Policy<Http> {
+impl OfAnotherType for Policy<Http> {
+    fn key_of_another_type(self) -> Policy<Http> {
         Policy::new(self.name(), *self.algorithm()).key(key::header("x-tenant"))
     }
 }

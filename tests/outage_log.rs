@@ -41,7 +41,7 @@ async fn fill(server: &Server, limiter: &Limiter<RedisLedger>, is_full: bool) {
     ]);
     let known = async {
         for number in 0_u32.. {
-            let asked = limiter.check(("somebody", number), u32::from(is_full));
+            let asked = limiter.check(("ann", number), u32::from(is_full));
             if asked.await.unwrap().is_degraded() == is_full && (!is_full || number > 5) {
                 return;
             }

@@ -1,5 +1,5 @@
 //! A state is kept in one word where that is exact, and else in more. Which of the two it is, is
-//! seen by nobody: a store decides as the pure step does, field by field, on both sides of the
+//! not seen outside: a store decides as the pure step does, field by field, on both sides of the
 //! edge and up to the last moment that is ever told.
 
 #[path = "support/mod.rs"]

@@ -122,7 +122,7 @@ fn exhaust_and_wait_to_be_killed() {
     }
     fs::write(env::var_os(FILE).unwrap(), store.snapshot()).unwrap();
     println!("{WRITTEN}");
-    // The other end says nothing, and is closed if nobody is left to kill this.
+    // The other end says nothing, and is closed if no process is left to kill this.
     let _ = std::io::stdin().read(&mut [0]);
 }
 

@@ -380,7 +380,7 @@ proptest! {
         prop_assert!(kind_of(&snapshot[..length.index(snapshot.len())]).is_some());
     }
 
-    /// Whoever changes a snapshot may count its checksum anew.
+    /// An attacker who changes a snapshot may compute its checksum anew.
     #[test]
     fn whatever_stands_in_a_snapshot_nothing_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),

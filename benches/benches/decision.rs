@@ -186,7 +186,7 @@ fn one_thread(
     assert!(admits(address(0)), "{name}");
 }
 
-/// Keys that nobody else asks about: what a second thread costs the first one.
+/// Each thread has keys of its own: what a second thread costs the first one.
 fn distinct_keys(c: &mut Criterion) {
     let group = &mut c.benchmark_group("decision");
     for keys in EACH_THREADS_KEYS {

@@ -27,7 +27,7 @@ fn main() -> io::Result<()> {
     bytes_per_key(&mut figures);
     allocations_per_decision(&mut figures);
     allocations_per_request(&mut figures);
-    // So many units that nobody who has taken one is refused, and so few that everybody is.
+    // Limits that refuse no key, and each key.
     flood("flood", 10, &mut figures);
     flood("flood of refused keys", 1, &mut figures);
     for (name, figure) in figures.iter() {

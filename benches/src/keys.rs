@@ -10,7 +10,7 @@ pub fn address(n: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(FIRST.wrapping_add(n)))
 }
 
-/// Addresses at random out of a range of them; the same for everybody who starts with the same
+/// Addresses at random out of a range of them; the same for each walk with the same
 /// seed.
 #[derive(Clone, Debug)]
 pub struct Walk {

@@ -8,7 +8,7 @@ use quanta::Clock;
 
 /// A word for each key, at as many bytes for each as our table takes. A decision reads the clock,
 /// makes a hash of the key, reads one word and swaps it. It does not look whether the word is the key's
-/// own, makes no room for anybody and forgets nobody, so it is no limiter yet.
+/// own, never makes room and never forgets a key, so it is no limiter yet.
 pub struct Least {
     clock: Clock,
     hash: RandomState,

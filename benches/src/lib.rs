@@ -26,7 +26,7 @@ pub fn a_round() -> Criterion {
 }
 
 /// One in a microsecond, and a burst of as many: a limit that nothing here ever reaches, and
-/// that is a whole number for those who count in nanoseconds.
+/// that is a whole number in nanoseconds too.
 pub const PLENTY: u32 = 3_600_000_000;
 
 /// How many keys a thread has to itself: one, as many as a core's caches hold, and more.

@@ -47,6 +47,7 @@ mod lua;
 mod refusals;
 #[cfg(feature = "serde")]
 mod serde;
+mod shape;
 mod sliding_log;
 mod sliding_slots;
 mod sliding_window;

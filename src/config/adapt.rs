@@ -96,7 +96,7 @@ mod with_feature {
     use super::{Arc, At, Common, Head, Table, conditions};
     use crate::adapt::{
         Adapt, AdaptBuilder, AdaptiveConcurrency, Aimd, Controller, Gradient, Kernel, Load,
-        Resource, Steps, Worst,
+        Resource, Steps, Traffic, Worst,
     };
     use crate::factor::{Factor, FactorCell};
     use crate::middleware::AdaptiveConcurrencyLayer;
@@ -117,9 +117,10 @@ mod with_feature {
             most: factor(most?),
             by: factor(by?),
         };
+        let builder = Adapt::builder(Steps::new()).floor(bounds.least);
+        let builder = signals(&table, builder, store)?;
         let controller = controller(&table, &names, bounds)?;
-        let builder = Adapt::builder(controller).floor(bounds.least);
-        at.made(signals(&table, builder, store)?.build())
+        at.made(builder.controlled_by(controller).build())
     }
 
     #[derive(Clone, Copy)]
@@ -256,6 +257,14 @@ mod with_feature {
         Some(steps)
     }
 
+    /// The requests that code has registered.
+    fn traffic<'w>(at: &At<'w>) -> Option<&'w Traffic> {
+        match at.walk.functions().traffic() {
+            Ok(traffic) => Some(traffic),
+            Err(message) => at.refuse(message),
+        }
+    }
+
     const OF_KERNEL: [&str; 5] = [
         "cpu",
         "memory",
@@ -270,7 +279,6 @@ mod with_feature {
         store: Option<&ReadStore>,
     ) -> Option<AdaptBuilder> {
         let kernel = Kernel::new();
-        let functions = table.at.walk.functions();
         if let Some(at) = table.get("signals") {
             for at in at.one_or_list() {
                 builder = match at.text()? {
@@ -279,19 +287,21 @@ mod with_feature {
                     "cpu pressure" => builder.signal(kernel.pressure(Resource::Cpu)),
                     "memory pressure" => builder.signal(kernel.pressure(Resource::Memory)),
                     "io pressure" => builder.signal(kernel.pressure(Resource::Io)),
-                    "failures" => builder.signal(functions.traffic(&at)?.failures()),
-                    _ => builder.signal(functions.signal(&at, &OF_KERNEL)?),
+                    "failures" => builder.signal(traffic(&at)?.failures()),
+                    _ => {
+                        builder.signal(at.registered(|known, name| known.signal(name, &OF_KERNEL))?)
+                    }
                 };
             }
         }
         if let Some(at) = table.get("latency") {
-            builder = builder.signal(functions.traffic(at)?.latency(at.duration()?));
+            builder = builder.signal(traffic(at)?.latency(at.duration()?));
         }
         if let Some(at) = table.get("in_flight") {
             let Some(most) = NonZeroU32::new(at.whole()?) else {
                 return at.refuse("0 requests cannot be in flight; give 1 or more");
             };
-            builder = builder.signal(functions.traffic(at)?.in_flight(most));
+            builder = builder.signal(traffic(at)?.in_flight(most));
         }
         if let Some(at) = table.get("answer_time") {
             builder = answer_time(at, builder, store)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::fields::CONDITION;
-use super::functions::Condition;
+use super::functions::{Condition, Functions};
 use super::keys::Common;
 use super::tree::Value;
 use super::walk::{At, Table};
@@ -41,7 +41,7 @@ fn all(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
         parts.push(networks.map(|within| Arc::new(within) as Arc<Condition>));
     }
     if let Some(at) = table.get("function") {
-        parts.push(at.walk.functions().condition(at));
+        parts.push(at.registered(Functions::condition));
     }
     if let Some(at) = table.get("not") {
         let inner = any(common, at);

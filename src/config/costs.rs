@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::conditions::method_and_path;
 use super::fields::{COST, FUNCTION};
-use super::functions::{Condition, Cost};
+use super::functions::{Condition, Cost, Functions};
 use super::tree::Value;
 use super::walk::At;
 use crate::key::Head;
@@ -17,7 +17,7 @@ pub(super) fn cost(at: &At<'_>) -> Option<Arc<Cost>> {
         Value::Table(_) => {
             let table = at.table(&FUNCTION)?;
             let function = table.need("function", "name a function that code has registered")?;
-            at.walk.functions().cost(function)
+            function.registered(Functions::cost)
         }
         _ => {
             let cost: u32 = at.whole()?;

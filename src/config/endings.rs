@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::fields::{ENDING, FUNCTION, SETTLE};
+use super::functions::Functions;
 use super::tree::Value;
 use super::walk::{At, Table};
 use crate::key::Head;
@@ -73,7 +74,7 @@ fn with_estimate(at: &At<'_>) -> Option<With> {
     if let Value::Table(_) = at.node.value {
         let table = at.table(&FUNCTION)?;
         let function = table.need("function", "name a function that code has registered")?;
-        let cost = at.walk.functions().cost(function)?;
+        let cost = function.registered(Functions::cost)?;
         return Some(Box::new(move |policy| {
             policy.estimate_with(move |head: &Head<'_>| cost(head))
         }));

@@ -1,10 +1,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::walk::At;
+use super::names::unknown;
+#[cfg(feature = "resolver")]
+use super::resolver_options::ResolverOptions;
 #[cfg(feature = "adapt")]
 use crate::adapt::{Adapt, Signal, Traffic, from_fn};
+#[cfg(feature = "resolver")]
+use crate::error::ConfigError;
 use crate::key::{AnyKey, Extract, Head};
+#[cfg(feature = "resolver")]
+use crate::middleware::ResolverOf;
 
 /// What code has registered by name, for files to refer to.
 #[derive(Clone, Default)]
@@ -20,6 +26,8 @@ pub(super) struct Functions {
     /// What samples already, if the file is read anew.
     #[cfg(feature = "adapt")]
     running: Option<Adapt>,
+    #[cfg(feature = "resolver")]
+    resolvers: Vec<(String, Arc<MakeResolver>)>,
 }
 
 #[cfg(feature = "adapt")]
@@ -28,6 +36,11 @@ pub(super) type ReadSignal = dyn Fn() -> Option<f64> + Send + Sync;
 pub(super) type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 pub(super) type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 pub(super) type PlanOf = dyn Fn(&Head<'_>) -> Option<String> + Send + Sync;
+
+/// Makes what looks up by the options of a file.
+#[cfg(feature = "resolver")]
+pub(super) type MakeResolver =
+    dyn Fn(&ResolverOptions) -> Result<ResolverOf, ConfigError> + Send + Sync;
 
 impl Functions {
     pub(super) fn add_key(&mut self, name: String, key: impl Extract) {
@@ -68,8 +81,11 @@ impl Functions {
 
     /// The signal of this name. The others that the file knows are named in a mistake.
     #[cfg(feature = "adapt")]
-    pub(super) fn signal(&self, at: &At<'_>, others: &[&str]) -> Option<impl Signal + use<>> {
-        let name = at.text()?;
+    pub(super) fn signal(
+        &self,
+        name: &str,
+        others: &[&str],
+    ) -> Result<impl Signal + use<>, String> {
         let found = self.signals.iter().find(|(known, _)| known == name);
         let Some((name, read)) = found else {
             let own = self.signals.iter().map(|(name, _)| name.as_str());
@@ -79,35 +95,44 @@ impl Functions {
                 .chain(["failures"])
                 .chain(own)
                 .collect();
-            return at.unknown("signal", name, &known);
+            return Err(unknown("signal", name, &known));
         };
         let read = Arc::clone(read);
-        Some(from_fn(name.clone(), move || read()))
+        Ok(from_fn(name.clone(), move || read()))
     }
 
     #[cfg(feature = "adapt")]
-    pub(super) fn traffic(&self, at: &At<'_>) -> Option<&Traffic> {
-        self.traffic.as_ref().or_else(|| {
-            at.refuse(
-                "code has registered no traffic to look at; register it with `.traffic(&traffic)`",
-            )
-        })
+    pub(super) fn traffic(&self) -> Result<&Traffic, String> {
+        let remedy =
+            "code has registered no traffic to look at; register it with `.traffic(&traffic)`";
+        self.traffic.as_ref().ok_or_else(|| remedy.to_owned())
     }
 
-    pub(super) fn key(&self, at: &At<'_>) -> Option<AnyKey> {
-        find(&self.keys, "key", "key", at)
+    pub(super) fn key(&self, name: &str) -> Result<AnyKey, String> {
+        find(&self.keys, "key", "key", name)
     }
 
-    pub(super) fn cost(&self, at: &At<'_>) -> Option<Arc<Cost>> {
-        find(&self.costs, "cost", "cost", at)
+    pub(super) fn cost(&self, name: &str) -> Result<Arc<Cost>, String> {
+        find(&self.costs, "cost", "cost", name)
     }
 
-    pub(super) fn condition(&self, at: &At<'_>) -> Option<Arc<Condition>> {
-        find(&self.conditions, "condition", "condition", at)
+    pub(super) fn condition(&self, name: &str) -> Result<Arc<Condition>, String> {
+        find(&self.conditions, "condition", "condition", name)
     }
 
-    pub(super) fn plan_of(&self, at: &At<'_>) -> Option<Arc<PlanOf>> {
-        find(&self.plans, "plan", "plan_of", at)
+    pub(super) fn plan_of(&self, name: &str) -> Result<Arc<PlanOf>, String> {
+        find(&self.plans, "plan", "plan_of", name)
+    }
+}
+
+#[cfg(feature = "resolver")]
+impl Functions {
+    pub(super) fn add_resolver(&mut self, name: String, make: Arc<MakeResolver>) {
+        put(&mut self.resolvers, name, make);
+    }
+
+    pub(super) fn resolver(&self, name: &str) -> Result<Arc<MakeResolver>, String> {
+        find(&self.resolvers, "resolver", "resolver", name)
     }
 }
 
@@ -117,18 +142,18 @@ fn put<T>(list: &mut Vec<(String, T)>, name: String, function: T) {
     list.push((name, function));
 }
 
-fn find<T: Clone>(list: &[(String, T)], what: &str, method: &str, at: &At<'_>) -> Option<T> {
-    let name = at.text()?;
+/// The function with this name, or the message that there is none.
+fn find<T: Clone>(list: &[(String, T)], what: &str, method: &str, name: &str) -> Result<T, String> {
     if let Some((_, function)) = list.iter().find(|(known, _)| known == name) {
-        return Some(function.clone());
+        return Ok(function.clone());
     }
     if list.is_empty() {
-        return at.refuse(format!(
+        return Err(format!(
             "code has registered no function {name:?} for a {what}, and no other; register it with `.{method}({name:?}, …)`"
         ));
     }
     let known: Vec<&str> = list.iter().map(|(name, _)| name.as_str()).collect();
-    at.unknown(&format!("function for a {what}"), name, &known)
+    Err(unknown(&format!("function for a {what}"), name, &known))
 }
 
 impl fmt::Debug for Functions {

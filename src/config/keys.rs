@@ -1,6 +1,7 @@
 //! Keys: a word, a table for those that take a name, and combinations.
 
 use super::fields::{CLIENT_IP, KEY};
+use super::functions::Functions;
 use super::walk::{At, Table};
 use crate::factor::FactorCell;
 use crate::key::{
@@ -127,7 +128,7 @@ impl Common {
             "api_key" => self.api_key(at, Some(at.text()?))?,
             "client_ip" => ReadKey::address(self.client_ip_with(at)?),
             "function" => {
-                let key = at.walk.functions().key(at)?;
+                let key = at.registered(Functions::key)?;
                 ReadKey {
                     key,
                     is_address: false,

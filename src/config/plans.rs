@@ -7,11 +7,12 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::fields::PLAN_OF;
-use super::functions::PlanOf;
+use super::functions::{Functions, PlanOf};
 use super::keys::{Common, ReadKey};
 use super::limits::limit;
+use super::names::unknown;
 use super::policies::ReadPolicy;
-use super::walk::{At, Table, unknown};
+use super::walk::{At, Table};
 use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
 use crate::plan::{Plan, Plans};
@@ -20,7 +21,8 @@ use crate::plan::{Plan, Plans};
 #[derive(Clone)]
 pub(super) struct ReadPlans {
     pub(super) plans: Plans,
-    pub(super) plan_of: Arc<PlanOf>,
+    /// `None` if a resolver alone names them.
+    pub(super) plan_of: Option<Arc<PlanOf>>,
 }
 
 /// Reads the plans of a file, if it has any.
@@ -57,12 +59,13 @@ pub(super) fn plans(
             "name the plan of requests without one, which should not be the largest",
         )
         .and_then(|at| known_plan(at, &names));
-    let plan_of = root
-        .need(
-            "plan_of",
-            "say how the plan of a request is found, such as plan_of = { function = \"customer\" }",
-        )
-        .and_then(|at| plan_of(common, at, &names));
+    let plan_of = match root.get("plan_of") {
+        None if root.get("resolver").is_some() => Some(None),
+        None => root.at.refuse(
+            "`plan_of` is missing; say how the plan of a request is found, such as plan_of = { function = \"customer\" }",
+        ),
+        Some(at) => plan_of(common, at, &names).map(Some),
+    };
     let plans: Vec<Plan> = plans.into_iter().collect::<Option<_>>()?;
     Some(ReadPlans {
         plans: Plans::new(plans).default_plan(default?),
@@ -103,7 +106,7 @@ fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> 
     table.either("header", "key");
     table.either("function", "key");
     if let Some(at) = table.get("function") {
-        return at.walk.functions().plan_of(at);
+        return at.registered(Functions::plan_of);
     }
     if let Some(at) = table.get("key") {
         let key = common.key(at);

@@ -113,7 +113,7 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     policy = with_options(policy, &table);
     policy = adapt::with_factor(common, policy, &table);
     policy = endings::with_unsettled(policy, &table);
-    policy = terms::with_terms(policy, &table, own.as_ref());
+    policy = terms::with_terms(common, policy, &table, own.as_ref());
     let keyed = with_reads(common, policy.clone(), &table, key);
     by_hours?;
     Some(ReadPolicy {

@@ -14,6 +14,7 @@ use http::HeaderName;
 use super::fields::Fields;
 use super::functions::Functions;
 use super::mistake::{Mistake, Source};
+use super::names::unknown;
 use super::tree::{Entry, Node, Value, quoted};
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
@@ -45,6 +46,7 @@ impl<'w> Walk<'w> {
         }
     }
 
+    #[cfg(feature = "adapt")]
     pub(super) fn functions(&self) -> &'w Functions {
         self.functions
     }
@@ -203,6 +205,17 @@ impl<'w> At<'w> {
                 "{} is not a length of time; {REMEDY}",
                 quoted(text)
             )),
+        }
+    }
+
+    /// A function that code has registered under the name that stands here.
+    pub(super) fn registered<T>(
+        &self,
+        find: impl FnOnce(&Functions, &str) -> Result<T, String>,
+    ) -> Option<T> {
+        match find(self.walk.functions, self.text()?) {
+            Ok(function) => Some(function),
+            Err(message) => self.refuse(message),
         }
     }
 
@@ -404,31 +417,6 @@ fn join(path: &str, name: &str) -> String {
     match path {
         "" => name,
         path => format!("{path}.{name}"),
-    }
-}
-
-/// The message about a name that is not among those that are known, with the nearest of them.
-pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
-    let shown = quoted(name);
-    let what = if what.is_empty() {
-        String::new()
-    } else {
-        format!("{what} ")
-    };
-    if known.is_empty() {
-        return format!("{what}{shown} is unknown; there is none");
-    }
-    let nearest = known
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(name, known), *known))
-        .min();
-    let others = known.join(", ");
-    match nearest {
-        // More changes than a third of its letters make another name.
-        Some((changes, nearest)) if name.len() < 100 && changes <= 1 + nearest.len() / 3 => {
-            format!("{what}{shown} is unknown; did you mean {nearest:?}? Known are {others}")
-        }
-        _ => format!("{what}{shown} is unknown; known are {others}"),
     }
 }
 

@@ -7,6 +7,7 @@
 #[cfg(feature = "admin")]
 mod about;
 mod adjusting;
+mod amending;
 mod builder;
 mod by_name;
 mod counting;
@@ -21,7 +22,9 @@ mod prices;
 mod queueing;
 mod reservation;
 mod reserving;
+mod ruling;
 mod verbs;
+mod waiting;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -36,9 +39,15 @@ pub use self::inspection::Inspection;
 pub use self::reservation::Reservation;
 
 pub(crate) use self::reservation::{Answer, Held, RealCost};
+#[cfg(feature = "http")]
+pub(crate) use self::ruling::asked;
+pub(crate) use self::ruling::{Asking, Question, Resumed, Ruled};
+pub(crate) use self::waiting::Caller;
+#[cfg(feature = "http")]
+pub(crate) use self::waiting::NO_TIMER;
 
 #[cfg(feature = "http")]
-pub(crate) use self::builder::{check_policies, in_parts, split};
+pub(crate) use self::builder::{WAIT_PLACES, check_policies, in_parts, split};
 #[cfg(feature = "http")]
 pub(crate) use self::limits::Sources;
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, heed};
@@ -49,6 +58,7 @@ use self::demands::Demands;
 use self::mistakes::Mistakes;
 use self::prices::Prices;
 use self::reservation::Lost;
+use self::waiting::Waits;
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
@@ -58,6 +68,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::line::Lines;
+use crate::observe::StoreHealth;
 use crate::plan::{Asker, Finding, Look};
 use crate::policy::{DeclaredModes, Mode, Modes, Policy, Unsettled};
 use crate::store::{
@@ -105,6 +116,9 @@ struct Policies {
     one: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     queue: Option<(usize, Arc<Lines>)>,
+    /// The requests that wait under other policies; `None` if none lets requests wait.
+    waits: Option<Arc<Waits>>,
+    store: StoreHealth,
     mistakes: Mistakes,
     demands: Demands,
     /// Whether requests hold slots under a policy.
@@ -207,6 +221,7 @@ impl Limiter {
     /// - policies: none; at least one has to be given
     /// - store: a new [`MemoryStore`](crate::MemoryStore)
     /// - not split: this node admits all of each limit
+    /// - places for requests that wait in a layer: 10,000
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder::new()
     }
@@ -740,7 +755,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         async move { reply.wait().await.map(drop) }
     }
 
-    #[cfg(feature = "http")]
     pub(crate) fn peek_charges(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ledger.peek(charges)
     }
@@ -757,7 +771,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Whether something becomes of these charges when their request ends without an answer.
-    #[cfg(feature = "http")]
     pub(crate) fn holds_any(&self, charges: &[Charge]) -> bool {
         self.settles_the_unanswered() || charges.iter().any(|charge| charge.slot.is_some())
     }
@@ -804,9 +817,10 @@ impl<L: Ledger> Limiter<L> {
         ledger: Guarded<L>,
         limits: PreparedLimits,
         modes: DeclaredModes,
+        wait_places: u32,
     ) -> Self {
         let mistakes = Mistakes::of_costs(policies);
-        Self::with(policies, ledger, mistakes, limits, modes)
+        Self::with(policies, ledger, mistakes, limits, modes, wait_places)
     }
 
     fn with(
@@ -815,6 +829,7 @@ impl<L: Ledger> Limiter<L> {
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
         modes: DeclaredModes,
+        wait_places: u32,
     ) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
@@ -845,6 +860,8 @@ impl<L: Ledger> Limiter<L> {
         Self {
             policies: Arc::new(Policies {
                 queue: queueing::queue(policies, &timers),
+                waits: Waits::new(policies, &timers, wait_places),
+                store: StoreHealth::default(),
                 timers,
                 names: Arc::new(Names::new(policies.iter().map(Policy::rule), rules)),
                 limits,

@@ -144,8 +144,8 @@
 //! - In a test, a request waits by the [`ManualClock`](crate::ManualClock) of its store, if it has one, and
 //!   goes on when that is moved.
 //! - The timer is tokio's otherwise, and fires a millisecond or so late, never early: one that was late and the
-//!   next one may be so much closer than the interval. A request that is due and that nobody polls
-//!   holds up those behind it for a second at most.
+//!   next one may be so much closer than the interval. A request that is due and is not polled
+//!   delays the requests behind it by one second at most.
 //! - A request that would leave after its caller's [`Deadline`], or after the `grpc-timeout` of a call of
 //!   gRPC, is refused at once; its place, and what other policies have charged it, is given back.
 //! - While the store is away, a policy that is kept in this process begins a new queue. Its requests stand
@@ -177,20 +177,22 @@
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 //!
-//! - Those of one key go on in the order of their arrival, and nobody overtakes: while somebody waits, a
-//!   newcomer stands behind it even if there is enough for the newcomer alone. A client that goes away
-//!   leaves no gap. Under several such policies it stands in the line of the one with the longest wait.
-//! - Who waits is charged nothing by any policy. The one at the front asks them all again when its wait
-//!   is over, and waits as it is told then if somebody else was faster.
-//! - Refused at once, with `429` and a wait that counts those before it: whose turn would come later than
-//!   all policies that deny it allow, or after its [`Deadline`] or `grpc-timeout`; what a policy
-//!   denies that does not wait; what costs more than the limit; whoever finds the
-//!   [places](crate::Policy::wait_places) of its key or [of the layer](RateLimitLayerBuilder::wait_places) taken.
+//! - Requests of one key go on in the order of their arrival. While one waits, a newcomer stands behind it, even if
+//!   there is enough for the newcomer alone. A client that goes away leaves no gap. Under several such policies a
+//!   request stands in the line of the policy with the longest wait.
+//! - A waiting request is charged nothing by any policy. The request at the front asks all policies again when its
+//!   wait is over. If another request was faster, it waits for as long as it is told then.
+//! - A request is refused at once, with `429` and a wait that counts the requests before it, if:
+//!   - its turn would come later than all policies that deny it allow, or after its [`Deadline`] or `grpc-timeout`;
+//!   - a policy without `wait_up_to` denies it;
+//!   - it costs more than the limit; or
+//!   - the [places](crate::Policy::wait_places) of its key, or [of the layer](RateLimitLayerBuilder::wait_places), are
+//!     taken.
 //! - While the store is away, a policy that [lets everything go on](crate::OnStoreFailure::Allow) makes no newcomer
 //!   wait: newcomers go on as far as the other policies allow. Requests that wait already ask when the wait that
 //!   they were told is over.
-//! - Who is refused after all is so some 50 ms after the longest wait at the latest: timers are a little
-//!   late, and nobody whose turn was promised is to lose it because of that.
+//! - A request that waits and is refused after all is refused at most 50 ms or so after the longest wait: timers are a
+//!   little late, and a request does not lose its promised turn because of that.
 //! - The response tells the numbers of the moment when the request was admitted.
 //! - A line belongs to one process. Other nodes that share a store, and callers of a
 //!   [`Limiter`](crate::Limiter), which never waits, do not stand in it.
@@ -248,16 +250,17 @@
 //! [snapshot](crate::MemoryStore::snapshot) is restored. A shared [store](crate::store) counts for
 //! all processes together.
 
+mod beside;
 mod body;
 mod builder;
 #[cfg(feature = "adapt")]
 mod concurrency;
-mod crowd;
 mod deadline;
+#[cfg(feature = "config")]
+mod difference;
 mod ending;
 #[cfg(feature = "config")]
 mod explanation;
-mod foresight;
 mod future;
 mod gate;
 mod gates;
@@ -274,10 +277,13 @@ mod over_limit;
 mod plan_of;
 mod service;
 mod settles;
+#[cfg(feature = "config")]
+mod shadow;
 #[cfg(feature = "adapt")]
 mod traffic;
+#[cfg(feature = "config")]
+mod trial;
 mod unbuilt;
-mod waiting;
 mod would_refuse;
 
 pub use self::body::ResponseBody;
@@ -288,6 +294,8 @@ pub use self::concurrency::{
 };
 pub use self::deadline::Deadline;
 #[cfg(feature = "config")]
+pub use self::difference::Difference;
+#[cfg(feature = "config")]
 pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
 #[cfg(feature = "tonic")]
@@ -296,9 +304,15 @@ pub use self::layer::RateLimitLayer;
 #[cfg(feature = "config")]
 pub(crate) use self::layer::Swap;
 pub use self::over_limit::OverLimit;
+#[cfg(all(feature = "config", feature = "resolver"))]
+pub(crate) use self::plan_of::ResolverOf;
 pub use self::service::RateLimit;
+#[cfg(feature = "config")]
+pub(crate) use self::shadow::Shadow;
 #[cfg(feature = "adapt")]
 pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
+#[cfg(feature = "config")]
+pub(crate) use self::trial::Trial;
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
 pub use self::would_refuse::WouldRefuse;

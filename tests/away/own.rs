@@ -1,4 +1,4 @@
-//! A ledger that somebody else has written, which only decides.
+//! A ledger that a user of the crate has written, which only decides.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

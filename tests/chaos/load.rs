@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use crate::node::{DEGRADED, KEY, LIMIT};
 use crate::nodes::{NODES, Nodes};
 
-/// Clients of each node. One that is stopped holds up its own, and nobody else's.
+/// Clients of each node. A stopped node delays its own clients, and no others.
 const CLIENTS: usize = 2;
 /// Between two requests of a client.
 const PACE: Duration = Duration::from_millis(12);
@@ -91,7 +91,7 @@ pub(crate) struct Load {
     exact: AtomicU32,
 }
 
-/// Those that are asked about by nobody else.
+/// The keys that no other client asks about.
 const EXACT: u32 = 1_000_000_000;
 
 impl Load {
@@ -104,7 +104,7 @@ impl Load {
             answers: Arc::default(),
             is_over: Arc::default(),
             clients: Vec::new(),
-            // Whoever is not answered is to be seen.
+            // A request without an answer has to be seen.
             http: Client::builder(TokioExecutor::new())
                 .retry_canceled_requests(false)
                 .build_http(),
@@ -159,7 +159,7 @@ impl Load {
         (well >= FULL).then(|| last_ill.map_or(mended, |ill| ill.ended))
     }
 
-    /// Whether a key that nobody has used has its limit over all nodes; none of them may be degraded for that.
+    /// Whether an unused key has its limit over all nodes; none of them may be degraded for that.
     fn is_exact(&self) -> bool {
         let key = self.exact.fetch_add(1, Ordering::Relaxed);
         let mut admitted = 0;

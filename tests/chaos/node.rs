@@ -54,7 +54,7 @@ pub(crate) fn policy() -> Policy {
 
 fn store(node: &str) -> RedisStoreBuilder {
     let store = RedisStore::builder().deadline(DEADLINE).nodes(SHARED_BY);
-    // The first node remembers denials, as one does that nobody has told otherwise. The others ask each time, so
+    // The first node remembers denials, as a node does by default. The others ask each time, so
     // that they miss what was lost.
     match node {
         "0" => store,
@@ -66,7 +66,7 @@ fn store(node: &str) -> RedisStoreBuilder {
 pub(crate) fn run(arguments: &[String]) {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        // Nobody may be left to read it.
+        // The reader may be gone.
         let _ = writeln!(stdout(), "{PANIC}{}", panic.to_string().replace('\n', " "));
         before(panic);
     }));

@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_millis(200);
 /// closed then.
 const GUARD: &str = r#""$@" & read -r _; kill -9 $! 2>/dev/null; wait"#;
 
-/// All of them, for those who ask and for who kills.
+/// All of them, for the threads that ask and for the one that kills.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     urls: Vec<String>,
@@ -117,7 +117,7 @@ impl Nodes {
                 stream,
                 "GET {CROWD}{keys} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n"
             )?;
-            // Until it has begun: it leaves off if nobody listens any more.
+            // Until it has begun: it stops when the receiver is gone.
             stream.read(&mut [0])
         });
         asked.is_ok()

@@ -31,7 +31,7 @@ struct Shard {
     trouble: Option<Trouble>,
     /// When it was last looked at.
     is_well: bool,
-    misses_nobody: bool,
+    misses_none: bool,
     losses: Vec<Loss>,
 }
 
@@ -56,7 +56,7 @@ impl Shards {
             last_whole: Instant::now(),
             trouble: None,
             is_well: false,
-            misses_nobody: false,
+            misses_none: false,
             losses: Vec::new(),
         }))
     }
@@ -80,9 +80,9 @@ impl Shards {
         *is_well && trouble.is_none()
     }
 
-    /// Whether all are whole, and nobody misses a primary, so that no failover is under way either.
+    /// Whether all are whole, and no node misses a primary, so that no failover is under way either.
     pub(crate) fn are_calm(&self) -> bool {
-        (0..SHARDS).all(|shard| self.is_whole(shard) && self.0[shard].misses_nobody)
+        (0..SHARDS).all(|shard| self.is_whole(shard) && self.0[shard].misses_none)
     }
 
     /// Something is about to befall this shard.
@@ -155,7 +155,7 @@ impl Shard {
         self.primary = self.servers[usize::from(second.is_primary)];
         self.last_whole = now;
         self.is_well = true;
-        self.misses_nobody = first.misses_nobody && second.misses_nobody;
+        self.misses_none = first.misses_none && second.misses_none;
     }
 }
 
@@ -164,7 +164,7 @@ impl Shard {
 struct Told {
     is_primary: bool,
     is_well: bool,
-    misses_nobody: bool,
+    misses_none: bool,
     epoch: u64,
 }
 
@@ -181,7 +181,7 @@ impl Told {
             is_primary,
             is_well: cluster.contains("cluster_state:ok")
                 && (is_primary || replication.contains("master_link_status:up")),
-            misses_nobody: cluster.contains(&format!("cluster_slots_ok:{SLOTS}")),
+            misses_none: cluster.contains(&format!("cluster_slots_ok:{SLOTS}")),
             epoch: epoch?,
         })
     }

@@ -163,7 +163,7 @@ impl Trouble {
             Blow::FailOver => {
                 let shard = whom % SHARDS;
                 let replica = self.shards.replica(shard);
-                // While most primaries are away nobody elects a new one; the replica says so, or nothing.
+                // While most primaries are away no new one is elected; the replica says so, or nothing.
                 self.shards.is_whole(shard) && self.tell(replica, &["CLUSTER", "FAILOVER"])
             }
             Blow::DropConnections => {
@@ -185,7 +185,7 @@ impl Trouble {
 
     /// One of a shard's two servers at a time, and neither before they are a pair again. A replica that has not all
     /// its primary had yet does not stand for election, and one that has is the only one that can: if both were
-    /// struck one after the other, the slots could be nobody's, or the lost count of one be taken for that of the
+    /// struck one after the other, the slots could be unserved, or the lost count of one be taken for that of the
     /// other.
     fn strike_a_shard(&mut self, blow: Blow, shard: usize, away: Duration) -> bool {
         // Who is the primary may have changed since the last look.

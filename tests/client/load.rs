@@ -181,7 +181,7 @@ async fn a_server_that_tells_only_its_refusals_is_learnt_from_those() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_slow_to_answer_keeps_nobody_for_ever() {
+async fn a_handler_that_is_slow_to_answer_keeps_no_call_for_ever() {
     let layer = limit(FixedWindow::per_second(20), Dialect::Draft11);
     let [served, refused, reached] = load(layer, 50, 3_000).await;
     println!("{served} {refused} {reached}");

@@ -1,5 +1,5 @@
 //! Calls that wait: in order, only so long, only so many, and none for ever behind one that has gone
-//! away or that nobody polls.
+//! away or that are not polled.
 
 use std::error::Error;
 use std::time::Duration;
@@ -177,7 +177,7 @@ async fn one_that_is_never_answered_holds_up_the_others_for_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_nobody_polls_holds_up_the_others_for_a_second() {
+async fn one_that_is_not_polled_holds_up_the_others_for_a_second() {
     let server = Scripted::new([spent("5"), answer(200, &[("ratelimit", "\"a\";r=99;t=1")])]);
     let client = heed(&server);
     call(&client, SERVER).await.unwrap();
@@ -195,7 +195,7 @@ async fn one_that_nobody_polls_holds_up_the_others_for_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_that_nobody_polls_hold_up_the_others_for_a_second_each() {
+async fn several_that_are_not_polled_hold_up_the_others_for_a_second_each() {
     for number in 2..=5_u32 {
         let told = answer(200, &[("ratelimit", "\"a\";r=99;t=1")]);
         let server = Scripted::new([spent("5"), told]);
@@ -251,7 +251,7 @@ async fn an_error_of_the_server_is_passed_on_and_lets_another_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_be_reached_keeps_nobody_waiting_for_long() {
+async fn a_server_that_cannot_be_reached_keeps_no_request_waiting_for_long() {
     let unreachable = tower::service_fn(async |_: http::Request<()>| {
         tokio::time::sleep(Duration::from_secs(10)).await;
         Err::<http::Response<()>, _>(std::io::Error::other("timed out"))
@@ -273,19 +273,19 @@ async fn a_server_that_cannot_be_reached_keeps_nobody_waiting_for_long() {
 }
 
 #[test]
-fn without_a_runtime_nobody_is_held_and_nothing_panics() {
-    nobody_is_held();
+fn without_a_runtime_no_request_is_held_and_nothing_panics() {
+    no_request_is_held();
 }
 
 #[test]
-fn without_timers_nobody_is_held_and_nothing_panics() {
+fn without_timers_no_request_is_held_and_nothing_panics() {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.unwrap();
     let _within = runtime.enter();
-    nobody_is_held();
+    no_request_is_held();
 }
 
-fn nobody_is_held() {
+fn no_request_is_held() {
     let server = Scripted::new([spent("5")]);
     let client = heed(&server);
     let ask = || polled(call(&client, SERVER)).poll();

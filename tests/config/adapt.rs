@@ -154,7 +154,7 @@ class = \"critical\"
         ),
         ("least = 10", "<text>:1:1: adapt: no signal is named"),
         (
-            "signals = \"failures\"",
+            "signals = \"io pressure\"",
             "<text>:1:1: adapt: the standard steps are about `cpu` and `memory`",
         ),
     ] {

@@ -3,6 +3,7 @@
 #[cfg(feature = "adapt")]
 mod adapt;
 mod endings;
+mod folder;
 mod fuzzed;
 #[cfg(feature = "calendar")]
 mod hours;
@@ -10,6 +11,9 @@ mod meaning;
 mod mistakes;
 mod modes;
 mod reload;
+mod replay;
 mod scene;
 mod schema;
+mod shadow;
+mod tables;
 mod terms;

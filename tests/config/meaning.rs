@@ -497,7 +497,7 @@ fn requests_without_a_key_are_treated_as_the_file_says() {
 }
 
 #[test]
-fn a_soft_policy_refuses_nobody_and_a_waiting_one_waits() {
+fn a_soft_policy_refuses_no_request_and_a_waiting_one_waits() {
     let config = config("[policies.a]\nquota = \"1/day\"\nkey = \"global\"\nsoft = true");
     let layer = layer(&config);
     assert_eq!([(); 2].map(|()| send(&layer, get("/")).status), [200, 200]);

@@ -86,7 +86,7 @@ fn a_server_that_becomes_a_replica_for_a_while() {
     let scene = setting.start(|builder| builder.open(server.url()).unwrap());
     let mut scene = scene.warm();
     scene.strike();
-    // Nobody is there, so it keeps what it has.
+    // No server listens there, so it keeps what it has.
     let nobody = free_port().to_string();
     server.ask(&["REPLICAOF", "127.0.0.1", &nobody]);
     scene.lasts();

@@ -70,7 +70,7 @@ pub(crate) struct Key {
     pub(crate) since: Phase,
 }
 
-/// One that is in use when the fault comes, one that nobody has seen before it, and one of thereafter.
+/// One that is in use when the fault comes, one that no request has seen before it, and one of thereafter.
 const KEYS: [Key; 3] = [
     Key {
         name: 0,
@@ -86,7 +86,7 @@ const KEYS: [Key; 3] = [
     },
 ];
 
-/// What those who ask share.
+/// What the threads that ask share.
 struct Stage {
     keys: Vec<Key>,
     phase: Mutex<Phase>,
@@ -337,7 +337,7 @@ impl Scene {
     }
 }
 
-/// Counts those of a scene's threads, wherever they end: nobody waits for what a store does by itself.
+/// Counts those of a scene's threads, wherever they end: no request waits for what a store does by itself.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

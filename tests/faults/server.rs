@@ -126,7 +126,7 @@ fn a_server_that_is_full_and_evicts_nothing() {
 fn a_key_with_another_type_of_value() {
     let server = Server::start(&[]);
     let mut scene = over(Setting::patient(), &server).warm();
-    // Nobody has asked about it yet.
+    // No request has asked about it yet.
     let key = store_key(1);
     server.ask(&["HSET", &key, "field", "value"]);
     scene.strike();

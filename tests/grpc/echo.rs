@@ -193,7 +193,7 @@ impl Client {
     }
 }
 
-/// A policy with one key for everybody.
+/// A policy with one key for all clients.
 pub(crate) fn global(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::global())
 }

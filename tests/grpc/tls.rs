@@ -44,7 +44,7 @@ impl Authority {
         Identity::from_pem(signed.pem(), key.serialize_pem())
     }
 
-    /// A server that counts by this key, one call a day, and is given connections of which somebody
+    /// A server that counts by this key, one call a day, and is given connections of which another program
     /// else has ended TLS.
     async fn server_behind_tls(&self, key: impl Extract) -> Running {
         let policy = Policy::new("client", FixedWindow::per_day(1)).key(key);
@@ -119,7 +119,7 @@ async fn a_peer_behind_tls_is_counted_by_address() {
 }
 
 #[tokio::test]
-async fn where_somebody_else_ends_tls_the_peer_is_found_too() {
+async fn where_another_ends_tls_the_peer_is_found_too() {
     let authority = Authority::new();
     let server = authority.server_behind_tls(key::client_ip()).await;
     assert_eq!(authority.call(&server, None).await, Ok(()));
@@ -136,7 +136,7 @@ async fn clients_are_told_apart_by_their_certificates() {
     let again = authority.call(&server, Some(&ann)).await;
     assert_eq!(again, Err(Code::ResourceExhausted));
     assert_eq!(authority.call(&server, Some(&bob)).await, Ok(()));
-    // Nobody has said that it may be left out.
+    // Nothing has said that it may be left out.
     assert_eq!(authority.call(&server, None).await, Err(Code::Internal));
 }
 

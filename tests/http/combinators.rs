@@ -98,7 +98,7 @@ fn a_closure_can_be_combined() {
 }
 
 #[test]
-fn f54_nobody_is_counted_as_somebody_else_by_the_servers_fault() {
+fn f54_no_request_is_counted_as_another_by_the_servers_fault() {
     let by_server = |answer| matches!(answer, Err(Missing::ByServer(_)));
     let user = || key::extension::<User>().map(|user: &User| user.id);
     let request = from("192.0.2.1", &[]);

@@ -135,7 +135,7 @@ async fn who_goes_at_its_deadline_wakes_the_next() {
     let start = Instant::now();
     let hurried = send(&service, until(1, INTERVAL)).await;
     send(&service, request(1, 2)).await;
-    // Somebody else takes the turn.
+    // Another request takes the turn.
     sleep(ms(199)).await;
     let _ = now(layer.limiter().refund(Key::GLOBAL, 1));
     assert!(

@@ -59,7 +59,7 @@ pub(crate) fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls a future once, for nobody to be woken.
+/// Polls a future once, with a waker that does nothing.
 pub(crate) fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -116,7 +116,7 @@ pub(crate) fn cost_in(header: &'static str) -> impl Fn(&Head<'_>) -> u32 {
     move |head| head.header(header).map_or(0, |cost| cost.parse().unwrap())
 }
 
-/// A policy with one key for everybody.
+/// A policy with one key for all clients.
 pub(crate) fn global(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::global())
 }

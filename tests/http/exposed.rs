@@ -1,4 +1,4 @@
-//! The decision among a request's extensions, for those who ask for it.
+//! The decision among a request's extensions, when the layer exposes it.
 
 use std::convert::Infallible;
 

@@ -245,7 +245,7 @@ fn a_parameter_is_decoded_and_the_first_counts() {
 }
 
 #[test]
-fn everybody_has_one_key_that_nobody_can_send() {
+fn the_global_key_is_one_that_no_client_can_send() {
     let global = read(&key::global(), &get());
     assert_eq!(global, read(&key::global(), &to("/elsewhere?x=y")));
     assert_eq!(global, Ok(Key::GLOBAL));

@@ -1,4 +1,4 @@
-//! Parsers of what clients send, with bytes that nobody has thought of.
+//! Parsers of what clients send, with arbitrary bytes.
 
 use std::borrow::Cow;
 

@@ -26,7 +26,7 @@ fn appended_to(line: &str) -> Request<()> {
 }
 
 #[test]
-fn whoever_breaks_the_chain_is_not_taken_for_the_proxy_on_a_list_of_those_allowed() {
+fn a_client_that_breaks_the_chain_is_not_taken_for_the_proxy_on_a_list_of_those_allowed() {
     let proxy = IpAddr::from(PROXY);
     let inside = "10.0.0.0/8";
     let builder = || RateLimitLayer::builder().policy(global("all", AnchoredWindow::per_day(1)));

@@ -92,7 +92,7 @@ fn who_is_allowed_has_no_limit_and_who_is_denied_no_way() {
         assert_eq!(ask(&service, get("/internal/x")).status, StatusCode::OK);
         assert_eq!(ask(&service, with("/", "x-probe")).status, StatusCode::OK);
     }
-    // Whoever is on both lists is denied.
+    // A request that is on both lists is denied.
     for request in [
         with("/", "x-scraper"),
         with("/health", "x-scraper"),

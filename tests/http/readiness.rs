@@ -193,7 +193,7 @@ fn clones_of_one_service_each_keep_their_own_readiness() {
 }
 
 #[test]
-fn a_future_dropped_while_the_store_is_asked_leaves_nothing_and_calls_nobody() {
+fn a_future_dropped_while_the_store_is_asked_leaves_nothing_and_calls_no_service() {
     let watch = Watch::default();
     let (store, layer) = slow(10);
     let mut service = layer.layer(Probe::new(&watch));

@@ -142,12 +142,12 @@ fn a_denial_carries_its_decision_for_layers_outside() {
 }
 
 #[test]
-fn a_key_that_the_server_does_not_provide_is_500_and_charges_nobody() {
+fn a_key_that_the_server_does_not_provide_is_500_and_charges_no_request() {
     #[derive(Clone)]
     struct Identity;
     impl key::IntoKey for Identity {
         fn into_key(self) -> key::Key {
-            "somebody".into_key()
+            "ann".into_key()
         }
     }
     let (_, service) = limited_hello([

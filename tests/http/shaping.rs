@@ -256,21 +256,21 @@ async fn one_that_is_due_and_looked_too_early_goes_on_right_after_the_one_before
 }
 
 #[tokio::test(start_paused = true)]
-async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
+async fn b30_one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(5), &arrivals);
     send(&service, request(1, 0)).await.await.unwrap();
     let mut forgotten = Box::pin(service.clone().oneshot(request(1, 1)));
-    let mut nobody = Context::from_waker(std::task::Waker::noop());
+    let mut unpolled = Context::from_waker(std::task::Waker::noop());
     assert!(matches!(
-        Future::poll(forgotten.as_mut(), &mut nobody),
+        Future::poll(forgotten.as_mut(), &mut unpolled),
         Poll::Pending
     ));
     let behind = send(&service, request(1, 2)).await;
     assert_eq!(behind.await.unwrap().status, StatusCode::OK);
     let late = 2 * INTERVAL + Duration::from_secs(1);
     assert_eq!(arrivals.log(), [(0, Duration::ZERO), (2, late)]);
-    // It goes on when somebody polls it again.
+    // It goes on when it is polled again.
     forgotten.await.unwrap();
     assert_eq!(arrivals.log().len(), 3);
 }

@@ -25,7 +25,7 @@ impl SlowStore {
         }
     }
 
-    /// Lets this many answers out, to whoever asks for them first.
+    /// Lets this many answers out, to the requests that ask first.
     pub(crate) fn release(&self, answers: usize) {
         self.released.add_permits(answers);
     }

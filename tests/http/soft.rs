@@ -69,7 +69,7 @@ fn a_request_over_a_soft_limit_goes_on_marked_and_over_a_hard_one_is_refused() {
 }
 
 #[test]
-fn a_soft_policy_alone_refuses_nobody() {
+fn a_soft_policy_alone_refuses_no_request() {
     let (_, service) = limited_hello([global("soft", FixedWindow::per_day(1)).soft()]);
     for _ in 0..5 {
         assert_eq!(ask(&service, get()).status, StatusCode::OK);

@@ -5,7 +5,7 @@ use std::thread;
 
 use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, SlidingLog};
 
-/// Exactly so many are within the soft limit, and exactly so many pass, whoever is first.
+/// Exactly so many are within the soft limit, and exactly so many pass, in any order.
 #[test]
 fn of_many_threads_exactly_as_many_are_marked_and_pass_as_the_limits_say() {
     let (soft, hard, attempts) = (300_u16, 700_u32, 500);

@@ -1,4 +1,4 @@
-//! Whoever waits as told passes, soft policies and jitter or not, in every dialect.
+//! A request that waits as told passes, soft policies and jitter or not, in every dialect.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(config("http/attack_numbers.proptest-regressions"))]
 
     #[test]
-    fn whoever_waits_as_any_dialect_tells_passes_beside_soft_policies_and_jitter(
+    fn a_client_that_waits_as_any_dialect_tells_passes_beside_soft_policies_and_jitter(
         rules in rules(),
         soft in any::<[bool; 3]>(),
         jitter in 0..3_u64,

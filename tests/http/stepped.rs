@@ -129,7 +129,7 @@ async fn under_wait_up_to_each_goes_on_when_the_clock_shows_its_turn_and_not_bef
     assert_eq!(scene.arrived(), [0, 1, 2, 3]);
 }
 
-/// Whoever steps an hour does not mean to refuse what was due after a second of it.
+/// A step of an hour does not refuse what was due after a second of it.
 #[tokio::test]
 async fn a_step_over_several_turns_lets_all_go_on_in_their_order() {
     let bucket = TokenBucket::per_second(1).burst(3);
@@ -179,7 +179,7 @@ async fn who_is_not_admitted_after_a_step_past_its_patience_is_refused() {
 }
 
 #[tokio::test]
-async fn a_clock_that_stands_still_lets_nobody_go_on_however_long_it_takes() {
+async fn a_clock_that_stands_still_lets_no_request_go_on_however_long_it_takes() {
     let scene = Scene::new(patient(1));
     scene.send(0).await;
     let waiting = scene.send(1).await;

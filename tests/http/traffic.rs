@@ -44,7 +44,7 @@ fn a_request_is_under_way_until_the_end_of_its_body() {
     read();
     assert_eq!(read(), Load::NONE);
 
-    // So is one whose body nobody reads, and one whose client is gone before the answer.
+    // So is one whose body is not read, and one whose client is gone before the answer.
     drop(now(service.clone().oneshot(to("/200"))).unwrap());
     read();
     assert_eq!(read(), Load::NONE);

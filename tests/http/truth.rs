@@ -1,4 +1,4 @@
-//! The fields are true, whatever the configuration: whoever waits what we said passes (F66, B5),
+//! The headers are true, whatever the configuration: a request that waits as told passes (F66, B5),
 //! fields agree with each other (B6), and what remains is there to be used (B7).
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn f66_b5_whoever_waits_what_retry_after_said_passes_and_a_second_earlier_does_not(
+    fn f66_b5_a_client_that_waits_what_retry_after_said_passes_and_a_second_earlier_does_not(
         rules in rules(),
         start in 0_u64..10_000_000_000,
         arrivals in arrivals(),

@@ -96,7 +96,7 @@ async fn f73_whose_turn_comes_later_is_refused_at_once_and_the_wait_it_is_told_w
     for number in 0..=5 {
         send(&service, request(1, number)).await;
     }
-    // The fifth of those who wait leaves after a second; this one would be the sixth.
+    // The fifth waiting request leaves after a second; this one would be the sixth.
     let refused = timeout(TICK, send(&service, request(1, 6)).await);
     let refused = refused.await.unwrap().unwrap();
     assert_eq!(told(&refused), Some(6 * INTERVAL));
@@ -140,7 +140,7 @@ pub(crate) async fn the_wait_told_behind_a_line_works(layer: &RateLimitLayer, li
         sent.push(send(&service, request(1, number)).await);
         sleep(7 * TICK).await;
     }
-    // Nobody else goes away, so each is told the same or more.
+    // No other request goes away, so each is told the same or more.
     let start = Instant::now();
     let refused = send(&service, request(1, 20)).await.await.unwrap();
     let wait = told(&refused).unwrap_or_else(|| panic!("{limit:?}: no wait can help"));
@@ -156,7 +156,7 @@ pub(crate) async fn the_wait_told_behind_a_line_works(layer: &RateLimitLayer, li
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one_in_front() {
+async fn no_request_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one_in_front() {
     let arrivals = Arrivals::new();
     let bucket = TokenBucket::per_second(5).burst(5);
     let service = behind(
@@ -166,7 +166,7 @@ async fn nobody_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one_in_
     send(&service, costing(0, 4)).await;
     send(&service, costing(1, 5)).await;
     send(&service, costing(2, 1)).await;
-    // What asks for nothing takes nobody's turn.
+    // What asks for nothing takes no request's turn.
     send(&service, costing(3, 0)).await;
     sleep(9 * SECOND).await;
     assert_eq!(arrivals.log(), turns([(0, 0), (3, 0), (1, 4), (2, 5)]));
@@ -247,7 +247,7 @@ async fn all_places_of_a_layer_together_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_of_a_hundred_who_wait_those_who_stay_leave_in_order_and_close_the_gaps() {
+async fn f72_of_a_hundred_that_wait_those_that_stay_leave_in_order_and_close_the_gaps() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(100 * SECOND)]),
@@ -276,7 +276,7 @@ async fn f72_of_a_hundred_who_wait_those_who_stay_leave_in_order_and_close_the_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_have_gone_away_the_next_is_asked_about_as_if_nobody_had_been_there() {
+async fn when_all_have_gone_away_the_next_is_asked_about_as_if_no_request_had_been_there() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(SECOND)]),
@@ -338,7 +338,8 @@ async fn who_is_denied_by_a_policy_that_does_not_wait_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_long_for_itself_does_not_hold_up_those_who_wait_for_everybody() {
+async fn a_request_that_waits_long_for_its_own_limit_does_not_hold_up_those_that_wait_for_the_common_one()
+ {
     let arrivals = Arrivals::new();
     let layer = layer([
         global("all", bucket()).wait_up_to(60 * SECOND),
@@ -370,7 +371,7 @@ async fn a_block_is_waited_for_if_it_is_short() {
     send(&service, request(1, 0)).await;
     sleep(SECOND / 2).await;
     assert_eq!(arrivals.log(), []);
-    // While that one waits, and when nobody does.
+    // While that request waits, and while none does.
     now(layer.limiter().block(Key::GLOBAL, 10 * SECOND)).unwrap();
     let refused = timeout(TICK, send(&service, request(1, 1)).await);
     let both = 10 * SECOND + INTERVAL;

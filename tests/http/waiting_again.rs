@@ -1,5 +1,5 @@
-//! Those who wait when their turn does not come as it was told: somebody else takes it, a clock stands
-//! still, a store is slow, one is polled by nobody. Under a clock that tokio has paused.
+//! Requests that wait when their turn does not come as it was told: another request takes it, a clock stands
+//! still, a store is slow, a future is not polled. Under a clock that tokio has paused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,8 +14,8 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
-    StoreError, TokenBucket,
+    ConfigError, FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, StoreError,
+    TokenBucket,
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
@@ -24,14 +24,14 @@ use crate::slow_store::SlowStore;
 use crate::waiting::{INTERVAL, SECOND, bucket, by_user, layer, told, turns};
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_denied_again_waits_as_it_is_told_then_and_is_refused_in_the_end() {
+async fn a_client_that_is_denied_again_waits_as_it_is_told_then_and_is_refused_in_the_end() {
     let arrivals = Arrivals::new();
     let layer = layer([global("a", bucket()).wait_up_to(SECOND)]);
     let service = behind(&layer, &arrivals);
     send(&service, request(1, 0)).await;
     let waiting = send(&service, request(1, 1)).await;
     let limiter = layer.limiter();
-    // Somebody else takes each turn, a moment earlier; the last is too late for a refusal of ours.
+    // Another request takes each turn, a moment earlier; the last is too late for a refusal of ours.
     let start = Instant::now();
     for turn in 1..=6 {
         let moment = start + turn * INTERVAL;
@@ -46,7 +46,7 @@ async fn whoever_is_denied_again_waits_as_it_is_told_then_and_is_refused_in_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_from_another_line_overtakes_nobody_either() {
+async fn a_request_from_another_line_overtakes_none_either() {
     let arrivals = Arrivals::new();
     let by_three = FixedWindow::new(1, 3 * SECOND).unwrap();
     let all = global("all", TokenBucket::per_second(2).burst(5)).cost(cost);
@@ -152,7 +152,7 @@ async fn a_store_that_answers_later_keeps_the_order_too() {
     }
     slow.release(3);
     sleep(SECOND / 2).await;
-    // Its clock stands still: nobody's turn comes, and each is refused when its time is up.
+    // Its clock stands still: no request's turn comes, and each is refused when its time is up.
     let third = send(&service, request(1, 3)).await;
     slow.release(100);
     assert!(told(&third.await.unwrap()) >= Some(2 * SECOND));
@@ -167,19 +167,19 @@ async fn a_store_that_answers_later_keeps_the_order_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
+async fn b30_one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(9 * SECOND)]),
         &arrivals,
     );
     send(&service, request(1, 0)).await.await.unwrap();
-    let mut nobody = Context::from_waker(Waker::noop());
+    let mut unpolled = Context::from_waker(Waker::noop());
     let mut forgotten: Vec<_> = (1..=2)
         .map(|number| Box::pin(service.clone().oneshot(request(1, number))))
         .collect();
     for forgotten in &mut forgotten {
-        assert!(forgotten.as_mut().poll(&mut nobody).is_pending());
+        assert!(forgotten.as_mut().poll(&mut unpolled).is_pending());
     }
     let behind = [
         send(&service, request(1, 3)).await,
@@ -198,16 +198,4 @@ async fn b30_one_that_nobody_polls_holds_the_others_up_for_a_second_at_most() {
         forgotten.await.unwrap();
     }
     assert_eq!(arrivals.log().len(), 5);
-}
-
-/// Also the limiter behind a layer for services that speak no HTTP.
-#[test]
-fn a_limiter_on_its_own_holds_nobody_and_says_so_when_it_is_built() {
-    let policy = Policy::new("patient", FixedWindow::per_minute(1)).wait_up_to(SECOND);
-    let error = Limiter::builder().policy(policy).build().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "`wait_up_to` cannot be \"patient\": leave it out: a limiter holds nobody; ask it again after \
-         the decision's `retry_after`"
-    );
 }

@@ -1,4 +1,4 @@
-//! Crowds who wait, as random as can be: never one too many, nobody overtakes, nobody starves.
+//! Random crowds of waiting requests: never one too many, none overtakes, none starves.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<
             answer,
         });
     }
-    // Nobody waits for longer than it may, and as much as timers are late.
+    // No request waits for longer than it may, and as much as timers are late.
     sleep_until(Instant::now() + patience + SECOND / 10).await;
     let mut answered = Vec::new();
     for mut sent in sent {
@@ -144,7 +144,7 @@ async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<
             let Some(Refusal::Denied(decision)) = &answer.refusal else {
                 panic!("{answer:?}");
             };
-            // The store's and tokio's clock are one and nobody else is charged: who is refused is so
+            // The store's and tokio's clock are one and no other request is charged: a refusal comes
             // at once, but for what others have changed by going away.
             let told = decision.retry_after();
             assert!(told.is_none() || told > Some(Duration::ZERO));
@@ -157,7 +157,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_random_crowd_never_admits_too_many_and_nobody_is_overtaken_or_starves(
+    fn a_random_crowd_never_admits_too_many_and_no_request_is_overtaken_or_starves(
         (algorithm, most, foresees_costs) in algorithm(),
         patience in prop_oneof![1..400_u64, 400..5_000_u64],
         mut visits in proptest::collection::vec(visit(), 1..40),

@@ -16,7 +16,7 @@ use tower_ratelimit::{
 use crate::exchange::{Behind, Hello, answer, ask, get, global, limit, now, poll};
 use crate::slow_store::{BrokenStore, Reciting, SlowStore, When};
 
-/// Two requests a minute for everybody.
+/// Two requests a minute for all clients.
 fn two_a_minute(store: impl Store) -> RateLimitLayer {
     let builder = RateLimitLayer::builder().policy(global("a", FixedWindow::per_minute(2)));
     builder.without_headers().store(store).build().unwrap()
@@ -111,7 +111,7 @@ impl Ledger for Counting {
 }
 
 #[test]
-fn numbers_that_nobody_is_told_are_not_asked_for() {
+fn numbers_that_are_not_told_are_not_asked_for() {
     let store = Counting::new();
     let service = Hello::behind(&two_a_minute(store.clone()));
     let statuses = [(); 3].map(|()| ask(&service, get()).status.as_u16());

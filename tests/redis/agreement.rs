@@ -139,7 +139,7 @@ fn shape() -> impl Strategy<Value = Shape> {
                 8 => limit.saturating_mul(2),
                 small => small,
             },
-            // What is over a queue's limit would overtake those who wait.
+            // What is over a queue's limit would overtake requests that wait.
             is_soft: is_soft && kind != QUEUE,
         }
     })

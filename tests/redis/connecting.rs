@@ -95,7 +95,7 @@ async fn a_store_that_is_built_without_a_server_says_so_with_each_request() {
 }
 
 #[tokio::test]
-async fn to_connect_fails_at_once_where_nobody_listens() {
+async fn to_connect_fails_at_once_where_nothing_listens() {
     let (url, asked) = (
         format!("redis://127.0.0.1:{}/", closed_port()),
         Instant::now(),
@@ -110,7 +110,7 @@ async fn to_connect_fails_at_once_where_nobody_listens() {
 }
 
 #[tokio::test]
-async fn to_connect_fails_at_the_deadline_where_nobody_answers() {
+async fn to_connect_fails_at_the_deadline_where_nothing_answers() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!(
         "redis://127.0.0.1:{}/",
@@ -144,7 +144,7 @@ async fn a_password_that_is_missing_is_a_misconfiguration() {
     assert!(said.contains("NOAUTH"), "{said}");
 }
 
-/// The server does not read as many arguments as a decision has, from somebody who has not said who he is.
+/// The server does not read as many arguments as a decision has, from a client that is not authenticated.
 #[tokio::test]
 async fn a_password_that_is_missing_is_named_without_connecting_first() {
     let server = Server::start(&[]);
@@ -214,7 +214,7 @@ async fn a_connection_of_ones_own_is_taken() {
         names.len() == 2 && names.iter().all(|name| name.starts_with("mine:")),
         "{names:?}"
     );
-    // Nobody knows what is behind it, so keys are asked for one by one, and none is charged alone.
+    // It is unknown what is behind it, so keys are asked for one by one, and none is charged alone.
     let limiter = limiter(&store, [daily("c", 5), daily("d", 1)]);
     let asked = limiter
         .check_with([("c", "bob", 2), ("d", "cat", 2)])

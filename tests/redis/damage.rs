@@ -1,4 +1,4 @@
-//! What nobody of this version has written: an error that says so, for that key alone, and never a panic.
+//! Data that this version has not written: an error that says so, for that key alone, and never a panic.
 
 use redis::Value;
 use tower_ratelimit::StoreError;
@@ -64,7 +64,7 @@ async fn f47_text_that_is_no_state_is_an_error_that_names_the_key() {
 /// Words that look like a state, under every algorithm: the answer is a decision or an error, and a reset
 /// helps.
 #[tokio::test]
-async fn f47_states_that_no_request_can_have_left_make_nobody_panic() {
+async fn f47_states_that_no_request_can_have_left_cause_no_panic() {
     let server = Server::start(&[]);
     let store = store(&server);
     let large = "9007199254740993";

@@ -1,4 +1,4 @@
-//! F62: whoever was denied and cannot pass yet is told so without a question to the server.
+//! F62: a request that was denied and cannot pass yet is told so without a question to the server.
 
 use std::time::{Duration, Instant};
 
@@ -193,10 +193,10 @@ async fn f62_what_another_node_gives_back_goes_unnoticed_for_no_longer_than_was_
     assert!(unnoticed > 0, "nothing was remembered");
 }
 
-/// Whoever asks without a pause passes as soon as there is room, and is never told a wait that is too
+/// A request that asks without a pause passes as soon as there is room, and is never told a wait that is too
 /// short.
 #[tokio::test]
-async fn f62_nobody_is_denied_for_longer_than_the_limit_says() {
+async fn f62_no_request_is_denied_for_longer_than_the_limit_says() {
     let period = Duration::from_millis(300);
     // The clock that measures here and the server's may differ by so much.
     let slack = Duration::from_millis(5);

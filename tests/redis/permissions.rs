@@ -69,7 +69,7 @@ async fn these_commands_are_all_that_is_needed() {
         .await
         .unwrap_or_else(|error| panic!("{}", story(&error)));
     let url = format!("redis://limiter:p4ss@127.0.0.1:{}/", server.port());
-    // Whoever may not see the server's version is not asked to.
+    // A user without that permission does not need the server's version.
     let connected = patient().connect(&url).await;
     connected.unwrap_or_else(|error| panic!("{}", story(&error)));
 }

@@ -46,7 +46,7 @@ async fn decides(store: &RedisStore) {
     assert_eq!(used(&told), [2]);
 }
 
-/// Where somebody listens and never answers, until this is dropped.
+/// Listens and never answers, until this is dropped.
 fn hole() -> (TcpListener, u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -72,7 +72,7 @@ fn names(port: impl Fn() -> u16 + Send + Sync + 'static) -> StandIn {
 }
 
 /// In the place of a sentinel that watches over other masters.
-fn knows_nobody() -> StandIn {
+fn knows_no_master() -> StandIn {
     StandIn::start(|_| Answer::Say("*-1\r\n"))
 }
 
@@ -92,7 +92,7 @@ async fn the_master_is_found_by_any_sentinel_that_answers() {
 
 /// One after the other, they would take longer than the call may.
 #[tokio::test]
-async fn sentinels_that_hang_delay_nobody() {
+async fn sentinels_that_hang_delay_no_request() {
     let server = Server::start(&[]);
     let (port, (hole, hangs)) = (server.port(), hole());
     let sentinel = names(move || port);
@@ -285,20 +285,20 @@ async fn of_several_servers_that_are_named_the_one_that_is_the_master_is_taken()
     let stale = [replica.port(), hangs].map(|port| names(move || port));
     let current = names(move || port);
     let stale = stale.each_ref().map(StandIn::url);
-    for unknown in [knows_nobody().url(), closed()] {
+    for unknown in [knows_no_master().url(), closed()] {
         let urls = [stale.as_slice(), &[unknown, current.url()]].concat();
         decides(&connect(NAME, &urls).await.unwrap()).await;
         master.ask(&["FLUSHALL"]);
     }
     // Without the one who knows, what is told is what there was of a master.
-    let urls = [closed(), knows_nobody().url(), stale[0].clone()];
+    let urls = [closed(), knows_no_master().url(), stale[0].clone()];
     let said = refused(connect(NAME, &urls).await, StoreErrorKind::Unavailable);
     assert!(
         said.contains(&format!("127.0.0.1:{}", replica.port())),
         "{said}"
     );
     assert!(said.contains("it is a replica"), "{said}");
-    let urls = [closed(), knows_nobody().url(), stale[1].clone()];
+    let urls = [closed(), knows_no_master().url(), stale[1].clone()];
     let said = refused(connect(NAME, &urls).await, StoreErrorKind::Unavailable);
     assert!(said.contains(&format!("127.0.0.1:{hangs}")), "{said}");
     drop(hole);
@@ -355,7 +355,7 @@ async fn a_server_that_is_taken_for_a_sentinel_is_a_misconfiguration() {
 #[cfg(feature = "redis-tls")]
 #[tokio::test]
 async fn the_master_is_talked_to_through_tls_if_its_address_says_so() {
-    // Whoever has set one already has set the same.
+    // One that is set already is the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let server = Server::start(&[]);
     let port = server.port();

@@ -67,7 +67,7 @@ async fn is_back(limiter: &Limiter<RedisLedger>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exactly_the_limit_of_those_who_ask_at_once_is_admitted() {
+async fn exactly_the_limit_of_requests_that_ask_at_once_is_admitted() {
     let server = Server::start(&[]);
     let store = store(&server);
     for policy in every(40, 60 * MINUTE) {
@@ -138,7 +138,7 @@ async fn requests_of_different_limits_share_a_call() {
 }
 
 #[tokio::test]
-async fn each_of_those_who_share_a_call_is_charged_what_it_asks_whoever_asks_alike() {
+async fn each_request_of_a_shared_call_is_charged_what_it_asks_whatever_the_others_ask() {
     let server = Server::start(&[]);
     let policies = [daily("a", 10), daily("b", 20).soft()];
     let limiter = limiter(&store(&server), policies);
@@ -158,7 +158,7 @@ async fn each_of_those_who_share_a_call_is_charged_what_it_asks_whoever_asks_ali
 }
 
 #[tokio::test]
-async fn while_few_calls_are_under_way_nobody_waits_and_then_until_a_call_is_full() {
+async fn while_few_calls_are_under_way_no_request_waits_and_then_until_a_call_is_full() {
     let server = StandIn::start(|_| Answer::Silence);
     let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
     let mut asked = Vec::new();
@@ -210,7 +210,8 @@ async fn f47_what_no_rule_can_read_fails_its_own_request_and_none_that_shares_th
 }
 
 #[tokio::test]
-async fn f37_a_script_that_was_flushed_costs_a_shared_call_one_round_trip_and_nobody_a_charge() {
+async fn f37_a_script_that_was_flushed_costs_a_shared_call_one_round_trip_and_no_request_a_charge()
+{
     let server = Server::start(&[]);
     let limiter = limiter(&store(&server), [daily("a", 100)]);
     warm(&limiter).await;
@@ -248,7 +249,7 @@ async fn f46_a_replica_fails_the_whole_call_and_is_left() {
 }
 
 #[tokio::test]
-async fn f46_without_memory_those_who_would_be_written_fail_and_the_others_are_told() {
+async fn f46_without_memory_charges_fail_and_refusals_are_told() {
     let server = Server::start(&["--maxmemory-policy", "noeviction"]);
     let limiter = limiter(&store(&server), [daily("a", 1)]);
     assert!(limiter.check(2_u32, 1).await.unwrap().is_allowed());
@@ -267,7 +268,7 @@ async fn f46_without_memory_those_who_would_be_written_fail_and_the_others_are_t
 }
 
 #[tokio::test]
-async fn who_gives_up_before_the_call_is_made_is_not_asked_for_and_stops_nobody() {
+async fn a_request_that_gives_up_before_the_call_is_left_out_and_stops_no_other() {
     let server = Server::start(&[]);
     let limiter = limiter(&store(&server), [daily("a", 100)]);
     warm(&limiter).await;
@@ -298,7 +299,7 @@ async fn who_gives_up_before_the_call_is_made_is_not_asked_for_and_stops_nobody(
 }
 
 #[tokio::test]
-async fn who_gives_up_after_the_call_was_sent_stops_nobody() {
+async fn a_request_that_gives_up_after_the_call_was_sent_stops_no_other() {
     let server = Server::start(&[]);
     let limiter = limiter(&store(&server), [daily("a", 100)]);
     warm(&limiter).await;
@@ -338,7 +339,7 @@ async fn a_call_has_so_many_requests_and_charges_and_no_more() {
         let charges: Vec<usize> = scripts.iter().map(|words| keys(words).len()).collect();
         let most = charges.iter().max().unwrap();
         assert_eq!(*most, requests * policies.len(), "{charges:?}");
-        // Whoever has been asked for was so once.
+        // Each request was asked for once.
         let mut asked: Vec<&String> = scripts.iter().flat_map(|words| keys(words)).collect();
         let all = asked.len();
         asked.sort();
@@ -348,7 +349,7 @@ async fn a_call_has_so_many_requests_and_charges_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_keeps_nobody_longer_than_the_deadline() {
+async fn a_server_that_falls_silent_keeps_no_request_longer_than_the_deadline() {
     let server = StandIn::start(|_| Answer::Silence);
     let deadline = Duration::from_millis(200);
     let store = patient().deadline(deadline).open(server.url()).unwrap();
@@ -391,7 +392,7 @@ async fn requests_that_are_told_different_times_do_not_share_a_call() {
 
 /// A call is made by a task in the runtime of one that shares it.
 #[test]
-fn a_runtime_that_ends_keeps_nobody_in_another_waiting_for_its_calls() {
+fn a_runtime_that_ends_keeps_no_request_of_another_waiting_for_its_calls() {
     let server = Server::start(&[]);
     let store = patient().deadline(MINUTE).open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);

@@ -83,7 +83,7 @@ async fn a_connection_that_fell_silent_is_left_also_by_callers_that_give_up_befo
 }
 
 #[tokio::test]
-async fn f62_a_limit_of_ones_own_that_has_ended_denies_nobody_any_more() {
+async fn f62_a_limit_of_ones_own_that_has_ended_denies_no_request_any_more() {
     let server = Server::start(&[]);
     let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
     let store = store.deadline(Duration::from_secs(20));
@@ -144,7 +144,7 @@ async fn f67_a_denial_that_is_remembered_still_tells_its_wait_when_one_of_two_is
 
 #[cfg(feature = "redis-cluster")]
 #[tokio::test]
-async fn a_node_that_does_not_answer_keeps_nobody_from_the_others_of_its_cluster() {
+async fn a_node_that_does_not_answer_keeps_no_request_from_the_other_nodes() {
     let cluster = crate::support::redis::Cluster::start();
     let stopped = cluster.nodes[2].pid().to_string();
     let stop = std::process::Command::new("kill")
@@ -253,7 +253,7 @@ async fn f30_a_denial_stands_if_what_was_taken_cannot_be_given_back() {
 }
 
 #[tokio::test]
-async fn f62_a_refund_that_nobody_waits_for_any_more_ends_what_is_remembered() {
+async fn f62_a_refund_that_is_given_up_ends_what_is_remembered() {
     let server = Server::start(&[]);
     let (arrived, wished, done) = <(Arc<Notify>, Arc<Notify>, Arc<Notify>)>::default();
     let tamper = Tamper::Hold {

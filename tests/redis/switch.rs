@@ -32,14 +32,14 @@ async fn lose(server: &Server, store: &RedisStore) {
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     let limiter = limiter(store, [daily("lose", 1_000)]);
     for _ in 0..5 {
-        assert!(limiter.check("somebody", 1).await.unwrap().is_degraded());
+        assert!(limiter.check("ann", 1).await.unwrap().is_degraded());
     }
 }
 
-/// A denial that was remembered held for a charge and not for a peek, and so whoever takes what there is asked
+/// A denial that was remembered held for a charge and not for a peek, and so a request that takes what there is asked
 /// both in turn for ever, without a pause.
 #[test]
-fn whoever_takes_what_there_is_gets_nothing_while_a_denial_is_remembered() {
+fn a_client_that_takes_what_there_is_gets_nothing_while_a_denial_is_remembered() {
     let (tell, told) = channel();
     thread::spawn(move || {
         let server = Server::start(&[]);

@@ -19,7 +19,7 @@ struct Scene {
 
 impl Scene {
     fn start(name: &str) -> Self {
-        // Whoever has set one already has set the same.
+        // One that is set already is the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let folder = std::env::temp_dir().join(format!("trl-tls-{name}-{}", std::process::id()));
@@ -81,7 +81,7 @@ async fn a_connection_with_a_root_of_ones_own_is_taken() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
+async fn a_server_that_is_not_vouched_for_is_not_talked_to() {
     let scene = Scene::start("unknown");
     let error = patient().connect(&scene.url).await.map(drop).unwrap_err();
     assert_eq!(

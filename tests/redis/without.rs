@@ -39,10 +39,10 @@ pub(crate) async fn lose(server: &Server, store: &RedisStore) {
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     let limiter = limiter(store, [refuse(daily("lose", 1_000))]);
     for _ in 0..5 {
-        let error = limiter.check("somebody", 1).await.unwrap_err();
+        let error = limiter.check("ann", 1).await.unwrap_err();
         assert_eq!(error.reason(), Some("out of memory"));
     }
-    let error = limiter.check("somebody", 1).await.unwrap_err();
+    let error = limiter.check("ann", 1).await.unwrap_err();
     assert_eq!(error.reason(), Some("away"));
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
 }
@@ -117,7 +117,7 @@ async fn f42_a_policy_lets_everything_go_on_or_refuses_everything() {
         let error = closed.check("ann", 1).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     }
-    // What was refused has charged nobody.
+    // The refusal has charged no policy.
     let told = beside.check("ann", 2).await.unwrap();
     let names: Vec<_> = told.policies().map(|(name, _)| name).collect();
     assert_eq!(names, ["here"]);
@@ -153,10 +153,10 @@ async fn blocks_that_a_node_has_made_or_met_hold() {
         assert_eq!(told.is_allowed(), !is_blocked, "{key}");
         let names: Vec<_> = told.policies().map(|(name, _)| name).collect();
         assert_eq!(names.len(), 1 + usize::from(is_blocked), "{key}: {names:?}");
-        // A ledger of its own has met nobody.
+        // A ledger of its own has seen no key.
         assert!(open.check(key, 1).await.unwrap().is_allowed());
     }
-    // It holds here, and nobody else knows.
+    // It holds here, and no other node knows.
     here.block("late", long).await.unwrap_err();
     assert!(!here.check("late", 0).await.unwrap().is_allowed());
     here.unblock("late").await.unwrap_err();
@@ -297,7 +297,7 @@ async fn f47_another_type_under_a_key_is_a_failure_of_that_key_alone() {
     assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
 }
 
-/// Nobody asks for anything once the server is away.
+/// Nothing is asked once the server is away.
 #[tokio::test]
 async fn f43_the_server_is_found_again_without_traffic_and_asked_seldom() {
     let server = Server::start(&[]);

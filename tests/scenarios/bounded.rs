@@ -107,7 +107,7 @@ fn f58_a_flood_of_new_keys_takes_no_more_memory_than_the_bound() {
     );
 }
 
-/// F59 and B15: whoever floods the store with other keys does not get free by it.
+/// F59 and B15: a client that floods the store with other keys does not get free by it.
 #[test]
 fn f59_a_flood_of_other_keys_frees_no_key_that_is_refused() {
     for algorithm in every(quota(5, DAY)) {
@@ -298,7 +298,7 @@ fn keys_that_are_as_good_as_new_go_before_any_that_has_used_something() {
 
 /// Though each of thousands of keys may have become idle for all that is known without a look.
 #[test]
-fn while_a_key_can_go_nobody_shares() {
+fn while_a_key_can_go_no_request_shares() {
     let bounded = Bounded::new(10_000, Gcra::per_minute(10).into());
     bounded.charge(0..10_000, 1);
     bounded.clock.advance(Duration::from_secs(1));
@@ -321,7 +321,7 @@ fn the_only_key_that_can_go_goes() {
     assert_eq!(used(&bounded.limiter, 1), 10);
 }
 
-/// Shows an earlier time once, as to somebody who reads it and is then suspended.
+/// Shows an earlier time once, as to a thread that reads it and is then suspended.
 #[derive(Clone)]
 struct Late {
     clock: ManualClock,
@@ -340,7 +340,7 @@ impl Clock for Late {
 /// since he read the clock. By his clock the new window had not begun, so that nothing of it
 /// counted, and refused keys were forgotten as idle.
 #[test]
-fn whoever_is_late_forgets_nothing_that_was_charged_since() {
+fn a_thread_that_is_late_forgets_nothing_that_was_charged_since() {
     for algorithm in every(quota(5, MINUTE)) {
         let clock = Late {
             clock: ManualClock::new(),
@@ -453,7 +453,7 @@ fn a_policy_without_room_shares_and_the_others_do_not() {
         assert_eq!(usage(&store, "full").overflowed(), 5);
         assert!(usage(&store, "free").keys() <= 100);
 
-        // Those who were denied hold no places: there are 95 for others.
+        // Requests that were denied hold no places: there are 95 for others.
         for key in 0..95_u64 {
             assert_eq!(asked(&free, key, 1), (true, false), "{key}");
         }

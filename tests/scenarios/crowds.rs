@@ -194,7 +194,7 @@ fn f60_many_newcomers_at_once_share_one_limit() {
 /// Law 10: all or none, for policies that are locked in one order and declared in two, while
 /// their tables are full and keys take each other's places.
 #[test]
-fn policies_whose_tables_are_full_charge_all_or_none_and_wait_for_nobody() {
+fn policies_whose_tables_are_full_charge_all_or_none_and_wait_for_no_request() {
     let store = store(500);
     let mut policies: Vec<(String, Algorithm)> = every(quota(1_000, DAY))
         .enumerate()

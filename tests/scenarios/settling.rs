@@ -73,7 +73,7 @@ fn a_bucket_owes_two_capacities_at_most() {
 }
 
 #[test]
-fn whoever_comes_later_leaves_the_queue_later() {
+fn a_client_that_comes_later_leaves_the_queue_later() {
     let clock = ManualClock::new();
     let queue = LeakyQueue::per_second(1).places(9).into();
     let limiter = limiter(&clock, [("queue", queue)]);

@@ -43,7 +43,7 @@ fn many_threads_admit_exactly_the_limit() {
 }
 
 #[test]
-fn policies_in_opposite_orders_wait_for_nobody_and_admit_exactly_the_least_limit() {
+fn policies_in_opposite_orders_wait_for_no_request_and_admit_exactly_the_least_limit() {
     for round in 0..20 {
         let store = MemoryStore::new().clock(ManualClock::new());
         let mut policies: Vec<(String, Algorithm)> = every(quota(1_000, HOUR))

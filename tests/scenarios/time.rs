@@ -28,7 +28,7 @@ fn f11_a_new_key_is_admitted_at_any_time_since_the_epoch() {
 }
 
 #[test]
-fn f15_an_hour_back_admits_nothing_more_and_locks_nobody_out() {
+fn f15_an_hour_back_admits_nothing_more_and_locks_no_request_out() {
     for algorithm in every(quota(5, MINUTE)) {
         let (mut key, at) = used_up(algorithm);
         let at = at - micros(HOUR);

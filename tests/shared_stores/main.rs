@@ -98,7 +98,7 @@ async fn clocks_that_differ_a_little_do_not_drain_a_bucket_again_and_again() {
 }
 
 #[tokio::test]
-async fn law_8_a_clock_that_steps_back_far_locks_nobody_out() {
+async fn law_8_a_clock_that_steps_back_far_locks_no_request_out() {
     let map = map();
     let limiter = limiter(&map, [Policy::new("a", TokenBucket::per_second(1))]);
     assert!(limiter.check("ann", 1).await.unwrap().is_allowed());

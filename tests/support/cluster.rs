@@ -5,7 +5,7 @@ use redis::Value;
 use super::redis::{Cluster, PRIMARIES, SLOTS, Server, ask, text, until};
 
 impl Cluster {
-    /// The node that serves this key, by its place in the list; none while nobody does.
+    /// The node that serves this key, by its place in the list; none while it is not served.
     pub(crate) fn server_of(&self, key: &str) -> Option<usize> {
         self.nodes.iter().position(|node| serves(node, key))
     }
@@ -25,7 +25,7 @@ impl Cluster {
         nodes.expect("each slot was given to a node")
     }
 
-    /// Kills this node, and waits until another one has its slots and everybody that is left knows.
+    /// Kills this node, and waits until another one has its slots and all others know.
     pub(crate) fn fail_over(&self, primary: usize) {
         let id = text(&self.nodes[primary].ask(&["CLUSTER", "MYID"]));
         self.nodes[primary].kill();
@@ -97,7 +97,7 @@ impl Moving<'_> {
             self.from.ask(&words);
         }
         let id = text(&self.to.ask(&["CLUSTER", "MYID"]));
-        // Whoever gets it is told first: else nobody would have it for a moment.
+        // The new owner is told first: else the slot would have no owner for a moment.
         let nodes = [self.to, self.from].into_iter();
         for node in nodes.chain(self.cluster.nodes.iter().filter(|node| is_primary(node))) {
             node.ask(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);

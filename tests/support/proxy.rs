@@ -42,7 +42,7 @@ struct Weather {
     losses: u32,
 }
 
-/// From now on; whoever orders it is told when new connections know it.
+/// From now on. Returns when new connections know it.
 type Order = (Weather, Sender<()>);
 
 /// To which side of a connection a half of it is closed.
@@ -172,7 +172,7 @@ async fn listen(
                     None => Some(bind(port).await),
                 };
                 changes.send_replace(weather);
-                // Whoever ordered it may have gone away in a panic.
+                // The receiver may have gone away in a panic.
                 let _ = known.send(());
             }
             Ok((client, _)) = accept(listener.as_ref()) => {

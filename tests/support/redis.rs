@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, Value};
 
-/// Ends the server when whoever started it is gone, however that came: its end of the pipe is closed then.
+/// Ends the server when the process that started it is gone, for any reason: its end of the pipe is closed then.
 const GUARD: &str = r#""$@" >/dev/null 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait"#;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -103,7 +103,7 @@ impl Server {
         }
     }
 
-    /// Whether it answers; it does not if somebody else was quicker to take the port.
+    /// Whether it answers; it does not if another process was faster to take the port.
     fn comes_up(&mut self) -> bool {
         let started = Instant::now();
         while started.elapsed() < PATIENCE / 4 {
@@ -147,7 +147,7 @@ impl Server {
         text(&self.ask(&["INFO", "replication"])).contains("master_link_status:up")
     }
 
-    /// Ends it without a word, and waits until nobody can connect any more.
+    /// Ends it without a word, and waits until no client can connect any more.
     pub(crate) fn kill(&self) {
         self.signal("KILL");
         until("it is gone", || {
@@ -340,10 +340,10 @@ impl Cluster {
 /// Nodes talk to each other on a port that is so much higher.
 const BUS: u16 = 10_000;
 
-/// Below those that a system gives to whoever connects: one that starts again finds its port free.
+/// Below those that a system gives to a client that connects: one that starts again finds its port free.
 const PORTS: Range<u32> = 12_000..22_000;
 
-/// A port that nobody listened on a moment ago, and for a cluster's node neither the other one.
+/// A port that was free a moment ago, and for a cluster's node neither the other one.
 pub(crate) fn free_port() -> u16 {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     // Other processes look for ports as well, and begin elsewhere.

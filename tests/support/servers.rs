@@ -18,7 +18,7 @@ pub(crate) struct Server {
     folder: PathBuf,
 }
 
-/// Between finding a free port and taking it, somebody else may have.
+/// Another process may take a free port before the server does.
 const ATTEMPTS: usize = 5;
 
 const PATIENCE: Duration = Duration::from_secs(30);

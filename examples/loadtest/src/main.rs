@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -91,9 +92,13 @@ async fn with_progress(load: Load) -> io::Result<Outcome> {
             bar.set_message(format!("{answered} answers"));
         }
     };
+    // The first poll begins to listen, before anything is sent. If it fails, the run ends by itself.
+    let mut signal = Box::pin(tokio::signal::ctrl_c());
+    let listens =
+        std::future::poll_fn(|context| Poll::Ready(signal.as_mut().poll(context).is_pending()))
+            .await;
     let interrupted = async {
-        // Without the signal, the run ends by itself.
-        if tokio::signal::ctrl_c().await.is_err() {
+        if !listens || signal.await.is_err() {
             std::future::pending::<()>().await;
         }
     };

@@ -11,8 +11,7 @@ pub(super) trait Cell: Default + Send + Sync + 'static {
     /// millisecond.
     const PAGES_SEARCHED: usize;
 
-    /// Whether a copy for whoever looks at what is kept costs less than to have it lie in memory for
-    /// those who do not.
+    /// Whether a copy for each reader costs less than a state in memory that the fast path carries along.
     const IS_SHORT: bool = true;
 
     /// Moves what is here to another cell.

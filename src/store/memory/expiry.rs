@@ -61,7 +61,7 @@ impl ExpiryIndex {
 
     /// A page from which something may be had now, the first from this one on.
     pub(super) fn due(&self, now: Micros, from: usize) -> Option<usize> {
-        // Whoever finds a page here sees the keys that were put there before.
+        // A thread that finds a page here sees the keys that were put there before.
         let is_due = |time: &AtomicU64| time.load(Ordering::Acquire) <= now.get();
         let groups = self.groups.len();
         let (group, place) = (from / GROUP, from % GROUP);

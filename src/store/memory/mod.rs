@@ -65,7 +65,7 @@ use crate::policy::{Policy, check_names};
 /// Below the bound no key that has used any of its limit is forgotten. At the bound a newcomer
 /// takes the place of a key that is as good as new. If none is found, a key goes that could still
 /// pass a request of cost 1: of those on the newcomer's own page, some fifty, the one that has used the
-/// least. A key that could not is never forgotten, so nobody frees himself by a flood of other
+/// least. A key that could not is never forgotten, so no client frees itself by a flood of other
 /// keys. When no key can go, newcomers share one entry, which
 /// [`Outcome::is_overflow`](crate::Outcome::is_overflow) tells. While the store is so full, every verb finds that
 /// entry: a peek, a refund or a settlement of one newcomer is one of all newcomers, and a reset of one resets
@@ -86,8 +86,8 @@ use crate::policy::{Policy, check_names};
 /// A key is [blocked](crate::Limiter::block_now) under a policy's name, whatever its algorithm:
 /// limiters over one store that have a policy of the same name deny it alike, also when its limit
 /// has been changed. Blocks stand beside the tables: they count against no bound, and nothing evicts
-/// them. Each takes some 100 bytes, until it has ended and the policy is asked about anybody; whoever
-/// blocks clients by a program bounds how many. A request whose key shares the last 10 bits of its
+/// them. Each takes some 100 bytes, until it has ended and the policy is asked about any key. A program that
+/// blocks clients has to bound how many. A request whose key shares the last 10 bits of its
 /// fingerprint with a blocked one looks under a lock that many may read.
 ///
 /// # Several limits
@@ -125,7 +125,7 @@ struct Tables {
     slots: HashMap<String, Weak<Slots>>,
     made: usize,
     restored: Vec<Restored>,
-    /// The blocks that were restored of policies that nobody has opened since.
+    /// The blocks that were restored of policies that were not opened since.
     restored_blocks: Vec<(String, Blocked)>,
 }
 
@@ -304,9 +304,9 @@ impl MemoryStore {
     ///
     /// # Who may read it
     ///
-    /// It holds no key, but what fingerprints are made with: whoever reads it can try whether a key
-    /// that he guesses is in it, and compute keys that share a state. Whoever writes it decides who
-    /// is refused. Keep it as private as a password.
+    /// It holds no key, but the secret of the fingerprints. A reader of it can test whether a guessed key is in it,
+    /// and compute keys that share a state. A writer of it decides which clients are refused. Keep it as private as
+    /// a password.
     ///
     /// ```
     /// use tower_ratelimit::{AnchoredWindow, ConfigError, Limiter, MemoryStore, Policy};
@@ -401,7 +401,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was restored and nobody has opened yet.
+    /// What was restored and is not opened yet.
     fn without_tables(&self) -> Arc<Mutex<Tables>> {
         let tables = self.tables();
         let waiting = tables.restored.iter().filter(|one| one.is_waiting());

@@ -147,7 +147,7 @@ impl<C> Page<C> {
     /// The slot of this key, if it is one of the four that begin here.
     #[inline]
     fn find_in_line(&self, first: usize, fingerprint: u64) -> Option<&Slot<C>> {
-        // Compared before anything is decided: which of them it is, nobody can guess.
+        // All are compared before a branch: which of them matches cannot be predicted.
         let line = &self.slots[first..first + OWN];
         let is_at = |place: usize| usize::from(line[place].is_of(fingerprint));
         let place = is_at(1) + 2 * is_at(2) + 3 * is_at(3);

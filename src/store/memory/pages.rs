@@ -7,9 +7,9 @@ use super::page::{OverflowSlots, Page, Place, SLOTS};
 
 /// The pages of a table, which become more one at a time (linear hashing, after Litwin, 1980).
 ///
-/// Each page is split in its turn: half of its keys move to a new one, and nobody else waits.
+/// Each page is split in its turn: half of its keys move to a new one, and no other page waits.
 /// Once all have been split, their number has doubled. Every page that there can ever be has its
-/// place from the start, so that nothing moves that somebody may be reading.
+/// place from the start, so that nothing moves while a thread may read it.
 #[derive(Debug)]
 pub(super) struct Pages<C> {
     chunks: Box<[OnceLock<Chunk<C>>]>,
@@ -147,8 +147,8 @@ impl<C: Cell> Pages<C> {
         pages > self.first * (mask + 1)
     }
 
-    /// Splits the page whose turn it is; only one thread at a time may do this. `moved` is told
-    /// the page, which is still locked, and its other half, which nobody knows yet.
+    /// Splits the next page; only one thread at a time may do this. `moved` gets the page, which is still locked,
+    /// and its other half, which no other thread can find yet.
     pub(super) fn split(&self, moved: &mut dyn FnMut(usize, usize)) {
         let size = self.size();
         if size.pages >= self.most {
@@ -188,7 +188,7 @@ impl<C: Cell> Pages<C> {
             }
         }
         moved(from, to);
-        // Before the page is unlocked: whoever waits for it must look again where its key is.
+        // Before the page is unlocked: a thread that waits for it must look again where its key is.
         self.size.store(next.word(), Ordering::Release);
     }
 
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_seen_a_page_before_it_is_split_has_to_look_again() {
+    fn a_thread_that_has_seen_a_page_before_it_is_split_has_to_look_again() {
         let pages = Pages::<Word>::new(20_000);
         let mut seen = Vec::new();
         for key in fingerprints().take(500) {

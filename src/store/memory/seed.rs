@@ -9,8 +9,8 @@ use crate::key::{IntoKey, Key};
 /// What fingerprints are made with: random, and the same for all stores of the process, except for
 /// those that were restored, which have that of their snapshot.
 ///
-/// The fingerprint of a key is a hash of 64 bits with 256 random ones, so that nobody who does
-/// not know them can choose keys that meet.
+/// The fingerprint of a key is a hash of 64 bits with 256 random ones, so that a client that
+/// does not know them cannot choose keys that meet.
 #[derive(Clone)]
 pub(super) struct Seed {
     hash: RandomState,

@@ -8,12 +8,11 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(tower_ratelimit_loom)]
 use loom::{hint::spin_loop, thread::yield_now};
 
-/// Guards what many read and few change, without a write by those who only read: a count of the
+/// Guards data that is read often and changed seldom, without a write by its readers: a count of the
 /// changes, odd while one is under way.
 ///
-/// Whoever reads takes note of the version, reads, and asks whether it still stands. Whoever
-/// writes locks the version that was read, so that what was concluded from it holds for the
-/// change as well.
+/// A reader takes the version, reads, and checks that the version is still the same. A writer locks the version
+/// that it has read, so that its conclusions hold for the change as well.
 ///
 /// What is guarded has to be atomic, since it may be read while it changes; `Relaxed` will do.
 #[derive(Debug)]
@@ -80,7 +79,7 @@ impl Seqlock {
         self.0
             .compare_exchange(seen, locked, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
-        // Whoever sees a part of the change sees that it is under way.
+        // A reader that sees a part of the change sees that it is under way.
         fence(Ordering::Release);
         Some(Lock {
             seqlock: self,
@@ -113,7 +112,7 @@ pub(super) struct Lock<'a> {
 }
 
 impl Lock<'_> {
-    /// Says that something is changed, so that those who have read before must read again.
+    /// Says that something is changed, so that earlier readers must read again.
     #[inline]
     pub(super) fn changes(&mut self) {
         self.next = self.next.wrapping_add(ONE_CHANGE) & !UNDER_WAY;
@@ -195,7 +194,7 @@ mod models {
     }
 
     #[test]
-    fn loom_nobody_reads_a_torn_pair_while_one_writes() {
+    fn loom_no_torn_pair_is_read_while_one_thread_writes() {
         model(|| {
             let pair = Arc::new(Pair::default());
             let writer = spawn({
@@ -213,7 +212,7 @@ mod models {
     }
 
     #[test]
-    fn loom_nobody_reads_a_torn_pair_while_two_write() {
+    fn loom_no_torn_pair_is_read_while_two_threads_write() {
         // Every order takes minutes; those in which threads are stopped three times, a second.
         let mut some = model::Builder::new();
         some.preemption_bound = Some(3);
@@ -276,8 +275,8 @@ mod models {
         });
     }
 
-    /// As a page is split: a key moves to another page, and whoever looks for it meanwhile charges
-    /// it where it is, or looks again. One who has found it need not look at the size a second time.
+    /// As a page is split: a key moves to another page, and a thread that looks for it meanwhile charges it where
+    /// it is, or looks again. A thread that has found it need not look at the size a second time.
     #[test]
     fn loom_a_key_that_moves_is_charged_where_it_is() {
         const ABSENT: u64 = 0;
@@ -324,7 +323,7 @@ mod models {
             pages.split();
             let charged = pages.charge().is_some();
             let charged = u64::from(charged) + u64::from(other.join().unwrap());
-            assert!(charged > 0, "somebody was in nobody's way");
+            assert!(charged > 0, "a thread failed without another in its way");
             let keys = pages.keys.each_ref().map(|key| key.load(Ordering::Relaxed));
             assert_eq!(keys, [ABSENT, 1 + charged]);
         });

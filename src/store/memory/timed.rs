@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_shares_a_mark_with_a_blocked_key_is_not_blocked() {
+    fn a_key_that_shares_a_mark_with_a_blocked_key_is_not_blocked() {
         let clock = crate::clock::ManualClock::new();
         let blocks = Blocks::new();
         let now = clock.now();

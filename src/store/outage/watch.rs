@@ -183,8 +183,8 @@ impl Watch {
         }
     }
 
-    /// Whether it answers somebody, so that whoever gave up may have been impatient. Of a cluster nobody knows, where
-    /// another server may have answered.
+    /// Whether it answers other calls, so that a caller that gave up may have been impatient. For a cluster this is
+    /// unknown, since another server may have answered.
     fn has_answered_lately(&self) -> bool {
         let answered = self.answered.load(Ordering::Relaxed);
         let since = Duration::from_millis(self.now().saturating_sub(answered));
@@ -196,7 +196,7 @@ impl Watch {
         u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Tells those who run the service of an error that concerns some requests, and not the server as a whole.
+    /// Logs an error that concerns some requests, and not the server as a whole.
     pub(in crate::store) fn tell_of_some(&self, error: &StoreError) {
         let mut times = self.times();
         let is_due = times
@@ -286,8 +286,8 @@ impl Watch {
     }
 }
 
-/// A call whose answer is not there yet. Whoever drops it after a while has found the server too slow, as the
-/// deadline would have, unless it answers others: a client may give up as often as it likes.
+/// A call whose answer is not there yet. Dropping it after a while counts as a failure of the server, as the deadline
+/// does, unless the server answers other calls: a client may give up as often as it likes.
 pub(in crate::store) struct Waiting {
     watch: Arc<Watch>,
     place: Place,

@@ -27,9 +27,9 @@ use crate::store::outage::Watch;
 /// The script that decides on requests. On one server, those that are asked at once share a call: it takes
 /// a server nearly as long to begin with a call as to decide on a request.
 ///
-/// Nobody waits for time to pass. While few calls are under way, a request starts one, which takes along whoever
-/// has come by the time its task runs. The others wait until a call is answered, or until they are as many as a
-/// call may have.
+/// No request waits for time to pass. While few calls are under way, a request starts one, which takes along the
+/// requests that have come by the time its task runs. The others wait until a call is answered, or until they are
+/// as many as a call may have.
 pub(super) struct Batcher(Arc<Shared>);
 
 struct Shared {
@@ -95,7 +95,7 @@ struct Gathered {
     waiting: VecDeque<Waiting>,
     /// How many calls have been started and are not over.
     under_way: usize,
-    /// How many of these have not taken anybody along yet.
+    /// How many of these have not taken any request along yet.
     starting: usize,
 }
 
@@ -108,8 +108,8 @@ struct Waiting {
     answer: oneshot::Sender<RedisResult<Value>>,
 }
 
-/// A call that was started. It is a task of its own, so that whoever gives up, or is not polled, keeps nobody
-/// waiting.
+/// A call that was started. It is a task of its own, so that a request that gives up, or is not polled, does not
+/// delay the others.
 struct UnderWay {
     shared: Arc<Shared>,
     /// Whether another call is written at this very moment.
@@ -343,7 +343,7 @@ impl Gathered {
         let mut together: Vec<Waiting> = Vec::new();
         let mut charges = 0;
         while let Some(next) = self.waiting.pop_front() {
-            // Nobody wants the answer any more.
+            // The request has gone.
             if next.answer.is_closed() {
                 continue;
             }
@@ -400,7 +400,7 @@ impl UnderWay {
         let answers = apart(answer, together.len());
         waiting.end(failure_of(&answers).as_ref());
         for (waiting, answer) in together.into_iter().zip(answers) {
-            // Whoever has given up does not hear it.
+            // It fails if the request has gone.
             let _ = waiting.answer.send(answer);
         }
     }
@@ -414,8 +414,8 @@ impl Drop for UnderWay {
             self.shared.start(gathered, false);
         } else {
             gathered.starting -= 1;
-            // The runtime has ended before it began. Whether another one is there yet nobody knows, so they are
-            // let go, and told so by that.
+            // The runtime has ended before the call began, and there may be no other. Dropping the senders tells
+            // the requests.
             let waiting = mem::take(&mut gathered.waiting);
             drop(gathered);
             drop(waiting);

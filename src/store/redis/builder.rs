@@ -116,15 +116,16 @@ impl RedisStoreBuilder {
 
     /// How long a call may take, connecting included; from 1 ms to a minute.
     ///
-    /// At its end nobody knows whether the request was counted. It is not asked again.
+    /// At its end it is unknown whether the request was counted. The store does not ask again.
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
     /// How long a denial is remembered in this process at most, up to an hour. Zero asks the server each time.
     ///
-    /// A denial is forgotten when its wait is over, so nobody is refused who could pass, but for this: what another
-    /// process gives back or resets, and a limit that it raises, may be seen so much later. At most 10,000 are remembered.
+    /// A denial is forgotten when its wait is over, so it refuses no request that could pass, with one exception: what
+    /// another process gives back or resets, and a limit that it raises, may be seen so much later. At most 10,000
+    /// denials are remembered.
     pub fn remember_denials_for(self, longest: Duration) -> Self {
         Self {
             remember_denials_for: longest,

@@ -69,7 +69,7 @@ impl Calls {
         if let [group] = &*groups {
             return self.ask(group, Purpose::Charge, until).await;
         }
-        // To its end, also if nobody waits for it any more: what was taken has to be given back.
+        // To its end, even if the request has gone: what was taken has to be given back.
         let calls = Arc::clone(self);
         let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
         match timeout_at(until, decided).await {
@@ -273,7 +273,7 @@ impl Calls {
     ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
         self.epochs.advance(charges);
-        // Somebody may be denied in between, and whatever comes of this it may have been done.
+        // A request may be denied in between. And if this fails, the server may have done it all the same.
         let _forgetting = Forgetting(self, charges);
         let mut changed = Ok(true);
         let groups = match amendment {

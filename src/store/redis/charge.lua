@@ -104,7 +104,7 @@ while first <= count do
       -- What the server itself says begins with its name of the error, but for Redis 6.2.
       local said = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')
       if string.find(said, 'READONLY', 1, true) then
-        -- The whole call has come to the wrong server, where nobody was charged.
+        -- The whole call has come to the wrong server, where nothing was charged.
         return {err = said}
       end
       lines[line] = '-' .. said

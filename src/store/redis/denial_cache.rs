@@ -59,8 +59,8 @@ struct Denial {
     /// When it was decided, by the server's clock.
     at: Micros,
     received: Instant,
-    /// For how long it is remembered, and for how long it is true: there is nobody to ask before that if the
-    /// server is away.
+    /// For how long it is remembered, and for how long it is true. While the server is away, it is used for as
+    /// long as it is true.
     lasts: Duration,
     wait: Duration,
 }

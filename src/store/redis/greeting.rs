@@ -23,7 +23,7 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
             Ok(())
         }
         Ok(_) => Ok(()),
-        // Whoever may not ask for the version may still do all that is needed.
+        // A user without permission to ask for the version may still have all that is needed.
         Err(error) if is_forbidden(&error) => Ok(()),
         Err(error) => Err(failure(error)),
     }
@@ -83,7 +83,7 @@ mod tests {
 
     /// As Redis 6.2 and 7.0, and 7.2 and Valkey, put it.
     #[test]
-    fn whoever_may_not_ask_for_the_version_is_known_by_the_answer() {
+    fn a_user_without_permission_to_ask_for_the_version_is_known_by_the_answer() {
         let error = |told: &str| {
             let kind = ErrorKind::Server(ServerErrorKind::ResponseError);
             redis::RedisError::from((

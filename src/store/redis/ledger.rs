@@ -179,7 +179,7 @@ impl RedisLedger {
 }
 
 impl Calls {
-    /// Decides without the server, which has failed so. The error is made if somebody is told.
+    /// Decides without the server, which has failed so. The error is made only if it is returned.
     fn decide_here(
         &self,
         charges: &[Charge],

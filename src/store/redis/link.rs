@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// Over a connection that somebody else looks after, to a server or to a cluster.
+    /// Over a connection of the caller's, to a server or to a cluster.
     pub(super) fn over<C>(connection: C, is_divided: bool, deadline: Duration) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,

@@ -21,13 +21,13 @@ struct Current<C> {
     number: u64,
     /// What the attempt that is being made comes to, and since when it is.
     coming: Option<(Instant, Coming<C>)>,
-    /// When the first call was sent which nobody waits for any more, and since when nothing was answered.
+    /// When the first call was sent that was given up, while nothing has been answered since.
     unanswered_since: Option<Instant>,
 }
 
 type Coming<C> = watch::Receiver<Option<RedisResult<(C, u64)>>>;
 
-/// How long an attempt to connect may take at least: whoever cannot wait for it leaves it to the next.
+/// How long an attempt to connect may take at least. A call that cannot wait for it leaves it to the next call.
 pub(super) const CONNECTING: Duration = Duration::from_secs(1);
 
 impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
@@ -79,7 +79,7 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
 
     /// The attempt that is being made, or else a new one.
     fn coming(&self, current: &mut Current<C>) -> Coming<C> {
-        // An attempt ends without an outcome when its runtime does, and never if nobody runs that any more.
+        // An attempt ends without an outcome when its runtime ends, and never if the runtime is not run any more.
         let longest = self.longest() + CONNECTING;
         let coming = current.coming.take();
         let coming = coming
@@ -93,8 +93,8 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         self.deadline.max(CONNECTING)
     }
 
-    /// Connects, whether anybody waits for it or not: were it one who waits that connects, then the next would
-    /// begin again with what is left of his time.
+    /// Connects in a task of its own. If a call connected, then the next call would begin again with what is left of
+    /// its own time.
     fn attempt(&self) -> Coming<C> {
         let (come, coming) = watch::channel(None);
         let (connect, current) = (Arc::clone(&self.connect), Arc::clone(&self.current));
@@ -168,7 +168,7 @@ fn ended() -> RedisError {
         .into()
 }
 
-/// A call whose answer is not there yet. Whoever drops it waits for that no more.
+/// A call whose answer is not there yet. Dropping it gives the answer up.
 pub(super) struct Sent<'a, C> {
     line: &'a Reconnecting<C>,
     number: u64,
@@ -242,7 +242,7 @@ mod tests {
         assert!(connected > 700, "{connected}");
     }
     #[test]
-    fn an_attempt_whose_runtime_nobody_runs_any_more_is_given_up() {
+    fn an_attempt_whose_runtime_is_not_run_any_more_is_given_up() {
         let runtime = || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_time().build().unwrap()

@@ -13,7 +13,7 @@ use super::promise::timed_out;
 use super::reconnecting::CONNECTING;
 use crate::error::{ConfigError, StoreErrorKind};
 
-/// Those who know which server is the master.
+/// The sentinels, which know which server is the master.
 #[derive(Clone)]
 pub(super) struct Sentinels {
     addresses: Vec<ConnectionInfo>,
@@ -67,7 +67,7 @@ impl Sentinels {
         format!("{} of the sentinels {}", self.name, sentinels.join(", "))
     }
 
-    /// Asks all at once, so that one that does not answer delays nobody, and takes the first server that is
+    /// Asks all at once, so that one that does not answer causes no delay, and takes the first server that is
     /// named and says itself that it is the master: during a failover several may be named.
     pub(super) async fn connect(self) -> RedisResult<Connection> {
         let mut steps = JoinSet::new();
@@ -137,7 +137,7 @@ async fn connect(master: ConnectionInfo) -> Outcome<Step> {
         match connection.query(&redis::cmd("ROLE")).await {
             Ok(Role::Primary { .. }) => Ok(connection),
             Ok(_) => Err((ErrorKind::Io, "it is a replica").into()),
-            // Whoever may not ask that is told by the first write.
+            // Without permission to ask, the first write tells.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
                 Ok(connection)
             }

@@ -15,7 +15,7 @@ use crate::store::{Amendment, DAMAGED};
 /// What is to be done with some items, in one step; see [`Items::update`](super::Items::update).
 ///
 /// It reads no clock and changes nothing itself, so that it can be [applied](Self::apply) as often as
-/// somebody else was quicker.
+/// another writer was faster.
 pub struct Change {
     pub(super) names: Vec<String>,
     pub(super) parts: SmallVec<[Part; 8]>,

@@ -46,7 +46,7 @@ impl Item {
         while !rest.is_empty() {
             let (tag, until) = (number(&mut rest)?, Micros::new(number(&mut rest)?));
             let count = u32::from_be_bytes(take(&mut rest)?);
-            // Whoever says more words than follow is not believed, and nothing is made for them.
+            // A count of more words than follow is damage, and nothing is allocated for it.
             if rest.len() / size_of::<u64>() < usize::try_from(count).map_err(|_| Damaged)? {
                 return Err(Damaged);
             }
@@ -94,7 +94,7 @@ impl Item {
         }
     }
 
-    /// Forgets what says nothing any more, whoever has written it.
+    /// Removes the records that have ended, of any writer.
     pub(super) fn forget(&mut self, now: Micros) {
         self.records.retain(|record| record.until > now);
     }

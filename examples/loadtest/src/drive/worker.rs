@@ -194,7 +194,7 @@ impl State {
         tokio::time::sleep(moment.saturating_sub(self.shared.now())).await;
     }
 
-    /// The client that sends next: the one whose turn it is, or the next that need not wait. `None` if the request is
+    /// The client that sends next: the next in order, or else the next that need not wait. `None` if the request is
     /// not sent.
     async fn client(&self, turn: u32) -> Option<u32> {
         if !self.load.heed {

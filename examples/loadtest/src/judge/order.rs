@@ -29,7 +29,7 @@ impl Order {
         self.first + self.waiting.len() as u64
     }
 
-    /// A request was sent; `unknown` stands for its answer. Returns the answers whose turn has come.
+    /// A request was sent; `unknown` stands for its answer. Returns the answers that are next in order.
     pub(super) fn sent(&mut self, unknown: Answer) -> Vec<Arc<Answer>> {
         self.waiting.push_back(Slot::Sent(unknown));
         let mut ready = Vec::new();
@@ -40,7 +40,7 @@ impl Order {
         ready
     }
 
-    /// A request was answered. Returns the answers whose turn has come.
+    /// A request was answered. Returns the answers that are next in order.
     pub(super) fn answered(&mut self, answer: Answer) -> Vec<Arc<Answer>> {
         let mut ready = Vec::new();
         // A number below the first is that of an answer that came too late.

@@ -6,7 +6,7 @@
 //! - `seed`: four words of 64 bits, and the fingerprints of some known keys
 //! - `policy`, once for each: its name and its algorithm as text, and of each key up to the
 //!   section's end its fingerprint (64 bits), a number of words (32 bits) and the words of its state
-//! - `blocks`, once for each policy that blocks somebody: its name, and of each blocked key up to the
+//! - `blocks`, once for each policy with blocked keys: its name, and of each blocked key up to the
 //!   section's end its fingerprint, and when the block began and ends (64 bits each)
 //! - `overrides`, behind each `policy` under which keys have limits of their own: the same two texts,
 //!   and of each such key up to the section's end when that began and ends (64 bits each), the limit as

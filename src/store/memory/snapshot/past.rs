@@ -119,7 +119,7 @@ impl Restored {
         std::iter::from_fn(move || keys.key())
     }
 
-    /// Those whose limit this version knows, and that differ from this algorithm in it alone.
+    /// The overrides whose limit this version knows, and that differ from this algorithm in the limit alone.
     fn its_overrides(&self, policys: &Algorithm) -> impl Iterator<Item = Overridden> {
         let mut overrides = Reader::of(&self.overrides);
         let each = std::iter::from_fn(move || overridden(&mut overrides));

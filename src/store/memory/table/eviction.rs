@@ -84,7 +84,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         // Each look makes the index exact for its page, so that there are as many looks in all as
         // there have been charges, and few for most newcomers.
         for searched in 0..C::PAGES_SEARCHED {
-            // What may be idle on many pages may be so on none. Then whoever can go has to.
+            // What may be idle on many pages may be so on none. Then a key that can go has to.
             let can_wait = searched < SEARCHED_FOR_IDLE;
             let due = self.idle.due(now, from).filter(|_| can_wait);
             let Some(index) = due.or_else(|| self.admitting.due(now, from)) else {

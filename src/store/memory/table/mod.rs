@@ -534,7 +534,7 @@ mod tests {
         times.min()
     }
 
-    /// Whoever searches by the times of pages overlooks no key.
+    /// A search by the times of pages overlooks no key.
     fn assert_no_time_is_too_late(table: &Minutes, now: Micros) {
         for index in 0..table.pages.len() {
             let page = table.pages.page(index);

@@ -59,6 +59,17 @@ impl<S: Step> Check<S> {
             .unwrap_or(0)
     }
 
+    /// The server's clock steps back. The plain algorithm is asked at every moment: what has drained until then is drained,
+    /// and the rest drains on from the moment of the step. A server that is asked more seldom forgets some of that time,
+    /// and admits less. But it may forget less of it than a plain one that is asked at the moments of the spends alone:
+    /// nodes tell it something in between.
+    pub(super) fn step_back(&mut self, rule: &S, from: Micros, to: Micros) {
+        if self.refilled.is_none() {
+            rule.refund(&mut self.plain, from, 0);
+            self.move_back(rule, to);
+        }
+    }
+
     fn move_back(&mut self, rule: &S, now: Micros) {
         if let Some(moved) = rule.moved_back(&self.plain, now) {
             self.plain = moved;

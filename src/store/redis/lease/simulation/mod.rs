@@ -151,6 +151,24 @@ fn no_spend_is_in_excess_of_the_plain_algorithm() {
     assert!(spends > 10_000, "{spends}");
 }
 
+/// A node is idle and tells what it has spent, and then the server's clock steps back: the server knows of more time that
+/// has drained the bucket than spends alone tell of.
+#[test]
+fn a_bucket_whose_clock_steps_back_has_drained_until_then() {
+    let scene = Scene {
+        algorithm: "gcra 10000/second burst 1000".parse().expect("it is one"),
+        shape: Shape::Bursts,
+        nodes: 2,
+        rate: 15_000.0,
+        life: Micros::new(300_000),
+        faults: CLOCK,
+        seed: 6_452_700_116_851_858_703,
+        lasts: 2_000_000,
+    };
+    let report = scene.holds();
+    assert!(report.faults > 0 && report.spends > 1_000, "{report}");
+}
+
 /// What a run must come to: its utilisation, false refusals in a hundred, Jain's index, and calls per decision.
 struct Goal {
     utilisation: f64,

@@ -450,8 +450,14 @@ impl<S: Step> World<S> {
                 }
             }
             fault => {
-                for (key, excess) in self.server.suffers(fault, self.now) {
-                    let at = self.server.time(self.now);
+                let before = self.server.time(self.now);
+                let excesses = self.server.suffers(fault, self.now);
+                let at = self.server.time(self.now);
+                if at < before {
+                    let checks = self.checks.values_mut();
+                    checks.for_each(|check| check.step_back(&self.rule, before, at));
+                }
+                for (key, excess) in excesses {
                     self.check(key, at).excess += excess;
                 }
             }

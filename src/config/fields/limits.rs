@@ -1,0 +1,43 @@
+//! The fields of limits.
+
+use super::{Fields, Shape, field};
+
+pub(crate) static QUOTA: Fields = Fields(&[
+    field("limit", "How many units a period has.", Shape::Whole),
+    field("per", "The period: \"minute\", \"10s\".", Shape::Text),
+]);
+
+pub(crate) static LIMIT: Fields = Fields(&[
+    field("limit", "How many units a period has.", Shape::Whole),
+    field(
+        "per",
+        "The period; that of the policy unless said.",
+        Shape::Text,
+    ),
+    field("burst", "The burst of a bucket.", Shape::Whole),
+    field("capacity", "The capacity of a leaky bucket.", Shape::Whole),
+    field("places", "The places of a leaky queue.", Shape::Whole),
+]);
+
+pub(crate) static KEY_LIMITS: Fields = Fields(&[
+    field(
+        "keys",
+        "The limits of single keys.",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+    field(
+        "prefixes",
+        "The limits of keys that begin so. The longest counts.",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+    field(
+        "other",
+        "The limit of all other keys.",
+        Shape::Named("limit"),
+    ),
+    field(
+        "keys_are",
+        "What the keys of the table are: addresses for a key that is one, and text unless said.",
+        Shape::Word(&["text", "number", "address"]),
+    ),
+]);

@@ -1,0 +1,292 @@
+//! The fields of a policy.
+
+use super::adapt::{CLASS, CLASSES};
+use super::limits::{KEY_LIMITS, QUOTA};
+use super::requests::{COST, FUNCTION};
+use super::{Fields, Shape, field};
+
+pub(crate) static POLICY: Fields = Fields(&[
+    field(
+        "algorithm",
+        "The name of an algorithm, or its whole text; anchored-window unless said.",
+        Shape::Text,
+    ),
+    field(
+        "quota",
+        "A limit and a period: \"100/minute\".",
+        Shape::Any(&[Shape::Text, Shape::Table(&QUOTA)]),
+    ),
+    field(
+        "concurrency",
+        "How many requests may be in flight at once, in place of a quota.",
+        Shape::Whole,
+    ),
+    field(
+        "limit",
+        "The limit of the quota, in place of `quota`.",
+        Shape::Whole,
+    ),
+    field("per", "The period of the quota: \"minute\".", Shape::Text),
+    field("burst", "The burst of a bucket.", Shape::Whole),
+    field("capacity", "The capacity of a leaky bucket.", Shape::Whole),
+    field(
+        "slots",
+        "The number of slots of sliding-slots.",
+        Shape::Whole,
+    ),
+    field("places", "The places of a leaky queue.", Shape::Whole),
+    field(
+        "up_to",
+        "The most that a sliding log may hold.",
+        Shape::Whole,
+    ),
+    field("key", "What is counted apart.", Shape::Named("key")),
+    field(
+        "cost",
+        "How many units a request takes; 1 unless said.",
+        Shape::Any(&[
+            Shape::Whole,
+            Shape::Table(&FUNCTION),
+            Shape::List(&Shape::Table(&COST)),
+        ]),
+    ),
+    field(
+        "when",
+        "The condition under which the policy applies. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "mode",
+        "Whether it is enforced, decides in shadow, or is off.",
+        Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
+        "was",
+        "The name under which the policy began, if it has been renamed.",
+        Shape::Text,
+    ),
+    field(
+        "soft",
+        "Lets requests over the limit go on, marked.",
+        Shape::Flag,
+    ),
+    field(
+        "no_key",
+        "What happens to requests without a key: a word, or the status of their refusal.",
+        Shape::Any(&[Shape::Word(&["shared", "skip"]), Shape::Whole]),
+    ),
+    field(
+        "on_store_failure",
+        "What happens while the store cannot decide; local unless said.",
+        Shape::Word(&["local", "allow", "refuse"]),
+    ),
+    field(
+        "wait_up_to",
+        "How long a denied request may wait for its turn.",
+        Shape::Duration,
+    ),
+    field(
+        "wait_places",
+        "How many requests of a key may wait.",
+        Shape::Whole,
+    ),
+    field(
+        "for_all_plans",
+        "Says that the policy has one limit under all plans.",
+        Shape::Flag,
+    ),
+    field(
+        "penalty",
+        "Blocks a key that the policy has refused too often.",
+        Shape::Table(&PENALTY),
+    ),
+    field("most", "The most that a request may cost.", Shape::Whole),
+    field(
+        "heaviest_keys",
+        "How many of the keys that ask for most units a snapshot tells; none unless said.",
+        Shape::Any(&[Shape::Whole, Shape::Table(&HEAVIEST_KEYS)]),
+    ),
+    field(
+        "reserve",
+        "How many units requests of low priority leave to the others.",
+        Shape::Whole,
+    ),
+    field(
+        "low_priority",
+        "Which requests are of low priority. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "estimate",
+        "How many units a request is charged when it comes; its real cost is settled at its end.",
+        Shape::Any(&[Shape::Whole, Shape::Table(&FUNCTION)]),
+    ),
+    field(
+        "settle",
+        "Where the real cost of a request is found. Of a list, the first place counts that tells it.",
+        Shape::OneOrList(&Shape::Any(&[
+            Shape::Word(&["cost", "spend", "bytes"]),
+            Shape::Table(&SETTLE),
+        ])),
+    ),
+    field(
+        "charge_when",
+        "Charges only requests that end so. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Table(&ENDING)),
+    ),
+    field(
+        "refund_when",
+        "Gives back what a request was charged that ends so. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Table(&ENDING)),
+    ),
+    field(
+        "unless_settled",
+        "What a request costs that ends without an answer; estimate unless said.",
+        Shape::Any(&[Shape::Word(&["estimate", "nothing"]), Shape::Whole]),
+    ),
+    field("key_limits", "Limits by key.", Shape::Table(&KEY_LIMITS)),
+    field(
+        "operation",
+        "Which of the operations a request is: \"path\", or what a key reads.",
+        Shape::Named("key"),
+    ),
+    field(
+        "operations",
+        "Limits by operation, and `other` for all other operations.",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+    field(
+        "hours",
+        "Limits at certain times; outside them, the limit is the policy's own.",
+        Shape::Table(&HOURS),
+    ),
+    field(
+        "zone",
+        "The time zone of a calendar-day, calendar-week, calendar-month or calendar-year.",
+        Shape::Text,
+    ),
+    field(
+        "start",
+        "When a day of a calendar begins: \"06:00\"; at midnight unless said.",
+        Shape::Text,
+    ),
+    field(
+        "first_day",
+        "On which day a calendar-week begins; monday unless said.",
+        Shape::Word(&WEEKDAYS),
+    ),
+    field(
+        "adapt",
+        "Lets the limit follow the load, as the table `adapt` of the file says.",
+        Shape::Flag,
+    ),
+    field(
+        "class",
+        "How much requests matter under load; critical unless said. Of a list, the first that holds.",
+        Shape::OneOrList(&Shape::Any(&[Shape::Word(CLASSES), Shape::Table(&CLASS)])),
+    ),
+]);
+
+pub(crate) static HOURS: Fields = Fields(&[
+    field("zone", "The time zone: \"Europe/London\".", Shape::Text),
+    field(
+        "limits",
+        "Under each interval, such as \"22:00-06:00\", its limit, or a share of the limit: \"2 times\".",
+        Shape::Map(&Shape::Named("limit")),
+    ),
+]);
+
+pub(crate) static SETTLE: Fields = Fields(&[
+    field(
+        "header",
+        "The header of the response, or the trailer, that tells the cost.",
+        Shape::Text,
+    ),
+    field(
+        "bytes",
+        "Counts the bytes of the body in units of so many, rounded up.",
+        Shape::Whole,
+    ),
+]);
+
+pub(crate) static ENDING: Fields = Fields(&[
+    field(
+        "status",
+        "The status of the response, or its class: \"5xx\". Of a list, one.",
+        Shape::OneOrList(&Shape::Any(&[
+            Shape::Whole,
+            Shape::Word(&["1xx", "2xx", "3xx", "4xx", "5xx"]),
+        ])),
+    ),
+    field(
+        "grpc_status",
+        "The status of a gRPC call, as a number. Of a list, one.",
+        Shape::OneOrList(&Shape::Whole),
+    ),
+    field(
+        "complete",
+        "Whether the whole response went out.",
+        Shape::Flag,
+    ),
+]);
+
+pub(crate) static PENALTY: Fields = Fields(&[
+    field(
+        "refusals",
+        "At how many refusals a key is blocked.",
+        Shape::Whole,
+    ),
+    field(
+        "within",
+        "Within what time they have to come.",
+        Shape::Duration,
+    ),
+    field(
+        "block",
+        "How long the first block lasts; a minute unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "times",
+        "How many times as long each further block lasts; 1 unless said.",
+        Shape::Whole,
+    ),
+    field(
+        "up_to",
+        "How long a block can last at most; a day unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "forget_after",
+        "After how long without a block the earlier ones are forgotten; a day unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "extended_by_refusals",
+        "Lets each refusal during a block begin it anew.",
+        Shape::Flag,
+    ),
+]);
+
+const WEEKDAYS: [&str; 7] = [
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+];
+
+pub(crate) static HEAVIEST_KEYS: Fields = Fields(&[
+    field(
+        "most",
+        "How many keys are told, from 1 to 1000.",
+        Shape::Whole,
+    ),
+    field(
+        "shown",
+        "How a key is shown; hashed unless said.",
+        Shape::Word(&["hashed", "masked", "in-the-clear"]),
+    ),
+]);

@@ -1,0 +1,58 @@
+//! The fields of the store and of secrets.
+
+use super::{Fields, Shape, field};
+
+pub(crate) static STORE: Fields = Fields(&[
+    field(
+        "max_keys",
+        "How many keys the store in this process holds.",
+        Shape::Whole,
+    ),
+    field("redis", "The URL of a server.", Shape::Named("secret")),
+    field(
+        "cluster",
+        "The URLs of nodes of a cluster.",
+        Shape::OneOrList(&Shape::Named("secret")),
+    ),
+    field(
+        "sentinel",
+        "A master behind Sentinel.",
+        Shape::Table(&SENTINEL),
+    ),
+    field("prefix", "What all keys in Redis begin with.", Shape::Text),
+    field(
+        "deadline",
+        "How long a call to Redis may take.",
+        Shape::Duration,
+    ),
+    field(
+        "remember_denials_for",
+        "How long a denial is remembered in this process.",
+        Shape::Duration,
+    ),
+    field(
+        "slot_life",
+        "How long a slot of a concurrency lasts in Redis that is not renewed; 15 seconds unless said.",
+        Shape::Duration,
+    ),
+    field("nodes", "How many nodes share the store.", Shape::Whole),
+]);
+
+pub(crate) static SENTINEL: Fields = Fields(&[
+    field(
+        "master",
+        "The name or the URL of the master.",
+        Shape::Named("secret"),
+    ),
+    field(
+        "servers",
+        "The URLs of the sentinels.",
+        Shape::OneOrList(&Shape::Named("secret")),
+    ),
+]);
+
+pub(crate) static ENV: Fields = Fields(&[field(
+    "env",
+    "The environment variable that has the value.",
+    Shape::Text,
+)]);
