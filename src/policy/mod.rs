@@ -20,6 +20,7 @@ mod settling;
 
 mod heaviest;
 mod held;
+mod leasing;
 mod mode;
 mod never_binds;
 mod on_store_failure;
@@ -43,6 +44,8 @@ pub use self::on_store_failure::OnStoreFailure;
 pub use self::penalty::Penalty;
 pub use self::unsettled::Unsettled;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::leasing::LEAST_LEASED;
 #[cfg(feature = "config")]
 pub(crate) use self::logged::Logged;
 pub(crate) use self::mode::DeclaredModes;
@@ -82,6 +85,7 @@ pub(crate) use self::settling::{Ended, ReportedCost, Settling};
 /// - when: always
 /// - not soft: a request over the limit is denied
 /// - no penalty: a key that is refused often is not blocked
+/// - units are leased, if the store leases any
 /// - a request may cost as much as the limit, and all requests may use all of it
 /// - mode: [`Mode::Enforce`]
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
@@ -116,6 +120,7 @@ pub struct Policy<R = Unkeyed> {
     heaviest: Option<HeaviestKeys>,
     terms: Terms,
     penalty: Option<Penalty>,
+    is_unleased: bool,
     /// Of a policy as [a ledger is opened for it](Policy::into_stored), under another name: what it is called, and what it
     /// is in units.
     told: Option<(String, Algorithm)>,
@@ -155,6 +160,7 @@ impl Policy {
             heaviest: None,
             terms: Terms::default(),
             penalty: None,
+            is_unleased: false,
             told: None,
             on_store_failure: OnStoreFailure::default(),
             unsettled: Unsettled::default(),

@@ -13,6 +13,7 @@ mod denials;
 mod expiry;
 mod idle;
 mod keys;
+mod leases;
 mod nodes;
 mod permissions;
 mod plans;
