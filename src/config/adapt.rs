@@ -28,15 +28,11 @@ pub(super) fn with_factor(common: &Common, policy: Policy, table: &Table<'_>) ->
     for other in ["key_limits", "operations", "hours", "reserve"] {
         table.either("adapt", other);
     }
-    match &common.factor {
-        Some(factor) => policy.factor(factor),
-        None => {
-            at.refuse::<()>(
-                "the file has no table [adapt], which says what the limit follows; add one",
-            );
-            policy
-        }
+    if let Some(factor) = &common.factor {
+        return policy.factor(factor);
     }
+    at.refuse::<()>("the file has no table [adapt], which says what the limit follows; add one");
+    policy
 }
 
 /// Adds how much a request matters.

@@ -140,29 +140,9 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         secret,
     };
     #[cfg(feature = "adapt")]
-    let adapt = {
-        let store = store.as_ref().and_then(Option::as_ref);
-        let read = root.get("adapt").and_then(|at| adapt::adapt(at, store));
-        let running = at.walk.functions().running().cloned();
-        let adapt = read.map(|read| running.unwrap_or(read));
-        // A table with a mistake is a table: a policy that follows it is right.
-        let factor = adapt.as_ref().map(|adapt| adapt.factor().clone());
-        common.factor = root.get("adapt").map(|_| factor.unwrap_or_default());
-        adapt
-    };
-    #[cfg(feature = "adapt")]
-    let concurrency = root
-        .get("concurrency")
-        .and_then(|at| adapt::concurrency(&common, at, common.factor.as_ref()));
+    let (adapt, concurrency) = load(&root, &mut common, store.as_ref().and_then(Option::as_ref));
     #[cfg(not(feature = "adapt"))]
-    for field in ["adapt", "concurrency"] {
-        if let Some(at) = root.get(field) {
-            common.factor = Some(crate::factor::FactorCell::new());
-            at.refuse::<()>(format!(
-                "`{field}` needs feature `adapt` of tower-ratelimit"
-            ));
-        }
-    }
+    refuse_load(&root, &mut common);
     let policies = root
         .need(
             "policies",
@@ -267,6 +247,38 @@ fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerB
             layer.plans(plans, move |head: &Head<'_>| plan_of(head))
         }
         None => layer.plans(plans, |_: &Head<'_>| None::<String>),
+    }
+}
+
+/// Reads what follows the load: the factor of policies, and how many requests may be in flight.
+#[cfg(feature = "adapt")]
+fn load(
+    root: &Table<'_>,
+    common: &mut Common,
+    store: Option<&ReadStore>,
+) -> (Option<Adapt>, Option<AdaptiveConcurrencyLayer>) {
+    let table = root.get("adapt");
+    let read = table.and_then(|at| adapt::adapt(at, store));
+    let running = root.at.walk.functions().running().cloned();
+    let adapt = read.map(|read| running.unwrap_or(read));
+    // A table with a mistake is a table: a policy that follows it is right.
+    let factor = adapt.as_ref().map(|adapt| adapt.factor().clone());
+    common.factor = table.map(|_| factor.unwrap_or_default());
+    let concurrency = root.get("concurrency");
+    let concurrency =
+        concurrency.and_then(|at| adapt::concurrency(common, at, common.factor.as_ref()));
+    (adapt, concurrency)
+}
+
+#[cfg(not(feature = "adapt"))]
+fn refuse_load(root: &Table<'_>, common: &mut Common) {
+    for field in ["adapt", "concurrency"] {
+        if let Some(at) = root.get(field) {
+            common.factor = Some(crate::factor::FactorCell::new());
+            at.refuse::<()>(format!(
+                "`{field}` needs feature `adapt` of tower-ratelimit"
+            ));
+        }
     }
 }
 

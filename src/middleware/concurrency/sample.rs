@@ -33,7 +33,11 @@ impl Sample {
         if head.extensions.get::<Refusal>().is_some() {
             return Self::Nothing;
         }
-        match head.headers.get("grpc-status").map(|it| it.as_bytes()) {
+        match head
+            .headers
+            .get("grpc-status")
+            .map(http::HeaderValue::as_bytes)
+        {
             None | Some(b"0") => {}
             Some(code) if OVERLOADED_CALLS.contains(&code) => return Self::Overloaded,
             Some(_) => return Self::Nothing,
