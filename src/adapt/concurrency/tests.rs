@@ -261,10 +261,11 @@ fn a_request_of_an_earlier_epoch_is_no_sample_of_a_probe() {
 
     // Sixty of another epoch are no window; sixty of this one are.
     let shared = Plant::new(1, SERVERS, BOUNDS).shared;
-    for (epoch, second, is_known) in [(1, 2, false), (0, 3, true)] {
-        for _ in 0..60 {
+    for (epoch, second, is_known) in [(1, 2, false), (0, 4, true)] {
+        for number in 0..60 {
             let ended = Ended::Answered(Duration::from_millis(10));
-            shared.note(ended, epoch, Duration::from_secs(second));
+            let now = Duration::from_secs(second) + Duration::from_millis(10 * number);
+            shared.note(ended, epoch, now);
         }
         assert_eq!(shared.baseline().is_some(), is_known, "epoch {epoch}");
     }
