@@ -285,6 +285,7 @@ impl Policy<Http> {
         Scope {
             name: &self.name,
             algorithm: &self.algorithm,
+            factor: self.factor.as_ref(),
             is_soft: self.is_soft,
             counts: key.identity().filter(|_| {
                 // Of limits that differ between requests nothing is known.

@@ -56,7 +56,7 @@ pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind
 pub(crate) use self::penalty::{NamedPenalty, Offences};
 pub(crate) use self::terms::Terms;
 
-pub(crate) use self::never_binds::{those_that_never_bind, warn_that_one_never_binds};
+pub(crate) use self::never_binds::{Pointless, those_that_never_bind};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;

@@ -100,6 +100,7 @@ impl Policy {
         Scope {
             name: &self.name,
             algorithm: &self.algorithm,
+            factor: self.factor.as_ref(),
             is_soft: self.is_soft,
             // Of limits that differ between requests nothing is known.
             counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),

@@ -3,6 +3,8 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
+#[cfg(feature = "adapt")]
+mod adaptive_concurrency;
 mod arrivals;
 mod axum;
 mod blocked;

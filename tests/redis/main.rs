@@ -4,6 +4,8 @@
 mod support;
 
 mod agreement;
+#[cfg(feature = "adapt")]
+mod answer_time;
 mod apart;
 mod connecting;
 mod damage;

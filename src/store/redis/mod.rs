@@ -143,6 +143,12 @@ impl RedisStore {
         let name = key.into_key().name();
         state_key(&self.prefix, &name, &suffix(policy))
     }
+
+    /// How many calls to the server took how long, as [`Times`](crate::observe::Times) counts them.
+    #[cfg(feature = "adapt")]
+    pub(crate) fn times_of_calls(&self) -> Vec<u64> {
+        self.watch.calls().all_times()
+    }
 }
 
 const NOT_LEASED: Diagnostic = Diagnostic::new(
