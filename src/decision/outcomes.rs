@@ -174,6 +174,7 @@ impl Outcomes {
     }
 
     /// The policies in shadow that would have denied the request.
+    #[cfg(feature = "http")]
     pub(crate) fn would_refuse(&self) -> impl Iterator<Item = usize> {
         let denied = self
             .iter()
