@@ -318,7 +318,6 @@ fn what_concurrency_cannot_do_is_refused_with_the_remedy() {
     for (policy, field) in [
         (policy().factor(&FactorCell::new()), "`factor`"),
         (policy().penalty(Penalty::after(5, minute)), "`penalty`"),
-        (policy().wait_up_to(minute), "`wait_up_to`"),
     ] {
         let error = refused(policy);
         assert!(error.starts_with(field), "{error}");
