@@ -562,16 +562,17 @@ impl Gate {
         let fields = self.fields(charges, &told);
         let fields = self.with_decision(fields, &told);
         let turn = self.turn(asked, outcomes);
-        if turn.is_ok() {
-            self.limiter.count_decided(all, &told);
-            self.tell_hook(all, &told, request);
-        } else {
-            self.limiter.free_slots(asked.charges, outcomes);
-        }
         let settles = self.settles.as_ref().filter(|_| turn.is_ok());
         let kept = settles.map_or_else(Kept::default, |settles| {
             Kept::of(settles, &self.limiter, asked.charges, outcomes, request)
         });
+        if turn.is_ok() {
+            self.limiter.count_decided(all, &told);
+            // If it panics, the request ends here, with what is kept.
+            self.tell_hook(all, &told, request);
+        } else {
+            self.limiter.free_slots(asked.charges, outcomes);
+        }
         match turn {
             Ok(None) => Ruling::Pass(fields, kept),
             Ok(Some(turn)) => Ruling::Hold(turn, fields, kept),
