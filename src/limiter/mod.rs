@@ -604,7 +604,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Cuts the cost of a charge that is not priced yet to what can pass.
     #[cfg(feature = "http")]
     pub(crate) fn cut(&self, charge: &mut Charge) {
-        let own = charge.limit.map(Limit::size);
+        let own = charge.limit.map(Limit::most);
         let whole = || self.policies.prices.whole(charge.policy)?.limit();
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
