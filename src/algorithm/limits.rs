@@ -101,11 +101,13 @@ impl Limit {
     }
 
     /// The most units that one request can cost.
+    #[cfg(feature = "http")]
     pub(crate) fn most(self) -> u32 {
         #[cfg(feature = "calendar")]
-        return self.size.saturating_sub(self.reserve);
+        let reserve = self.reserve;
         #[cfg(not(feature = "calendar"))]
-        self.size
+        let reserve = 0;
+        self.size.saturating_sub(reserve)
     }
 }
 
