@@ -109,7 +109,6 @@ pub struct StoreError {
     kind: StoreErrorKind,
     reason: Option<&'static str>,
     /// Whether the store logs by itself that it fails.
-    #[cfg(feature = "http")]
     is_told: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -138,7 +137,6 @@ impl StoreError {
         Self {
             kind,
             reason: None,
-            #[cfg(feature = "http")]
             is_told: false,
             source: None,
         }
@@ -155,13 +153,11 @@ impl StoreError {
     /// The same, of a store that logs by itself that it fails.
     pub(crate) fn told(self) -> Self {
         Self {
-            #[cfg(feature = "http")]
             is_told: true,
             ..self
         }
     }
 
-    #[cfg(feature = "http")]
     pub(crate) fn is_told(&self) -> bool {
         self.is_told
     }

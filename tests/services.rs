@@ -20,7 +20,7 @@ use tower_ratelimit::service::{LimitLayer, Refused};
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Micros, Policy,
-    StoreError,
+    StoreError, TokenBucket,
 };
 
 #[derive(Clone, Copy)]
@@ -236,6 +236,73 @@ async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rat
         let within = served.iter().filter(|(.., at)| at.as_secs() == second);
         assert_eq!(within.count(), 10, "in second {second}: {served:?}");
     }
+}
+
+/// Of one request in half a second, for which this many of a key wait.
+fn patient(places: u32) -> Policy {
+    let bucket = TokenBucket::per_second(2).burst(1);
+    let patient = Policy::new("jobs", bucket).wait_up_to(Duration::from_secs(2));
+    patient.wait_places(places)
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_any_algorithm_requests_wait_in_order_and_no_newcomer_overtakes() {
+    let worker = limit(limiter(patient(3))).layer(Worker::default());
+    let start = Instant::now();
+    let ask = |owner, size| {
+        let asked = worker.clone().oneshot(job(owner, size));
+        polled(async move { (asked.await.unwrap(), start.elapsed()) })
+    };
+    assert_eq!(ask(1, 1).await.0, Answer::Done(1));
+    let mut waiting = [ask(1, 2), ask(1, 1), ask(1, 1)];
+    waiting
+        .iter_mut()
+        .for_each(|it| assert!(it.poll().is_pending()));
+    let Poll::Ready((refused, _)) = ask(1, 1).poll() else {
+        panic!("it waits where there is no place");
+    };
+    assert_eq!(refused, Answer::Refused(Some(Duration::from_secs(2))));
+    // Another key does not wait.
+    assert_eq!(ask(2, 1).await, (Answer::Done(1), Duration::ZERO));
+    let [first, second, third] = waiting;
+    // Its place and its turn are free.
+    drop(first);
+    let newcomer = ask(1, 1);
+    let (second, third, newcomer) = tokio::join!(second, third, newcomer);
+    let after = |millis| (Answer::Done(1), Duration::from_millis(millis));
+    assert_eq!([second, third, newcomer], [500, 1_000, 1_500].map(after));
+}
+
+/// So that a limiter behind a layer can be asked beside it.
+#[tokio::test(start_paused = true)]
+async fn the_verbs_of_a_limiter_wait_for_nothing_and_all_its_layers_share_one_line() {
+    let limiter = Limiter::builder().policy(patient(9)).store(in_time());
+    let limiter = limiter.wait_places(1).build().unwrap();
+    let [one, other] = [(); 2].map(|()| limit(limiter.clone()).layer(Worker::default()));
+    assert!(limiter.check_now(1_u32, 1).is_allowed());
+    let mut waiting = polled(one.oneshot(job(1, 1)));
+    assert!(waiting.poll().is_pending());
+    let decision = limiter.check(1_u32, 1).await.unwrap();
+    assert_eq!(decision.retry_after(), Some(Duration::from_millis(500)));
+    // There is one place for all keys.
+    assert!(limiter.check_now(2_u32, 1).is_allowed());
+    let refused = polled(other.clone().oneshot(job(2, 1))).poll();
+    let wait = Some(Duration::from_millis(500));
+    assert_eq!(refused, Poll::Ready(Ok(Answer::Refused(wait))));
+    assert_eq!(waiting.await, Ok(Answer::Done(1)));
+    let mut waiting = polled(other.oneshot(job(1, 1)));
+    assert!(waiting.poll().is_pending());
+    let snapshot = limiter.snapshot();
+    let queue = snapshot.policy("jobs").unwrap().queue().unwrap();
+    assert_eq!(queue.length(), 1);
+}
+
+#[test]
+fn a_request_that_would_wait_is_refused_where_nothing_would_wake_it() {
+    let worker = limit(limiter(patient(3))).layer(Worker::default());
+    let ask = || polled(worker.clone().oneshot(job(1, 1))).poll();
+    assert_eq!(ask(), Poll::Ready(Ok(Answer::Done(1))));
+    assert!(matches!(ask(), Poll::Ready(Ok(Answer::Refused(Some(_))))));
 }
 
 /// It waited by tokio's timers for a turn that it was given by the store's clock: a test that moved the clock

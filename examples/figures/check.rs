@@ -7,7 +7,7 @@
 //! cargo run --example check -- limits.toml --method GET --path /x --key k --plan pro --at 2026-03-29T02:30
 //! ```
 //!
-//! `--schema` prints the JSON Schema. Functions that a program registers are not known here, so a file that needs them is
+//! A file that it names in `shadow` is checked too. `--schema` prints the JSON Schema. Functions that a program registers are not known here, so a file that needs them is
 //! checked by the program itself, in the same way.
 
 use std::path::PathBuf;
@@ -67,6 +67,11 @@ fn check(arguments: &Arguments) -> Result<String, Box<dyn std::error::Error>> {
     let config = Config::read(arguments.file.as_deref().unwrap_or("limits.toml".as_ref()))?;
     for warning in config.warnings() {
         eprintln!("warning: {warning}");
+    }
+    if let Some(shadow) = config.shadow()
+        && let Some(error) = shadow.error()
+    {
+        return Err(format!("the file in shadow:\n{error}").into());
     }
     let Some(path) = &arguments.path else {
         return Ok(config.understood().to_string());

@@ -4,6 +4,8 @@
 //! customer is the header `x-api-key`. `GET /` answers with the decision as JSON. `GET /status`, outside the limits,
 //! answers with `{"version", "sha256", "since", "error"}`.
 //!
+//! If the file names another one in `shadow`, `/status` has the differences, too.
+//!
 //! Change the file, and the limits follow within two seconds. A file with a mistake changes nothing: `/status` has the error.
 
 use std::error::Error;
@@ -51,12 +53,22 @@ fn told_of(watched: &Watched) -> Value {
         .since()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    json!({
+    let mut told = json!({
         "version": status.version(),
         "sha256": status.sha256(),
         "since": since.as_secs(),
         "error": status.error().map(ToString::to_string),
-    })
+    });
+    if let Some(shadow) = watched.shadow() {
+        told["shadow"] = json!({
+            "compared": shadow.compared(),
+            "would_refuse": shadow.would_refuse(),
+            "would_allow": shadow.would_allow(),
+            "differences": shadow.differences().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "error": shadow.error().map(ToString::to_string),
+        });
+    }
+    told
 }
 
 async fn decision(decision: Option<Extension<Decision>>) -> impl IntoResponse {

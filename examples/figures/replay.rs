@@ -19,22 +19,41 @@
 //! it. Of those that are allowed it tells how many a leaky queue would have held. With `--jsonl`
 //! each decision is a line of its own on standard output, and the summary goes to standard error.
 //!
+//! `--config` takes the limits of a file, and `--versus` another file whose decisions are held beside those of the first:
+//!
+//! ```text
+//! cargo run --release --example replay -- --config limits.toml --versus next.toml requests.jsonl
+//! ```
+//!
+//! A policy counts what a request shows: `method`, `path` and, if the log has them, `headers` by name. Where a policy reads
+//! what the log does not have, such as an API key, it counts `key`. A `key` that is an address is that of the client, too.
+//! `plan` is the plan of the request. `cost` takes the place of the costs of the file, which hold for requests without it.
+//! A file that needs functions of a program is not for this example: see `Config::replay`.
+//!
 //! State is in this process, or with `REDIS_URL` on that server, which is told the time of the log
-//! too: `REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis,testing --example replay …`.
+//! too: `REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis,testing --example replay …`. Files always have
+//! it in this process.
 //! Each run has keys of its own there. They die as they would have, and in ten minutes at least.
+
+#[path = "replay/files.rs"]
+mod files;
+#[path = "replay/tally.rs"]
+mod tally;
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use files::Files;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
+use tally::Tally;
 use tower_ratelimit::algorithm::CalendarWindow;
 use tower_ratelimit::calendar::{Weekday, Zone};
 use tower_ratelimit::store::Ledger;
@@ -51,8 +70,15 @@ struct Options {
     #[arg(long, value_enum, default_value = "token-bucket")]
     algorithm: Name,
     /// How many requests in a window
-    #[arg(long, allow_negative_numbers = true)]
-    limit: u32,
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        required_unless_present = "config"
+    )]
+    limit: Option<u32>,
+    /// The limits of a file, in place of one algorithm
+    #[arg(long, conflicts_with_all = ["algorithm", "limit", "window_us", "burst", "slots", "zone", "places"])]
+    config: Option<PathBuf>,
     /// The length of the window, in microseconds
     #[arg(long, default_value_t = 1_000_000)]
     window_us: u64,
@@ -68,9 +94,9 @@ struct Options {
     /// How many may wait, for leaky-queue; one less than the limit unless said
     #[arg(long)]
     places: Option<u32>,
-    /// Another limit to hold beside it, such as 'sliding-window 100/minute'; may be repeated
+    /// Another limit to hold beside it, such as 'sliding-window 100/minute'; may be repeated. With --config, another file
     #[arg(long)]
-    versus: Vec<Algorithm>,
+    versus: Vec<String>,
     /// Only requests of this method are limited
     #[arg(long)]
     method: Option<String>,
@@ -106,14 +132,12 @@ enum Name {
 struct Request {
     t_us: u64,
     key: String,
-    #[serde(default = "one")]
-    cost: u32,
+    cost: Option<u32>,
     method: Option<String>,
     path: Option<String>,
-}
-
-fn one() -> u32 {
-    1
+    plan: Option<String>,
+    #[serde(default)]
+    headers: HashMap<String, String>,
 }
 
 /// One line of output; the numbers are null for a request that is not limited.
@@ -152,10 +176,18 @@ fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
 }
 
 async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
+    if let Some(config) = &options.config {
+        return replay_files(options, config);
+    }
     let clock = ManualClock::new();
     let state = State::chosen(&clock)?;
     let mut replays = Vec::new();
-    for algorithm in [options.algorithm()?].iter().chain(&options.versus) {
+    let versus: Vec<Algorithm> = options
+        .versus
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()?;
+    for algorithm in [options.algorithm()?].iter().chain(&versus) {
         // A name of its own: limits that differ in numbers alone would share their state in Redis.
         let policy = Policy::new(format!("replay-{}", replays.len()), *algorithm);
         replays.push(Replay::new(*algorithm, state.limiter(policy)?));
@@ -187,30 +219,8 @@ async fn run(
     clock: &ManualClock,
     replays: &mut [Replay],
 ) -> Result<(), Box<dyn Error>> {
-    let mut last = 0;
-    for (index, line) in input.lines().enumerate() {
-        let at = || format!("line {}", index + 1);
-        let line = line.map_err(|error| format!("{}: {error}", at()))?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let request: Request = serde_json::from_str(&line).map_err(|error| {
-            // Its own "at line 1" is that of a text of one line.
-            let error = error.to_string();
-            let what = error.split(" at line ").next().unwrap_or_default().to_owned();
-            format!(
-                "{}: {what}: write a request such as {{\"t_us\":1700000000000000,\"key\":\"ann\",\"cost\":1}}",
-                at()
-            )
-        })?;
-        if request.t_us < last {
-            eprintln!(
-                "replay: {}: time steps back by {} µs",
-                at(),
-                last - request.t_us
-            );
-        }
-        last = request.t_us;
+    let mut lines = Lines::of(input);
+    while let Some((_, request)) = lines.next()? {
         clock.set_micros(Micros::new(request.t_us));
 
         let limited = options.limits(&request);
@@ -230,18 +240,110 @@ async fn run(
     Ok(())
 }
 
+/// The same for the limits of files.
+fn replay_files(options: &Options, config: &Path) -> Result<(), Box<dyn Error>> {
+    let versus = match options.versus.as_slice() {
+        [] => None,
+        [versus] => Some(versus.as_ref()),
+        _ => return Err("one file is held beside another: give --versus once".into()),
+    };
+    let mut files = Files::read(config, versus)?;
+    let (input, progress) = options.input()?;
+    let input = BufReader::new(progress.wrap_read(input));
+    let mut output = BufWriter::new(io::stdout().lock());
+    let ended = run_files(options, input, &mut output, &mut files);
+    progress.finish_and_clear();
+    if options.jsonl {
+        output.flush()?;
+        eprint!("{files}");
+    } else {
+        write!(output, "{files}")?;
+    }
+    output.flush()?;
+    ended
+}
+
+fn run_files(
+    options: &Options,
+    input: impl BufRead,
+    output: &mut impl Write,
+    files: &mut Files,
+) -> Result<(), Box<dyn Error>> {
+    let mut lines = Lines::of(input);
+    while let Some((line, request)) = lines.next()? {
+        if !options.limits(&request) {
+            continue;
+        }
+        let told = files.ask(line, &request);
+        let told = told.map_err(|error| format!("line {line}: {error}"))?;
+        if options.jsonl {
+            serde_json::to_writer(&mut *output, &told)?;
+            output.write_all(b"\n")?;
+        }
+    }
+    Ok(())
+}
+
+/// The requests of a log, with the numbers of their lines.
+struct Lines<R> {
+    lines: io::Lines<R>,
+    number: usize,
+    last: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn of(input: R) -> Self {
+        Self {
+            lines: input.lines(),
+            number: 0,
+            last: 0,
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<(usize, Request)>, Box<dyn Error>> {
+        loop {
+            let Some(line) = self.lines.next() else {
+                return Ok(None);
+            };
+            self.number += 1;
+            let at = format!("line {}", self.number);
+            let line = line.map_err(|error| format!("{at}: {error}"))?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let request: Request = serde_json::from_str(&line).map_err(|error| {
+                // Its own "at line 1" is that of a text of one line.
+                let error = error.to_string();
+                let what = error.split(" at line ").next().unwrap_or_default().to_owned();
+                format!(
+                    "{at}: {what}: write a request such as {{\"t_us\":1700000000000000,\"key\":\"ann\",\"cost\":1}}"
+                )
+            })?;
+            if request.t_us < self.last {
+                eprintln!(
+                    "replay: {at}: time steps back by {} µs",
+                    self.last - request.t_us
+                );
+            }
+            self.last = request.t_us;
+            return Ok(Some((self.number, request)));
+        }
+    }
+}
+
 impl Options {
     fn algorithm(&self) -> Result<Algorithm, Box<dyn Error>> {
-        let quota = Quota::new(self.limit, Duration::from_micros(self.window_us))?;
-        let burst = self.burst.unwrap_or(self.limit);
+        let limit = self.limit.unwrap_or_default();
+        let quota = Quota::new(limit, Duration::from_micros(self.window_us))?;
+        let burst = self.burst.unwrap_or(limit);
         let algorithm = match self.algorithm {
             Name::FixedWindow => FixedWindow::of(quota).into(),
-            Name::CalendarDay => self.in_zone(FixedWindow::per_calendar_day(self.limit)),
+            Name::CalendarDay => self.in_zone(FixedWindow::per_calendar_day(limit)),
             Name::CalendarWeek => {
-                self.in_zone(FixedWindow::per_calendar_week(self.limit, Weekday::Monday))
+                self.in_zone(FixedWindow::per_calendar_week(limit, Weekday::Monday))
             }
-            Name::CalendarMonth => self.in_zone(FixedWindow::per_calendar_month(self.limit)),
-            Name::CalendarYear => self.in_zone(FixedWindow::per_calendar_year(self.limit)),
+            Name::CalendarMonth => self.in_zone(FixedWindow::per_calendar_month(limit)),
+            Name::CalendarYear => self.in_zone(FixedWindow::per_calendar_year(limit)),
             Name::AnchoredWindow => AnchoredWindow::of(quota).into(),
             Name::SlidingLog => SlidingLog::up_to(u32::MAX, quota)?.into(),
             Name::SlidingWindow => SlidingWindow::of(quota).into(),
@@ -251,7 +353,7 @@ impl Options {
             Name::LeakyBucket => LeakyBucket::of(quota).capacity(burst).into(),
             Name::Gcra => Gcra::of(quota).burst(burst).into(),
             Name::LeakyQueue => {
-                let places = self.places.unwrap_or(self.limit.saturating_sub(1));
+                let places = self.places.unwrap_or(limit.saturating_sub(1));
                 LeakyQueue::of(quota).places(places).into()
             }
         };
@@ -376,12 +478,7 @@ impl State {
 struct Replay {
     algorithm: Algorithm,
     limiter: Limiter<dyn Ledger>,
-    allowed: u64,
-    /// Those of the allowed that were to wait for their turn.
-    held: u64,
-    longest_delay: Duration,
-    denied: u64,
-    keys_denied: HashMap<String, u64>,
+    tally: Tally,
 }
 
 impl Replay {
@@ -389,26 +486,17 @@ impl Replay {
         Self {
             algorithm,
             limiter,
-            allowed: 0,
-            held: 0,
-            longest_delay: Duration::ZERO,
-            denied: 0,
-            keys_denied: HashMap::new(),
+            tally: Tally::default(),
         }
     }
 
     async fn ask(&mut self, request: &Request) -> Result<Decision, StoreError> {
-        let decision = self.limiter.check(&request.key, request.cost).await?;
+        let cost = request.cost.unwrap_or(1);
+        let decision = self.limiter.check(&request.key, cost).await?;
         if decision.is_allowed() {
-            self.allowed += 1;
-            self.held += u64::from(!decision.delay().is_zero());
-            self.longest_delay = self.longest_delay.max(decision.delay());
+            self.tally.allow(decision.delay());
         } else {
-            self.denied += 1;
-            match self.keys_denied.get_mut(&request.key) {
-                Some(times) => *times += 1,
-                None => drop(self.keys_denied.insert(request.key.clone(), 1)),
-            }
+            self.tally.deny(&request.key);
         }
         Ok(decision)
     }
@@ -416,31 +504,6 @@ impl Replay {
 
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 10;
-        writeln!(f, "{}", self.algorithm)?;
-        writeln!(f, "  {:>12} allowed", self.allowed)?;
-        if self.held > 0 {
-            let longest = self.longest_delay;
-            writeln!(
-                f,
-                "  {:>12} of them held, for {longest:?} at most",
-                self.held
-            )?;
-        }
-        writeln!(
-            f,
-            "  {:>12} denied, to {} keys",
-            self.denied,
-            self.keys_denied.len()
-        )?;
-        let mut hit: Vec<_> = self.keys_denied.iter().collect();
-        hit.sort_by(|(a_key, a), (b_key, b)| b.cmp(a).then(a_key.cmp(b_key)));
-        for (key, times) in hit.iter().take(SHOWN) {
-            writeln!(f, "  {times:>12} {key}")?;
-        }
-        if hit.len() > SHOWN {
-            writeln!(f, "               and {} more", hit.len() - SHOWN)?;
-        }
-        Ok(())
+        write!(f, "{}\n{}", self.algorithm, self.tally)
     }
 }

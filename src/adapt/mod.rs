@@ -8,6 +8,7 @@
 //!   [`Worst`] of several.
 //! - [`Adapt`] samples the signals each second and writes the factor. The [policies](crate::Policy::factor) that hold it
 //!   keep that share of their limits.
+//! - [`AdaptiveConcurrency`] bounds how many requests are in flight at once, by a limit that it learns from latency.
 //!
 //! ```
 //! use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
@@ -27,6 +28,7 @@
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 
+mod concurrency;
 mod control;
 mod kernel;
 mod load;
@@ -34,6 +36,7 @@ mod signal;
 mod task;
 mod traffic;
 
+pub use self::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyBuilder, Permit, Saturated};
 pub use self::control::{Aimd, Controller, Gradient, Steps, Target, Worst};
 pub use self::kernel::{Cpu, Kernel, Memory, Pressure, Resource};
 pub use self::load::{Load, Loads};

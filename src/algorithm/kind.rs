@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::{WithRule, text};
+use super::{WithRule, shape};
 use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -63,18 +63,31 @@ pub(crate) trait Kind: Copy {
 
     /// Reads its text: a quota, then its number behind its word.
     fn parse(text: &str) -> Result<Self, ConfigError> {
-        text::parse(text)
+        parse(text)
     }
 
     /// Writes what stands behind its name in the text of an algorithm.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::show(self, f)
+        show(self, f)
     }
 
     /// Writes its text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::show(self, f)
+        show(self, f)
     }
+}
+
+/// Reads a quota and, if the word of this kind follows, its number.
+pub(super) fn parse<K: Kind>(text: &str) -> Result<K, ConfigError> {
+    let (quota, number) = shape::read(text, K::NUMBER)?;
+    K::of_number(quota, number)
+}
+
+/// Writes the quota and, unless it is the default, the number.
+pub(super) fn show<K: Kind>(kind: &K, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let default = K::of_number(kind.quota(), None).map(|kind| kind.number());
+    let number = kind.number().filter(|own| default != Ok(Some(*own)));
+    shape::write(kind.quota(), K::NUMBER, number, f)
 }
 
 /// The list of the algorithms that have a quota. Passes it to another macro, which repeats something for each of them.

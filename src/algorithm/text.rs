@@ -1,4 +1,4 @@
-//! Algorithms as text: a name, a quota and, behind a word, the number of the kind.
+//! Algorithms as text: a name, and the [shape](super::shape) of the kind.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -8,36 +8,6 @@ use super::CalendarWindow;
 use super::kind::{Kind, each_kind_of_a_quota, match_kind};
 use super::{Algorithm, TokenBucket};
 use crate::error::ConfigError;
-use crate::quota::{Quota, not_a_number, whole_number};
-
-/// Reads a quota and, if the word of this kind follows, its number.
-pub(super) fn parse<K: Kind>(text: &str) -> Result<K, ConfigError> {
-    let (quota, number) = numbers(text, K::NUMBER)?;
-    K::of_number(quota, number)
-}
-
-/// Apart from the kind, so that it is compiled once.
-fn numbers(text: &str, word: &'static str) -> Result<(Quota, Option<u32>), ConfigError> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    match words.as_slice() {
-        [quota @ .., last_but_one, number] if *last_but_one == word => {
-            let number = whole_number(number).ok_or_else(|| not_a_number(word, number))?;
-            Ok((quota.join(" ").parse()?, Some(number)))
-        }
-        [.., last] if *last == word => Err(not_a_number(word, "")),
-        _ => Ok((text.parse()?, None)),
-    }
-}
-
-/// Writes the quota and, unless it is the default, the number.
-pub(super) fn show<K: Kind>(kind: &K, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    kind.quota().fmt(f)?;
-    let default = K::of_number(kind.quota(), None).map(|kind| kind.number());
-    match kind.number() {
-        Some(number) if default != Ok(Some(number)) => write!(f, " {} {number}", K::NUMBER),
-        _ => Ok(()),
-    }
-}
 
 macro_rules! texts {
     ([$($kind:ident)+]) => {
@@ -139,6 +109,7 @@ impl Algorithm {
 mod tests {
     use super::*;
     use crate::algorithm::SlidingLog;
+    use crate::quota::Quota;
 
     #[test]
     fn what_is_shown_parses_to_the_same() {

@@ -1,4 +1,4 @@
-//! The future of an outgoing call: it waits in line, then waits for the inner service, then calls it.
+//! The future of an outgoing call.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,9 +10,9 @@ use tower_service::Service;
 
 use super::advice::Advice;
 use super::learned::Back;
-use super::lines::{Admission, Call, Place};
+use super::lines::{Call, WaitingCall};
 use super::{LearnedLimitError, NotSent};
-use crate::clock::Timer;
+use crate::line::{Answering, HeldCall, Holding, Ruling};
 
 pin_project! {
     /// The response of a [`LearnedLimit`](super::LearnedLimit) service.
@@ -23,120 +23,80 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        state: State<S, Req>,
+        call: HeldCall<S, Req, Outgoing>,
     }
 }
 
-pin_project! {
-    #[project = StateProj]
-    enum State<S, Req>
-    where
-        S: Service<Req>,
-    {
-        Waiting {
-            place: Place,
-            timer: Timer,
-            held: Option<Box<(S, Req)>>,
-        },
-        // It may go as soon as the inner service is ready.
-        Going {
-            call: Option<Call>,
-            held: Option<Box<(S, Req)>>,
-        },
-        Calling {
-            #[pin]
-            future: S::Future,
-            call: Option<Call>,
-        },
-        Refused {
-            held: Option<NotSent>,
-        },
-    }
-}
+/// Calls that wait and go as their lines let them.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing;
 
 impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
-    pub(super) fn calling(future: S::Future, call: Option<Call>) -> Self {
-        Self {
-            state: State::Calling { future, call },
-        }
-    }
-
-    /// `inner` is not ready: while the request waits, the service can serve other requests.
-    pub(super) fn waiting(place: Place, timer: Timer, inner: S, request: Req) -> Self {
-        Self {
-            state: State::Waiting {
-                place,
-                timer,
-                held: Some(Box::new((inner, request))),
-            },
-        }
-    }
-
-    pub(super) fn refused(held: NotSent) -> Self {
-        Self {
-            state: State::Refused { held: Some(held) },
-        }
+    pub(super) fn new(call: HeldCall<S, Req, Outgoing>) -> Self {
+        Self { call }
     }
 }
 
-impl<S, B, R> Future for LearnedLimitFuture<S, Request<B>>
+impl Holding for Outgoing {
+    type Question = WaitingCall;
+    /// `None` if there is no room to learn from the response.
+    type Kept = Option<Call>;
+    type Refusal = NotSent;
+
+    fn waits_its_turn(_: &WaitingCall) -> bool {
+        true
+    }
+}
+
+impl<S, B, R> Answering<S, Request<B>> for Outgoing
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
     type Output = Result<Response<R>, LearnedLimitError<S::Error>>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        const AGAIN: &str = "polled after it was ready";
-        let mut state = self.project().state;
-        loop {
-            let next = match state.as_mut().project() {
-                StateProj::Waiting { place, timer, held } => match place.ask(cx.waker()) {
-                    Ok(Admission::Go(call)) => State::Going {
-                        call: Some(call),
-                        held: held.take(),
-                    },
-                    Ok(Admission::AgainAt(at)) => {
-                        if timer.deadline() != at {
-                            timer.reset(at);
-                        }
-                        ready!(timer.poll(cx));
-                        continue;
-                    }
-                    Err(held) => State::Refused { held: Some(held) },
-                },
-                StateProj::Going { call, held } => {
-                    let (inner, _) = held.as_deref_mut().expect(AGAIN);
-                    if let Err(error) = ready!(inner.poll_ready(cx)) {
-                        // At once: the future may be dropped much later.
-                        if let Some(call) = call.take() {
-                            call.back(Back::Failed);
-                        }
-                        state.set(State::Refused { held: None });
-                        return Poll::Ready(Err(LearnedLimitError::Inner(error)));
-                    }
-                    let (mut inner, request) = *held.take().expect(AGAIN);
-                    State::Calling {
-                        future: inner.call(request),
-                        call: call.take(),
-                    }
-                }
-                StateProj::Calling { future, call } => {
-                    let answer = ready!(future.poll(cx)).map_err(LearnedLimitError::Inner);
-                    if let Some(call) = call.take() {
-                        let with = match &answer {
-                            Ok(response) => Back::Answered(Advice::by(response, call.wall())),
-                            Err(_) => Back::Failed,
-                        };
-                        call.back(with);
-                    }
-                    return Poll::Ready(answer);
-                }
-                StateProj::Refused { held } => {
-                    return Poll::Ready(Err(LearnedLimitError::NotSent(held.take().expect(AGAIN))));
-                }
+    fn resume(
+        &self,
+        waiting: &mut WaitingCall,
+        _: &mut Request<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ruling<Self>> {
+        Poll::Ready(match ready!(waiting.poll(cx)) {
+            Ok(call) => Ruling::Pass(Some(call)),
+            Err(held) => Ruling::Refuse(held),
+        })
+    }
+
+    fn answered(call: &mut Option<Call>, answer: Result<Response<R>, S::Error>) -> Self::Output {
+        if let Some(call) = call.take() {
+            let with = match &answer {
+                Ok(response) => Back::Answered(Advice::by(response, call.wall())),
+                Err(_) => Back::Failed,
             };
-            state.set(next);
+            call.back(with);
         }
+        answer.map_err(LearnedLimitError::Inner)
+    }
+
+    fn failed(call: Option<Call>, error: S::Error) -> Self::Output {
+        if let Some(call) = call {
+            call.back(Back::Failed);
+        }
+        Err(LearnedLimitError::Inner(error))
+    }
+
+    fn refused(held: NotSent) -> Self::Output {
+        Err(LearnedLimitError::NotSent(held))
+    }
+}
+
+impl<S, B, R> Future for LearnedLimitFuture<S, Request<B>>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+{
+    type Output = Result<Response<R>, LearnedLimitError<S::Error>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().call.poll(cx)
     }
 }
 

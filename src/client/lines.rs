@@ -1,23 +1,24 @@
 //! The lines of all keys, behind one lock.
 //!
-//! A call enters here: it goes, waits in a [`Place`], or is refused. A call on its way is a [`Call`], which tells
+//! A call enters here: it goes, waits as a [`WaitingCall`], or is refused. A call on its way is a [`Call`], which tells
 //! its line when it comes back. Both do so when they are dropped, since a future can be dropped at any time.
 //! Wakers are woken outside the lock, as a task that is woken may ask at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, SystemTime};
 
 use ahash::RandomState;
 use tokio::time::Instant;
 
 use super::learned::{Back, May, Sent};
-use super::line::{Line, Readiness, Woken};
+use super::line::{Line, Next};
 use super::not_sent::{NotSent, Reason};
 use crate::clock::{Timer, Timers};
 use crate::key::Key;
+use crate::line::Woken;
 
 /// The lines of all keys. Clones of a layer and of its services share them.
 #[derive(Default)]
@@ -48,8 +49,7 @@ pub(super) struct Bounds {
 pub(super) enum Entry {
     /// It goes. `None` if there is no room to learn from its response.
     Go(Option<Call>),
-    /// It waits in this place, by this timer.
-    Wait(Place, Timer),
+    Wait(WaitingCall),
     Refuse(NotSent),
 }
 
@@ -62,20 +62,14 @@ pub(super) struct Call {
     back: Back,
 }
 
-/// The answer to a call that waits.
-pub(super) enum Admission {
-    Go(Call),
-    /// It asks again at this moment, or when it is woken.
-    AgainAt(Instant),
-}
-
-/// The place of a call that waits. Dropping it leaves the line.
-pub(super) struct Place {
+/// A call that waits. Dropping it leaves the line.
+pub(super) struct WaitingCall {
     lines: Arc<Lines>,
     key: Key,
     number: u64,
     longest_hold: Duration,
     deadline: Option<Instant>,
+    timer: Timer,
     has_gone: bool,
 }
 
@@ -110,15 +104,15 @@ impl Lines {
                 if line.waiting() >= bounds.waiting {
                     Entry::Refuse(NotSent::new(at - now, Reason::TooMany))
                 } else if let Some(timer) = self.timers.after(Duration::ZERO) {
-                    let place = Place {
+                    Entry::Wait(WaitingCall {
                         lines: Arc::clone(self),
                         key,
                         number: line.join(),
                         longest_hold: bounds.longest_hold,
                         deadline: bounds.longest_wait.and_then(|most| now.checked_add(most)),
+                        timer,
                         has_gone: false,
-                    };
-                    Entry::Wait(place, timer)
+                    })
                 } else {
                     Entry::Refuse(NotSent::new(at - now, Reason::NoTimer))
                 }
@@ -173,12 +167,14 @@ impl Table {
 
     /// Like [`settle`](Self::settle), for a change that may let calls go: returns their wakers.
     fn settle_and_wake(&mut self, key: Key, now: Instant) -> Woken {
-        self.settle(key, now).map(Line::wake).unwrap_or_default()
+        self.settle(key, now)
+            .map(|line| line.wake(now))
+            .unwrap_or_default()
     }
 }
 
 /// Wakes them. The lock must be free, since a task that is woken may ask at once.
-fn wake(woken: Woken) {
+fn wake(woken: impl IntoIterator<Item = Waker>) {
     woken.into_iter().for_each(Waker::wake);
 }
 
@@ -208,21 +204,35 @@ impl Drop for Call {
     }
 }
 
-impl Place {
-    /// Whether the call may go. If not, the waker is woken when something changes for it.
-    pub(super) fn ask(&mut self, waker: &Waker) -> Result<Admission, NotSent> {
-        let now = self.lines.timers.now();
+impl WaitingCall {
+    /// Whether the call may go.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Call, NotSent>> {
+        loop {
+            let now = self.lines.timers.now();
+            let again_at = match self.ask(cx.waker(), now) {
+                Ok(again_at) => again_at,
+                Err(answer) => return Poll::Ready(answer),
+            };
+            if self.timer.deadline() != again_at {
+                self.timer.reset(again_at);
+            }
+            ready!(self.timer.poll(cx));
+        }
+    }
+
+    /// When to ask again, or the end of the wait.
+    fn ask(&mut self, waker: &Waker, now: Instant) -> Result<Instant, Result<Call, NotSent>> {
         let mut table = self.lines.lock();
         let Some(line) = table.lines.get_mut(&self.key) else {
-            return Err(NotSent::new(Duration::ZERO, Reason::TooLong));
+            return Err(Err(NotSent::new(Duration::ZERO, Reason::TooLong)));
         };
-        let (held_until, again_at) = match line.ask(self.number, waker, now) {
-            Readiness::Go(sent) => {
+        let (held_until, again_at, woken) = match line.ask(self.number, waker, now) {
+            Next::Goes(sent) => {
                 let woken = table.settle_and_wake(self.key, now);
                 drop(table);
                 wake(woken);
                 self.has_gone = true;
-                return Ok(Admission::Go(Call {
+                return Err(Ok(Call {
                     lines: Arc::clone(&self.lines),
                     key: self.key,
                     sent,
@@ -230,25 +240,28 @@ impl Place {
                     back: Back::Lost,
                 }));
             }
-            Readiness::Wait {
+            Next::Waits {
                 held_until,
                 again_at,
-            } => (held_until, again_at),
+                woken,
+            } => (held_until, again_at, woken),
         };
+        drop(table);
+        wake(woken);
         let end = held_until.unwrap_or(now);
         // A call that would wait in vain fails at once.
         if self
             .deadline
             .is_some_and(|deadline| deadline < end || deadline <= now)
         {
-            return Err(NotSent::new(end - now, Reason::TooLong));
+            return Err(Err(NotSent::new(end - now, Reason::TooLong)));
         }
         let deadline = self.deadline.unwrap_or(again_at);
-        Ok(Admission::AgainAt(again_at.min(deadline)))
+        Ok(again_at.min(deadline))
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitingCall {
     fn drop(&mut self) {
         if self.has_gone {
             return;
@@ -278,8 +291,8 @@ impl fmt::Debug for Call {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for WaitingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").finish_non_exhaustive()
+        f.debug_struct("WaitingCall").finish_non_exhaustive()
     }
 }

@@ -7,10 +7,12 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
+use super::future::Outgoing;
 use super::lines::{Bounds, Entry, Lines};
 use super::{LearnedLimitError, LearnedLimitFuture};
 use crate::diagnostics::diagnose;
 use crate::key::{Extract, Head, Missing};
+use crate::line::{HeldCall, Ruling};
 
 /// The service of a [`LearnedLimitLayer`](super::LearnedLimitLayer).
 #[derive(Clone)]
@@ -47,13 +49,6 @@ impl<S> LearnedLimit<S> {
     }
 }
 
-impl<S: Clone> LearnedLimit<S> {
-    /// Gives back a permit or a place in a queue, which the instance that was polled ready may hold.
-    fn let_others_have_it(&mut self) {
-        self.inner = self.inner.clone();
-    }
-}
-
 impl<S, B, R> Service<Request<B>> for LearnedLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
@@ -67,26 +62,20 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let key = match self.key.extract(&Head::of(&request)) {
-            Ok(key) => key,
+        let ruling = match self.key.extract(&Head::of(&request)) {
+            Ok(key) => match self.lines.enter(key, self.bounds) {
+                Entry::Go(call) => Ruling::Pass(call),
+                Entry::Wait(call) => Ruling::Wait(Box::new(call)),
+                Entry::Refuse(held) => Ruling::Refuse(held),
+            },
             Err(missing) => {
                 if let Missing::ByServer(diagnostic) = missing {
                     diagnose(&diagnostic);
                 }
-                return LearnedLimitFuture::calling(self.inner.call(request), None);
+                Ruling::Pass(None)
             }
         };
-        match self.lines.enter(key, self.bounds) {
-            Entry::Go(call) => LearnedLimitFuture::calling(self.inner.call(request), call),
-            Entry::Wait(place, timer) => {
-                self.let_others_have_it();
-                LearnedLimitFuture::waiting(place, timer, self.inner.clone(), request)
-            }
-            Entry::Refuse(held) => {
-                self.let_others_have_it();
-                LearnedLimitFuture::refused(held)
-            }
-        }
+        LearnedLimitFuture::new(HeldCall::ruled(ruling, &Outgoing, &mut self.inner, request))
     }
 }
 

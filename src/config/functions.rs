@@ -2,7 +2,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::names::unknown;
+#[cfg(feature = "resolver")]
+use super::resolver_options::ResolverOptions;
+#[cfg(feature = "resolver")]
+use crate::error::ConfigError;
 use crate::key::{AnyKey, Extract, Head};
+#[cfg(feature = "resolver")]
+use crate::middleware::ResolverOf;
 
 /// What code has registered by name, for files to refer to.
 #[derive(Clone, Default)]
@@ -11,11 +17,18 @@ pub(super) struct Functions {
     costs: Vec<(String, Arc<Cost>)>,
     conditions: Vec<(String, Arc<Condition>)>,
     plans: Vec<(String, Arc<PlanOf>)>,
+    #[cfg(feature = "resolver")]
+    resolvers: Vec<(String, Arc<MakeResolver>)>,
 }
 
 pub(super) type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 pub(super) type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 pub(super) type PlanOf = dyn Fn(&Head<'_>) -> Option<String> + Send + Sync;
+
+/// Makes what looks up by the options of a file.
+#[cfg(feature = "resolver")]
+pub(super) type MakeResolver =
+    dyn Fn(&ResolverOptions) -> Result<ResolverOf, ConfigError> + Send + Sync;
 
 impl Functions {
     pub(super) fn add_key(&mut self, name: String, key: impl Extract) {
@@ -48,6 +61,17 @@ impl Functions {
 
     pub(super) fn plan_of(&self, name: &str) -> Result<Arc<PlanOf>, String> {
         find(&self.plans, "plan", "plan_of", name)
+    }
+}
+
+#[cfg(feature = "resolver")]
+impl Functions {
+    pub(super) fn add_resolver(&mut self, name: String, make: Arc<MakeResolver>) {
+        put(&mut self.resolvers, name, make);
+    }
+
+    pub(super) fn resolver(&self, name: &str) -> Result<Arc<MakeResolver>, String> {
+        find(&self.resolvers, "resolver", "resolver", name)
     }
 }
 

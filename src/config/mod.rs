@@ -40,6 +40,7 @@ mod digest;
 mod endings;
 mod explain;
 mod fields;
+mod following;
 mod functions;
 mod hours;
 mod json;
@@ -47,12 +48,22 @@ mod keys;
 mod limits;
 mod mistake;
 mod names;
+mod opening;
 mod plans;
 mod policies;
 mod reading;
+#[cfg(feature = "resolver")]
+mod registering;
+mod replay;
+#[cfg(feature = "resolver")]
+mod resolver_options;
+#[cfg(feature = "resolver")]
+mod resolving;
 mod responses;
 mod schema;
 mod settings;
+mod shadow;
+mod status;
 mod store;
 mod terms;
 mod toml;
@@ -70,12 +81,16 @@ use http::HeaderName;
 pub use self::explain::{Explained, Row};
 pub use self::mistake::{FileError, Mistake};
 pub use self::reading::{ConfigBuilder, Format};
+pub use self::replay::{Replay, Replayed};
 pub use self::schema::schema;
-pub use self::watching::{Status, Watched};
+pub use self::shadow::ShadowStatus;
+pub use self::status::Status;
+pub use self::watching::Watched;
 
 use self::digest::Sha;
 use self::mistake::Source;
 use self::settings::Settings;
+use self::shadow::ShadowFile;
 use self::store::ReadStore;
 use crate::error::ConfigError;
 use crate::key::Proxies;
@@ -96,6 +111,8 @@ pub struct Config {
     source: Source,
     /// `None` if it is no file.
     origin: Option<Arc<Origin>>,
+    /// What decides beside it, if it names a file for that.
+    shadow: Option<Arc<ShadowFile>>,
 }
 
 /// Where a configuration was read, and how.
@@ -163,11 +180,7 @@ impl Config {
     ///
     /// When the store of the file cannot hold a policy exactly.
     pub fn layer(&self) -> Result<RateLimitLayer, ConfigError> {
-        match &self.settings.store {
-            ReadStore::Memory(store) => self.layer_over(store.clone()),
-            #[cfg(feature = "redis")]
-            ReadStore::Redis(store) => self.layer_over(RedisStore::clone(store)),
-        }
+        self.live_layer().map(|layer| self.with_shadow(layer))
     }
 
     /// Makes a layer over this store, in place of that of the file.
@@ -177,17 +190,17 @@ impl Config {
     /// When the store cannot hold a policy exactly, and when the file divides limits by
     /// [nodes](crate::middleware::RateLimitLayerBuilder::nodes) that share the store.
     pub fn layer_over(&self, store: impl Store) -> Result<RateLimitLayer, ConfigError> {
-        self.settings.layer.clone().store(store).build()
+        let layer = self.settings.layer.clone().store(store).build()?;
+        Ok(self.with_shadow(layer))
     }
 
-    /// Makes a limiter, whose caller gives key and cost. It has the policies and the plans of the file. It reads no
-    /// requests, and so keys, costs, conditions and lists of the file are not for it; the caller names the plan and the
+    /// Makes a limiter, whose caller gives key and cost. It has the policies and the plans of the file, and denies at once what
+    /// a layer would let wait. It reads no requests, and so keys, costs, conditions and lists of the file are not for it; the caller names the plan and the
     /// operation, by [`Limiter::plan`] and [`Limiter::operation`].
     ///
     /// # Errors
     ///
-    /// When a policy lets requests wait, which only a layer can do, and when the store of the file cannot hold a policy
-    /// exactly.
+    /// When the store of the file cannot hold a policy exactly.
     pub fn limiter(&self) -> Result<Limiter<dyn Ledger>, ConfigError> {
         match &self.settings.store {
             ReadStore::Memory(store) => self.limiter_over(store.clone()),
@@ -208,6 +221,32 @@ impl Config {
 }
 
 impl Config {
+    /// The layer without what decides beside it.
+    fn live_layer(&self) -> Result<RateLimitLayer, ConfigError> {
+        let layer = self.settings.layer.clone();
+        match &self.settings.store {
+            ReadStore::Memory(store) => layer.store(store.clone()).build(),
+            #[cfg(feature = "redis")]
+            ReadStore::Redis(store) => layer.store(RedisStore::clone(store)).build(),
+        }
+    }
+
+    fn with_shadow(&self, layer: RateLimitLayer) -> RateLimitLayer {
+        match &self.shadow {
+            None => layer,
+            Some(file) => layer.replaceable(Some(file.shadow())).0,
+        }
+    }
+
+    /// The same configuration with a store that no other has.
+    fn over_a_store_of_its_own(self) -> Self {
+        let settings = Settings::clone(&self.settings).in_this_process();
+        Self {
+            settings: Arc::new(settings),
+            ..self
+        }
+    }
+
     /// The same configuration with the store and the switches of another one, and with the state in it.
     fn over_the_store_of(self, other: &Self) -> Self {
         let settings = Settings::clone(&self.settings);

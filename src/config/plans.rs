@@ -21,7 +21,8 @@ use crate::plan::{Plan, Plans};
 #[derive(Clone)]
 pub(super) struct ReadPlans {
     pub(super) plans: Plans,
-    pub(super) plan_of: Arc<PlanOf>,
+    /// `None` if a resolver alone names them.
+    pub(super) plan_of: Option<Arc<PlanOf>>,
 }
 
 /// Reads the plans of a file, if it has any.
@@ -58,12 +59,13 @@ pub(super) fn plans(
             "name the plan of requests without one, which should not be the largest",
         )
         .and_then(|at| known_plan(at, &names));
-    let plan_of = root
-        .need(
-            "plan_of",
-            "say how the plan of a request is found, such as plan_of = { function = \"customer\" }",
-        )
-        .and_then(|at| plan_of(common, at, &names));
+    let plan_of = match root.get("plan_of") {
+        None if root.get("resolver").is_some() => Some(None),
+        None => root.at.refuse(
+            "`plan_of` is missing; say how the plan of a request is found, such as plan_of = { function = \"customer\" }",
+        ),
+        Some(at) => plan_of(common, at, &names).map(Some),
+    };
     let plans: Vec<Plan> = plans.into_iter().collect::<Option<_>>()?;
     Some(ReadPlans {
         plans: Plans::new(plans).default_plan(default?),

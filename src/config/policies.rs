@@ -111,7 +111,7 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     }
     policy = with_options(policy, &table);
     policy = endings::with_unsettled(policy, &table);
-    policy = terms::with_terms(policy, &table, own.as_ref());
+    policy = terms::with_terms(common, policy, &table, own.as_ref());
     let keyed = with_reads(common, policy.clone(), &table, key);
     by_hours?;
     Some(ReadPolicy {
@@ -147,6 +147,9 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
     }
     if table.get("for_all_plans").and_then(At::flag) == Some(true) {
         policy = policy.for_all_plans();
+    }
+    if table.get("unleased").and_then(At::flag) == Some(true) {
+        policy = policy.unleased();
     }
     let words = [
         ("local", OnStoreFailure::Local),

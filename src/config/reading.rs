@@ -6,12 +6,18 @@ use std::sync::Arc;
 use super::digest::{Sha, digest};
 use super::functions::Functions;
 use super::mistake::{FileError, Mistake, Source};
+#[cfg(feature = "resolver")]
+use super::resolver_options::ResolverOptions;
 use super::settings::{Settings, settings};
 use super::tree::Node;
 use super::walk::{At, Walk};
 use super::{Config, Origin};
 use super::{json, toml};
+#[cfg(feature = "resolver")]
+use crate::error::ConfigError;
 use crate::key::{Extract, Head};
+#[cfg(feature = "resolver")]
+use crate::middleware::ResolverOf;
 
 /// The format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,21 +109,23 @@ impl ConfigBuilder {
         self
     }
 
+    #[cfg(feature = "resolver")]
+    pub(super) fn registering(
+        mut self,
+        name: String,
+        make: impl Fn(&ResolverOptions) -> Result<ResolverOf, ConfigError> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.add_resolver(name, Arc::new(make));
+        self
+    }
+
     /// Sets the largest size of a file; the default is 1 MiB. A larger file is refused and not read.
     pub fn max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }
 
-    /// Reads a file: see [`Config::read`].
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read, is too large, or has a mistake. The error has all mistakes.
-    pub fn read(&self, path: impl AsRef<Path>) -> Result<Config, FileError> {
-        self.read_with_digest(path.as_ref()).1
-    }
-
-    /// Reads a file, and returns the digest of its bytes too, if they could be read.
+    /// Reads a file without the file in shadow that it may name, and returns the digest of its bytes too, if they could be
+    /// read.
     pub(super) fn read_with_digest(&self, path: &Path) -> (Option<Sha>, Result<Config, FileError>) {
         let name = path.display().to_string();
         let text = match self.text_of(path) {
@@ -149,7 +157,13 @@ impl ConfigBuilder {
         if text.len() > self.max_bytes {
             return Err(whole(TEXT, self.too_large()));
         }
-        self.parse_as(TEXT, text, format)
+        let mut config = self.parse_as(TEXT, text, format)?;
+        if config.settings.shadow.is_some() {
+            let message = "a text has no file in shadow; read the configuration from a file";
+            let warning = Mistake::new(&config.source, None, "shadow".into(), message.into());
+            config.warnings = config.warnings.iter().cloned().chain([warning]).collect();
+        }
+        Ok(config)
     }
 
     pub(super) fn text_of(&self, path: &Path) -> Result<String, String> {
@@ -214,6 +228,7 @@ impl ConfigBuilder {
                 warnings: warnings.into(),
                 source,
                 origin: None,
+                shadow: None,
             }),
             _ if mistakes.is_empty() => {
                 Err(whole(name, "the file cannot be understood".to_owned()))
@@ -238,7 +253,7 @@ impl ConfigBuilder {
 }
 
 /// A mistake of a whole file.
-fn whole(name: &str, message: String) -> FileError {
+pub(super) fn whole(name: &str, message: String) -> FileError {
     let source = Source::new(name, "");
     FileError::new(vec![Mistake::new(&source, None, String::new(), message)])
 }

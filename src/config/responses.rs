@@ -3,11 +3,15 @@
 use bytes::Bytes;
 use http::HeaderValue;
 
+#[cfg(feature = "tonic")]
+use super::fields::GRPC;
 use super::fields::{BODY, RESPONSES};
 use super::policies::status;
 use super::walk::{At, Table};
 use crate::key::Secret;
 use crate::middleware::RateLimitLayerBuilder;
+#[cfg(feature = "tonic")]
+use crate::response::Grpc;
 use crate::response::{Denied, Dialect, RefusalBody, Reset};
 
 const WORDS: &[(&str, Dialect)] = &[
@@ -75,6 +79,12 @@ pub(super) fn responses(
     if is_on(&table, "expose_decision") {
         builder = builder.expose_decision();
     }
+    if is_on(&table, "expose_decision_in_response") {
+        builder = builder.expose_decision_in_response();
+    }
+    if let Some(at) = table.get("grpc") {
+        builder = grpc(at, builder);
+    }
     if is_on(&table, "partition_keys")
         && let Some(at) = table.get("partition_keys")
     {
@@ -86,6 +96,41 @@ pub(super) fn responses(
         }
     }
     builder
+}
+
+#[cfg(not(feature = "tonic"))]
+fn grpc(at: &At<'_>, builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
+    at.refuse::<()>("calls of gRPC need feature `tonic` of tower-ratelimit");
+    builder
+}
+
+#[cfg(feature = "tonic")]
+fn grpc(at: &At<'_>, builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
+    const WORDS: &[(&str, fn() -> Grpc)] = &[
+        ("detected", Grpc::detected),
+        ("always", Grpc::always),
+        ("never", Grpc::never),
+    ];
+    let Some(table) = at.table(&GRPC) else {
+        return builder;
+    };
+    let calls = table.get("calls").and_then(|at| at.one_of(WORDS));
+    let mut grpc = calls.map_or_else(Grpc::detected, |calls| calls());
+    if let Some(at) = table.get("message")
+        && let Some(message) = at.text()
+    {
+        if message.len() > 512 {
+            at.refuse::<()>("the message is longer than 512 bytes; make it shorter");
+        }
+        grpc = grpc.message(message);
+    }
+    if is_on(&table, "without_quota_failure") {
+        grpc = grpc.without_quota_failure();
+    }
+    if let Some(jitter) = table.get("retry_pushback").and_then(At::duration) {
+        grpc = grpc.retry_pushback(jitter);
+    }
+    builder.grpc(grpc)
 }
 
 fn is_on(table: &Table<'_>, field: &str) -> bool {

@@ -10,8 +10,10 @@ use super::conditions;
 use super::digest::{Sha, digest};
 use super::fields::{LISTS, PROXIES, ROOT};
 use super::keys::Common;
-use super::plans::plans;
+use super::plans::{ReadPlans, plans};
 use super::policies::{ReadPolicy, mode, policies};
+#[cfg(feature = "resolver")]
+use super::resolving::{ReadResolver, resolver};
 use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
 use super::walk::{At, Places, Table};
@@ -38,6 +40,10 @@ pub(super) struct Settings {
     pub(super) proxies: Option<Proxies>,
     /// The headers that the file reads.
     pub(super) headers: Arc<[HeaderName]>,
+    /// The path of the file in shadow, as it is written.
+    pub(super) shadow: Option<String>,
+    #[cfg(feature = "resolver")]
+    resolver: Option<ReadResolver>,
     fixed: [Fixed; FIXED.len()],
 }
 
@@ -52,8 +58,27 @@ struct Fixed {
 }
 
 impl Settings {
-    /// The same settings with the store and the switches of others.
+    /// The same settings with the store, the switches and what a resolver knows of others.
     pub(super) fn over(self, other: &Self) -> Self {
+        #[cfg(feature = "resolver")]
+        let this = self.resolved_as(other);
+        #[cfg(not(feature = "resolver"))]
+        let this = self;
+        this.sharing(other)
+    }
+
+    #[cfg(feature = "resolver")]
+    fn resolved_as(mut self, other: &Self) -> Self {
+        if let (Some(resolver), Some(known)) = (&self.resolver, &other.resolver)
+            && resolver.is_like(known)
+        {
+            self.layer = self.layer.looking_up_by(known.looks.clone());
+            self.resolver = Some(known.clone());
+        }
+        self
+    }
+
+    fn sharing(self, other: &Self) -> Self {
         Self {
             layer: self.layer.modes(&other.modes),
             limiter: self.limiter.modes(&other.modes),
@@ -61,6 +86,16 @@ impl Settings {
             store: other.store.clone(),
             ..self
         }
+    }
+
+    /// The same settings with their state in this process, if it was to be elsewhere.
+    pub(super) fn in_this_process(self) -> Self {
+        let store = match self.store {
+            ReadStore::Memory(store) => ReadStore::Memory(store),
+            #[cfg(feature = "redis")]
+            ReadStore::Redis(_) => ReadStore::default(),
+        };
+        Self { store, ..self }
     }
 
     /// The fields of the next settings that differ and cannot.
@@ -110,6 +145,9 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     if let Some(places) = root.get("wait_places").and_then(At::whole) {
         layer = layer.wait_places(places);
     }
+    if root.get("adjustable").and_then(At::flag) == Some(true) {
+        (layer, limiter) = (layer.adjustable(), limiter.adjustable());
+    }
     if let Some(nodes) = root.get("nodes").and_then(nodes) {
         if store
             .as_ref()
@@ -121,6 +159,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         }
         (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
     }
+    let shadow = root.get("shadow").and_then(path);
     let policies = policies?;
     let read = plans(&common, &root, &policies);
     let policies: Vec<ReadPolicy> = policies
@@ -128,9 +167,21 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         .map(|(_, policy)| policy)
         .collect::<Option<_>>()?;
     if let Some(read) = read {
-        let plan_of = read.plan_of;
-        layer = layer.plans(read.plans.clone(), move |head: &Head<'_>| plan_of(head));
+        layer = with_plans(layer, &read);
         limiter = limiter.plans(read.plans, |_| None::<String>);
+    }
+    #[cfg(feature = "resolver")]
+    let resolver = match root.get("resolver") {
+        None => None,
+        Some(at) => Some(resolver(at)?),
+    };
+    #[cfg(feature = "resolver")]
+    if let Some(resolver) = &resolver {
+        layer = layer.looking_up_by(resolver.looks.clone());
+    }
+    #[cfg(not(feature = "resolver"))]
+    if let Some(at) = root.get("resolver") {
+        at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
     }
     let states = policies.iter().map(|policy| &policy.unkeyed);
     let states = states.map(|policy| (policy.first_name().to_owned(), *policy.algorithm()));
@@ -152,6 +203,9 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         places: at.walk.take_limits(),
         proxies: common.proxies.map(|(proxies, _)| proxies),
         headers: at.walk.take_headers().into_iter().collect(),
+        shadow,
+        #[cfg(feature = "resolver")]
+        resolver,
         fixed: FIXED.map(|field| {
             let at = root.get(field);
             Fixed {
@@ -162,11 +216,29 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     })
 }
 
+fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerBuilder {
+    let plans = read.plans.clone();
+    match &read.plan_of {
+        Some(plan_of) => {
+            let plan_of = Arc::clone(plan_of);
+            layer.plans(plans, move |head: &Head<'_>| plan_of(head))
+        }
+        None => layer.plans(plans, |_: &Head<'_>| None::<String>),
+    }
+}
+
 fn nodes(at: &At<'_>) -> Option<u32> {
     let nodes: u32 = at.whole()?;
     match NonZeroU32::new(nodes) {
         Some(nodes) => Some(nodes.get()),
         None => at.refuse("0 nodes serve no request; give 1 or more"),
+    }
+}
+
+fn path(at: &At<'_>) -> Option<String> {
+    match at.text()? {
+        "" => at.refuse("it names no file; write its path, from the directory of this file"),
+        path => Some(path.to_owned()),
     }
 }
 

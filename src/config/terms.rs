@@ -4,15 +4,26 @@
 use std::time::Duration;
 
 use super::conditions;
-use super::fields::PENALTY;
+use super::fields::{HEAVIEST_KEYS, PENALTY};
 use super::keys::Common;
 use super::walk::{At, Table};
 use crate::algorithm::Algorithm;
 use crate::key::Head;
-use crate::policy::{Http, Penalty, Policy};
+use crate::policy::{HeaviestKeys, Http, Penalty, Policy};
 
 /// Adds the ceiling and the reserve, and refuses those that do not go with the limit.
-pub(super) fn with_terms(mut policy: Policy, table: &Table<'_>, own: Option<&Algorithm>) -> Policy {
+pub(super) fn with_terms(
+    common: &Common,
+    mut policy: Policy,
+    table: &Table<'_>,
+    own: Option<&Algorithm>,
+) -> Policy {
+    if let Some(keys) = table
+        .get("heaviest_keys")
+        .and_then(|at| heaviest_keys(common, at))
+    {
+        policy = policy.heaviest_keys(keys);
+    }
     let limit = own.and_then(Algorithm::limit);
     if let Some(at) = table.get("most")
         && let Some(most) = at.whole::<u32>()
@@ -66,6 +77,41 @@ pub(super) fn with_terms(mut policy: Policy, table: &Table<'_>, own: Option<&Alg
         }
     }
     policy
+}
+
+fn heaviest_keys(common: &Common, at: &At<'_>) -> Option<HeaviestKeys> {
+    if !at.is_table() {
+        return most(at).map(|keys| hashed(common, keys));
+    }
+    let table = at.table(&HEAVIEST_KEYS)?;
+    let keys = table
+        .need("most", "say how many keys are told, such as most = 10")
+        .and_then(most);
+    type Show = fn(&Common, HeaviestKeys) -> HeaviestKeys;
+    let words: [(_, Show); 3] = [
+        ("hashed", hashed),
+        ("masked", |_, keys| keys.masked()),
+        ("in-the-clear", |_, keys| keys.in_the_clear()),
+    ];
+    let show = match table.get("shown") {
+        None => hashed,
+        Some(at) => at.one_of(&words)?,
+    };
+    Some(show(common, keys?))
+}
+
+fn hashed(common: &Common, keys: HeaviestKeys) -> HeaviestKeys {
+    match &common.secret {
+        Some(secret) => keys.hashed(secret),
+        None => keys,
+    }
+}
+
+fn most(at: &At<'_>) -> Option<HeaviestKeys> {
+    match at.whole()? {
+        most @ 1..=1_000 => Some(HeaviestKeys::new(most)),
+        most => at.refuse(format!("{most} keys cannot be told; give 1 to 1000")),
+    }
 }
 
 fn is_said(table: &Table<'_>, field: &str) -> bool {

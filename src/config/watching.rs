@@ -1,28 +1,26 @@
 //! Reload: the file is read again when it may have changed, and one swap puts it into force.
-//!
-//! No list of file events is right for all editors, mounts and systems. So an event on the directory means "maybe", a poll
-//! does not need events, and the bytes decide.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::Config;
 use super::departed::Departed;
 use super::digest::{Sha, digest, hexadecimal};
+use super::following::{Directories, Followed, look};
 use super::mistake::{FileError, Mistake};
 use super::reading::ConfigBuilder;
 use super::settings::Settings;
+use super::shadow::{ShadowFile, ShadowStatus};
+use super::status::Status;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
-use crate::observe::{ConfigStats, configuration_changed};
+use crate::observe::configuration_changed;
 use crate::policy::Modes;
 use crate::store::Ledger;
 
@@ -32,12 +30,6 @@ const REFUSED: Diagnostic = Diagnostic::new(
     "a changed file of limits has a mistake, and the limits before the change stay in force",
     "mend the file; it is read again when it changes",
 );
-
-/// A file has to have the same bytes for so long before it is read: an editor may write it in pieces.
-const QUIET: Duration = Duration::from_millis(150);
-
-/// A file that never keeps still is read after this time.
-const LONGEST_QUIET: Duration = Duration::from_secs(1);
 
 /// A layer whose limits follow a file; see [`Config::watch`].
 ///
@@ -56,8 +48,8 @@ struct Shared {
     swap: Swap,
     state: Mutex<State>,
     reloading: Mutex<()>,
-    /// Dropped with the handles; `None` where the system cannot watch.
-    _watcher: Option<RecommendedWatcher>,
+    /// Dropped with the handles.
+    directories: Directories,
 }
 
 #[derive(Debug)]
@@ -68,47 +60,8 @@ struct State {
     /// The file that was refused last.
     refused: Option<Sha>,
     departed: Departed,
-}
-
-/// What a [`Watched`] layer has in force.
-#[derive(Clone, Debug)]
-pub struct Status {
-    version: u64,
-    sha256: Sha,
-    since: SystemTime,
-    error: Option<FileError>,
-}
-
-impl Status {
-    /// Returns the number of the configuration in force, counted from 1 at start-up.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// Returns the SHA-256 of the file in force, as 64 hexadecimal digits.
-    pub fn sha256(&self) -> String {
-        hexadecimal(&self.sha256)
-    }
-
-    /// Returns since when it is in force.
-    pub fn since(&self) -> SystemTime {
-        self.since
-    }
-
-    /// Returns why the newest file is not in force; `None` if it is.
-    pub fn error(&self) -> Option<&FileError> {
-        self.error.as_ref()
-    }
-
-    /// What snapshots tell of it.
-    fn stats(&self) -> ConfigStats {
-        ConfigStats {
-            version: self.version,
-            sha256: self.sha256(),
-            since: self.since,
-            error: self.error.as_ref().map(ToString::to_string),
-        }
-    }
+    /// What was in force before. A request that still uses it does not have to drop it.
+    before: Option<RateLimitLayer>,
 }
 
 impl Config {
@@ -141,16 +94,16 @@ impl Config {
             let remedy = "read the configuration from a file, `Config::read(path)`";
             return Err(ConfigError::new("watch", "a text", remedy));
         };
-        let (layer, swap) = self.layer()?.replaceable();
-        let status = Status {
-            version: 1,
-            sha256: origin.sha256,
-            since: SystemTime::now(),
-            error: None,
-        };
+        let shadow = self.shadow.as_ref().map(|file| file.shadow());
+        let (layer, swap) = self.live_layer()?.replaceable(shadow);
+        let status = Status::first(origin.sha256);
         swap.tell(status.stats());
         let maybe = Arc::new(Notify::new());
-        let watcher = watcher(&origin.path, Arc::clone(&maybe));
+        let directories = Directories::telling(Arc::clone(&maybe));
+        directories.of(&origin.path);
+        if let Some(file) = &self.shadow {
+            directories.of(file.path());
+        }
         let shared = Arc::new(Shared {
             builder: origin.builder.clone(),
             path: origin.path.clone(),
@@ -161,9 +114,10 @@ impl Config {
                 status,
                 refused: None,
                 departed: Departed::default(),
+                before: None,
             }),
             reloading: Mutex::default(),
-            _watcher: watcher,
+            directories,
         });
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let every = every.max(Duration::from_millis(100));
@@ -197,6 +151,11 @@ impl Watched {
         self.shared.state().status.clone()
     }
 
+    /// Returns what the file in shadow has decided beside the file in force; `None` if that names none.
+    pub fn shadow(&self) -> Option<ShadowStatus> {
+        self.config().shadow()
+    }
+
     /// Returns the configuration in force.
     pub fn config(&self) -> Config {
         self.shared.state().config.clone()
@@ -210,28 +169,19 @@ impl Watched {
     pub fn reload(&self) -> Result<Status, FileError> {
         self.shared.reload()
     }
+
+    /// Reads the file in shadow now, if there is one, and returns what it has decided. This reads from the disk, and blocks
+    /// meanwhile.
+    pub fn reload_shadow(&self) -> Option<ShadowStatus> {
+        let file = self.config().shadow?;
+        file.read_again();
+        Some(file.status())
+    }
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The bytes of the file, by their digest; `None` if it is away or cannot be read at this moment.
-    fn digest(&self) -> Option<Sha> {
-        let text = self.builder.text_of(&self.path).ok()?;
-        Some(digest(&text))
-    }
-
-    /// Whether the file has other bytes than those that were seen last.
-    fn is_new(&self, sha256: &Sha) -> bool {
-        let state = self.state();
-        if state.status.sha256 == *sha256 {
-            // A bad file, or none, was there meanwhile.
-            state.status.error.is_some()
-        } else {
-            state.refused != Some(*sha256)
-        }
     }
 
     fn reload(&self) -> Result<Status, FileError> {
@@ -245,8 +195,9 @@ impl Shared {
         let next = read
             .and_then(|next| changes_no_more_than_it_may(&now, next))
             // State is found by the name of its policy, in the store that is in use.
-            .map(|next| next.over_the_store_of(&now));
-        let built = next.and_then(|next| match next.layer() {
+            .map(|next| next.over_the_store_of(&now))
+            .and_then(|next| next.beside(&self.builder, &self.path, now.shadow.as_ref()));
+        let built = next.and_then(|next| match next.live_layer() {
             Ok(layer) => Ok((next, layer)),
             Err(error) => Err(next.refused(&error)),
         });
@@ -259,13 +210,16 @@ impl Shared {
                     && sha256 != state.status.sha256
                 {
                     // What a policy has used is there if it comes back.
-                    let before = self.swap.put(&layer);
+                    let shadow = next.shadow.as_ref().map(|file| file.shadow());
+                    let before = self.swap.put(&layer, shadow);
                     let (was, is) = (&now.settings.states, &next.settings.states);
                     let at = std::time::Instant::now();
                     state.departed.leave(was, is, &before, at);
-                    state.status.version += 1;
-                    state.status.sha256 = sha256;
-                    state.status.since = SystemTime::now();
+                    state.before = Some(before);
+                    state.status.next(sha256);
+                    if let Some(file) = &next.shadow {
+                        self.directories.of(file.path());
+                    }
                     state.config = next;
                     configuration_changed(state.status.version, &state.status.sha256());
                 }
@@ -287,6 +241,28 @@ impl Shared {
     }
 }
 
+impl Followed for Shared {
+    fn digest(&self) -> Option<Sha> {
+        let text = self.builder.text_of(&self.path).ok()?;
+        Some(digest(&text))
+    }
+
+    fn is_new(&self, sha256: &Sha) -> bool {
+        let state = self.state();
+        if state.status.sha256 == *sha256 {
+            // A bad file, or none, was there meanwhile.
+            state.status.error.is_some()
+        } else {
+            state.refused != Some(*sha256)
+        }
+    }
+
+    fn read_again(&self) {
+        // The error is in the status and in the log.
+        drop(self.reload());
+    }
+}
+
 /// What cannot change while a layer is in use: the store, and the secret that hashes keys.
 fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, FileError> {
     let mistakes: Vec<Mistake> = Settings::differences(&now.settings, &next.settings)
@@ -302,26 +278,6 @@ fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, Fil
     }
 }
 
-/// Tells of whatever happens in the directory of a file, and in that of the file to which a link points.
-fn watcher(path: &Path, maybe: Arc<Notify>) -> Option<RecommendedWatcher> {
-    // The kind of an event says nothing for sure: each editor and each mount has its own.
-    let mut watcher = notify::recommended_watcher(move |_| maybe.notify_one()).ok()?;
-    let parent = |path: &Path| match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    let near = parent(path);
-    let far = path.canonicalize().map(|path| parent(&path));
-    let is_watched = watcher.watch(&near, RecursiveMode::NonRecursive).is_ok();
-    if let Ok(far) = far
-        && far != near
-    {
-        // The poll finds what this does not.
-        let _ = watcher.watch(&far, RecursiveMode::NonRecursive);
-    }
-    is_watched.then_some(watcher)
-}
-
 /// Follows the file until all handles are dropped.
 async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
     loop {
@@ -332,43 +288,10 @@ async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
             return;
         };
         shared.state().departed.forget(std::time::Instant::now());
+        let beside: Option<Arc<ShadowFile>> = shared.state().config.shadow.clone();
         look(shared).await;
-    }
-}
-
-/// Reads the file if it has new bytes that keep still.
-async fn look(shared: Arc<Shared>) {
-    let deadline = Instant::now() + LONGEST_QUIET;
-    let mut before = digest_of(&shared).await;
-    loop {
-        match before {
-            Some(seen) if shared.is_new(&seen) => {}
-            _ => return,
-        }
-        sleep(QUIET).await;
-        let now = digest_of(&shared).await;
-        if now == before || Instant::now() >= deadline {
-            break;
-        }
-        before = now;
-    }
-    // The error is in the status and in the log.
-    let reloaded = tokio::task::spawn_blocking(move || drop(shared.reload()));
-    let _ = reloaded.await;
-}
-
-async fn digest_of(shared: &Arc<Shared>) -> Option<Sha> {
-    let shared = Arc::clone(shared);
-    let read = tokio::task::spawn_blocking(move || shared.digest());
-    read.await.ok().flatten()
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "version {}, sha256 {}", self.version, self.sha256())?;
-        match &self.error {
-            Some(error) => write!(f, "; the newest file is refused:\n{error}"),
-            None => Ok(()),
+        if let Some(file) = beside {
+            look(file).await;
         }
     }
 }

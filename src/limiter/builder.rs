@@ -26,9 +26,13 @@ pub struct LimiterBuilder<S = MemoryStore> {
     sources: Sources,
     store: S,
     nodes: u32,
+    wait_places: u32,
     mode: Mode,
     modes: Option<Modes>,
 }
+
+/// How many requests may wait under all policies together, unless it is said.
+pub(crate) const WAIT_PLACES: u32 = 10_000;
 
 impl LimiterBuilder {
     /// With the defaults of [`Limiter::builder`].
@@ -39,6 +43,7 @@ impl LimiterBuilder {
             sources: Sources::default(),
             store: MemoryStore::new(),
             nodes: 1,
+            wait_places: WAIT_PLACES,
             mode: Mode::Enforce,
             modes: None,
         }
@@ -124,6 +129,7 @@ impl<S> LimiterBuilder<S> {
             sources: self.sources,
             store,
             nodes: self.nodes,
+            wait_places: self.wait_places,
             mode: self.mode,
             modes: self.modes,
         }
@@ -156,6 +162,19 @@ impl<S> LimiterBuilder<S> {
         Self { nodes, ..self }
     }
 
+    /// Sets how many requests may wait for their turn at the same time in layers with this limiter, for all keys and
+    /// under all policies that [let them](Policy::wait_up_to); the default is 10,000.
+    ///
+    /// A request beyond that is refused at once, as if no policy waited. Requests that a
+    /// [`LeakyQueue`](crate::LeakyQueue) holds are not counted. This bounds the memory of waiting requests: a request
+    /// and a timer each.
+    pub fn wait_places(self, places: u32) -> Self {
+        Self {
+            wait_places: places,
+            ..self
+        }
+    }
+
     /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
     pub fn mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
@@ -177,15 +196,13 @@ impl<S: Store> LimiterBuilder<S> {
     ///
     /// - there is no policy,
     /// - a name cannot stand in a header, or is there twice,
-    /// - a policy lets requests [wait](Policy::wait_up_to), which only an HTTP layer can do,
+    /// - a soft policy waits,
     /// - limits are [split](Self::nodes) over no node, or over nodes that share a store, or
     /// - a plan, a limit by key or a limit by operation cannot be: see [`Plans`], [`KeyLimits`](crate::plan::KeyLimits)
     ///   and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
-        #[cfg(feature = "http")]
-        check_patience(&self.policies)?;
         let mut policies = split(self.policies, self.nodes, &self.store)?;
         let plans = self.plans.as_ref();
         let limits = PreparedLimits::new(plans, self.sources, &mut policies, self.nodes)?;
@@ -196,7 +213,8 @@ impl<S: Store> LimiterBuilder<S> {
         let mistakes = never_bind.of_parts(&policies);
         let modes = self.modes.unwrap_or_default();
         let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
-        Ok(Limiter::with(&policies, ledger, mistakes, limits, modes))
+        let limiter = Limiter::with(&policies, ledger, mistakes, limits, modes, self.wait_places);
+        Ok(limiter)
     }
 }
 
@@ -229,20 +247,6 @@ pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError
     policies.into_iter().map(Policy::into_stored).collect()
 }
 
-/// Refuses policies that let requests wait, because a limiter holds no requests.
-#[cfg(feature = "http")]
-fn check_patience(policies: &[Policy]) -> Result<(), ConfigError> {
-    let patient = |policy: &&Policy| policy.patience().is_any();
-    match policies.iter().find(patient) {
-        None => Ok(()),
-        Some(policy) => {
-            let remedy = "leave it out: a limiter holds no request; ask it again after the decision's \
-                          `retry_after`";
-            Err(ConfigError::quoting("wait_up_to", policy.name(), remedy))
-        }
-    }
-}
-
 /// Refuses an empty list, and policies with the same name.
 pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     if policies.is_empty() {
@@ -253,6 +257,7 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     check_first_names(policies)?;
     policies.iter().try_for_each(Policy::check_mark)?;
     policies.iter().try_for_each(Policy::check_terms)?;
+    policies.iter().try_for_each(Policy::check_patience)?;
     policies.iter().try_for_each(Policy::check_held)?;
     policies.iter().try_for_each(Policy::check_penalty)?;
     check_queues(policies)

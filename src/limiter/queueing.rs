@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "http")]
 use super::Charges;
 use super::Limiter;
+use super::background::spawn;
 use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
-#[cfg(feature = "http")]
 use crate::error::StoreError;
 use crate::line::{Free, Lines, NoTimer, Place, Turn};
 use crate::policy::Policy;
-#[cfg(feature = "http")]
 use crate::store::Taken;
 use crate::store::{Amendment, Charge, Ledger, Reply};
 
@@ -25,19 +23,12 @@ pub(crate) struct Queued {
 
 impl Queued {
     /// The policy, by its place in the limiter's list.
-    #[cfg(feature = "http")]
     pub(crate) fn policy(&self) -> usize {
         self.charge.policy
     }
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Whether the requests of a policy wait for their turn.
-    #[cfg(feature = "http")]
-    pub(crate) fn has_queue(&self) -> bool {
-        self.policies.queue.is_some()
-    }
-
     /// The place of a request that was charged this and allowed, if there is a queue for it.
     pub(crate) fn queued(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Queued> {
         let (queue, _) = self.policies.queue.as_ref()?;
@@ -60,7 +51,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// How long this request would wait for its turn.
-    #[cfg(feature = "http")]
     pub(crate) fn wait_of(&self, queued: &Queued) -> Micros {
         match &self.policies.queue {
             Some((_, lines)) => lines.wait(&queued.charge.key, queued.place).into(),
@@ -113,7 +103,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Gives back what a request was charged that would leave its queue too late, and asks for the
     /// numbers without it. Nothing waits for what is given back.
-    #[cfg(feature = "http")]
     pub(crate) fn take_back(
         &self,
         charges: &[Charge],
@@ -152,6 +141,6 @@ pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<
 /// Lets a store finish what nothing waits for.
 fn settle(settled: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(settled);
+        spawn(&runtime, settled);
     }
 }

@@ -1,16 +1,15 @@
-//! The other verbs of a limiter, apart from `check`: refund, settle, reset, block and the rest.
+//! The verbs of a limiter that ask beside `check`: under named policies, for as much as there is, and without a charge.
 //!
 //! Each verb is there twice: `…_now` for the store in this process, and a future with the same
 //! meaning for any store. The documentation of a verb is at `…_now`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Inspection, Limiter};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
-use crate::store::{Amendment, Ledger, answered};
+use crate::store::{Ledger, answered};
 
 impl Limiter {
     /// Decides under the named policies, each with its own key and cost, and charges them if all
@@ -60,7 +59,6 @@ impl Limiter {
         self.look_at_costs(&charges, decision.outcomes());
         decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());
-        self.note_shadow(decision.outcomes());
         Ok(decision)
     }
 
@@ -116,152 +114,6 @@ impl Limiter {
         let mut decision = Decision::new(names, self.ledger.inner().peek_now(&charges));
         decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
         decision
-    }
-
-    /// Gives back units that were charged to this key, under every policy, for work that was not
-    /// done.
-    ///
-    /// At most the units in use are given back: of a window, the counts that still count, the
-    /// latest first; of a bucket, the debt.
-    ///
-    /// Every policy is given back the same amount. Where policies count different things, such as
-    /// requests and tokens, name those that are meant: [`refund_with_now`](Self::refund_with_now).
-    ///
-    /// ```
-    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
-    ///     .build()?;
-    ///
-    /// assert!(limiter.check_now("ann", 10).is_allowed());
-    /// limiter.refund_now("ann", 3);
-    /// assert!(limiter.check_now("ann", 3).is_allowed());
-    /// assert!(!limiter.check_now("ann", 1).is_allowed());
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn refund_now(&self, key: impl IntoKey, units: u32) {
-        self.amend_now(
-            &self.charges_at_least(key.into_key(), units),
-            Amendment::Refund,
-        );
-    }
-
-    /// Charges this key more units under every policy, for work that took more than its estimate.
-    ///
-    /// All units count, even if there is no room for them. Nothing is denied now; later requests
-    /// are denied until there is room again.
-    ///
-    /// - A window counts units above its limit too (up to 2^32 − 1 in all), until it ends.
-    /// - A bucket owes up to twice its capacity. A debt above that is forgiven.
-    /// - A [`LeakyQueue`](crate::LeakyQueue) delays the requests that come later.
-    /// - A blocked key is charged, and so is a key under a [soft](crate::Policy::soft) policy.
-    /// - 0 units change nothing.
-    ///
-    /// If the work took less than its estimate, give back the rest with
-    /// [`refund_now`](Self::refund_now).
-    ///
-    /// Every policy is charged the same amount. Beside a policy that counts requests, 4,000 tokens
-    /// settled here are 4,000 requests too: name the policy that is meant, by
-    /// [`settle_with_now`](Self::settle_with_now).
-    ///
-    /// ```
-    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("requests", FixedWindow::per_minute(3_000)))
-    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(100_000)))
-    ///     .build()?;
-    ///
-    /// limiter.settle_now("ann", 4_000);
-    /// assert_eq!(limiter.check_now("ann", 1).binding().unwrap().0, "requests");
-    ///
-    /// limiter.settle_with_now([("tokens", "bob", 4_000)])?;
-    /// assert!(limiter.check_now("bob", 1).is_allowed());
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    ///
-    /// Under one policy:
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_ratelimit::{Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("tokens", TokenBucket::per_second(100).burst(1_000)))
-    ///     .store(MemoryStore::new().clock(ManualClock::new()))
-    ///     .build()?;
-    ///
-    /// // A prompt of 300 tokens, and an answer of 900, whose length was unknown.
-    /// assert!(limiter.check_now("ann", 300).is_allowed());
-    /// limiter.settle_now("ann", 900);
-    ///
-    /// let denied = limiter.check_now("ann", 300);
-    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(5)));
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn settle_now(&self, key: impl IntoKey, units: u32) {
-        self.amend_now(
-            &self.charges_to_amend(key.into_key(), units),
-            Amendment::Settle,
-        );
-    }
-
-    /// Makes this key as good as new under every policy.
-    pub fn reset_now(&self, key: impl IntoKey) {
-        self.amend_now(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset);
-    }
-
-    /// Blocks this key under every policy for this long from now on, at most 285 years.
-    ///
-    /// - Until the block ends, every request of the key is denied and charges nothing, under a
-    ///   [soft](crate::Policy::soft) policy and at cost 0 too.
-    /// - Nothing remains, and the wait lasts to the end of the block, whatever the cost. If a
-    ///   policy requires a longer wait, the decision tells that wait.
-    /// - [`Outcome::is_blocked`](crate::Outcome::is_blocked) distinguishes a block from a used up
-    ///   limit.
-    /// - After the block, the key is as it would have been without it.
-    /// - Of two blocks, the one that ends later counts. To shorten a block, call
-    ///   [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) does not end a
-    ///   block.
-    /// - An unlimited policy is never asked, and blocks no key.
-    ///
-    /// A key that no request has is blocked in vain. The key of a client of a layer is the one that the
-    /// policy's extractor makes: `extractor.key_of(value)`, see
-    /// [keys for an operator](crate::key#keys-for-an-operator).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
-    ///
-    /// let clock = ManualClock::new();
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("logins", FixedWindow::per_minute(10)))
-    ///     .store(MemoryStore::new().clock(clock.clone()))
-    ///     .build()?;
-    ///
-    /// limiter.block_now("mallory", Duration::from_secs(3_600));
-    /// let denied = limiter.check_now("mallory", 1);
-    /// assert!(!denied.is_allowed());
-    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
-    /// assert!(denied.binding().unwrap().1.is_blocked());
-    /// assert!(limiter.check_now("ann", 1).is_allowed());
-    ///
-    /// clock.advance(Duration::from_secs(3_600));
-    /// assert!(limiter.check_now("mallory", 1).is_allowed());
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn block_now(&self, key: impl IntoKey, length: Duration) {
-        let charges = self.charges_to_amend(key.into_key(), 0);
-        self.amend_now(&charges, Amendment::Block(length.into()));
-    }
-
-    /// Ends the block of this key under every policy, if there is one.
-    pub fn unblock_now(&self, key: impl IntoKey) {
-        self.amend_now(
-            &self.charges_to_amend(key.into_key(), 0),
-            Amendment::Unblock,
-        );
     }
 
     /// Takes as much as there is, up to this much, in one step: the units that every policy grants, and the
@@ -458,83 +310,5 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Ok(Decision::new(Arc::clone(&policies.names), outcomes))
             }
         })
-    }
-
-    /// Gives back so much of what this key was charged last, under every policy, and at most what
-    /// is used; as [`refund_now`](Limiter::refund_now), in any store. To name the policies that are
-    /// meant, see [`refund_with`](Self::refund_with).
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether it was given back.
-    pub fn refund(
-        &self,
-        key: impl IntoKey,
-        units: u32,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(
-            &self.charges_at_least(key.into_key(), units),
-            Amendment::Refund,
-        )
-    }
-
-    /// Charges this key so much more under every policy, after the fact; as
-    /// [`settle_now`](Limiter::settle_now), in any store. Every policy is charged the same amount: to
-    /// name those that are meant, see [`settle_with`](Self::settle_with).
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether it was charged.
-    pub fn settle(
-        &self,
-        key: impl IntoKey,
-        units: u32,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(
-            &self.charges_to_amend(key.into_key(), units),
-            Amendment::Settle,
-        )
-    }
-
-    /// Makes this key as good as new under every policy, in any store.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether the key was reset.
-    pub fn reset(
-        &self,
-        key: impl IntoKey,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset)
-    }
-
-    /// Blocks this key under every policy, from now on and for this long; as
-    /// [`block_now`](Limiter::block_now), in any store, which says too which key that is.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether it is blocked.
-    pub fn block(
-        &self,
-        key: impl IntoKey,
-        length: Duration,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let charges = self.charges_to_amend(key.into_key(), 0);
-        self.amend(&charges, Amendment::Block(length.into()))
-    }
-
-    /// Ends the block of this key under every policy, in any store.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot tell whether it has ended.
-    pub fn unblock(
-        &self,
-        key: impl IntoKey,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(
-            &self.charges_to_amend(key.into_key(), 0),
-            Amendment::Unblock,
-        )
     }
 }

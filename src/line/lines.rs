@@ -51,7 +51,6 @@ impl Lines {
     }
 
     /// How long a request of this key would wait in this place.
-    #[cfg(feature = "http")]
     pub(crate) fn wait(&self, key: &Key, place: Place) -> Duration {
         let now = self.timers.now();
         let orders = self.lock();

@@ -1,19 +1,35 @@
-//! Lines in which requests wait for their turn in a [`LeakyQueue`](crate::LeakyQueue).
+//! Lines in which requests wait for their turn, under every layer.
 //!
-//! The store tells each request when its turns begin. A line holds the requests of one key in this
-//! process in that order, since timers alone would bunch what is due within a millisecond or so. When a
-//! request goes away before its turn, those behind it move up along the turns that the line holds, and
-//! the turns at the end of the line are given back to the store.
+//! - In a [`LeakyQueue`](crate::LeakyQueue), the store tells each request when its turns begin. [`Lines`] hold the
+//!   requests of one key in this process in that order, since timers alone would bunch what is due within a
+//!   millisecond or so. When a request goes away before its turn, those behind it move up along the turns that the line
+//!   holds, and the turns at the end of the line are given back to the store.
+//! - Under [`wait_up_to`](crate::Policy::wait_up_to), requests stand in a [`WaitQueue`], and the first of each line asks
+//!   its store again when its wait is over.
+//! - Outgoing calls stand in a [`Row`] for each key: the plain order of requests, which the wait queue has too.
+//!
+//! [`HeldCall`] is the future of a request that is held and then goes on.
 
+mod estimate;
+mod future;
 mod leaving;
 mod lines;
 mod order;
+mod row;
 mod stretch;
 mod turn;
+mod vacancy;
+mod wait_queue;
 
-#[cfg(feature = "http")]
+pub(crate) use self::estimate::{OwnLimits, one_after_the_other, own_limits};
+pub(crate) use self::future::{Answering, HeldCall, Holding, Ruling};
 pub(crate) use self::leaving::Leaving;
 pub(crate) use self::lines::{Lines, NoTimer};
 pub(crate) use self::order::Free;
+pub(crate) use self::row::Stand;
+#[cfg(feature = "client")]
+pub(crate) use self::row::{Row, Woken};
 pub(crate) use self::stretch::Place;
 pub(crate) use self::turn::Turn;
+pub(crate) use self::vacancy::{Vacancy, slots_are_freed};
+pub(crate) use self::wait_queue::{LineId, WaitPlace, WaitQueue};

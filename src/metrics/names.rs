@@ -268,6 +268,37 @@ pub(super) const METRICS: &[Metric] = &[
             }
         },
     ),
+    counter(
+        "ratelimit_shadow_compared_total",
+        Unit::Count,
+        "Requests on which the file in shadow has decided beside the file in force",
+        |snapshot, tell| {
+            if let Some(shadow) = snapshot.shadow() {
+                tell(&[], shadow.compared());
+            }
+        },
+    ),
+    counter(
+        "ratelimit_shadow_differences_total",
+        Unit::Count,
+        "Requests that the file in shadow would have refused or allowed otherwise than the file in force",
+        |snapshot, tell| {
+            if let Some(shadow) = snapshot.shadow() {
+                tell(&[("would", "refuse")], shadow.would_refuse());
+                tell(&[("would", "allow")], shadow.would_allow());
+            }
+        },
+    ),
+    gauge(
+        "ratelimit_shadow_error",
+        Unit::Count,
+        "Whether the newest file in shadow was refused: 1 or 0",
+        |snapshot, tell| {
+            if let Some(shadow) = snapshot.shadow() {
+                tell(&[], flag(shadow.error().is_some()));
+            }
+        },
+    ),
 ];
 
 type Outcome<S> = (&'static str, fn(&S) -> u64);

@@ -20,7 +20,7 @@ use crate::store::{Charge, Ledger};
 /// What a request holds to its end, wherever that is: in the future of the response, and then in the body. It is dropped
 /// exactly once, and that settles it. Of most requests it is nothing.
 #[derive(Default)]
-pub(super) struct Kept(Option<Box<Option<Keeping>>>);
+pub(crate) struct Kept(Option<Box<Option<Keeping>>>);
 
 struct Keeping {
     settles: Arc<Settles>,
@@ -31,6 +31,9 @@ struct Keeping {
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
     answer: Option<Answer>,
+    /// What the same request holds under the file in shadow, to the same end.
+    #[cfg(feature = "config")]
+    beside: Kept,
 }
 
 /// A response whose body is on its way.
@@ -98,6 +101,8 @@ impl Kept {
             is_head: request.method() == Method::HEAD,
             began,
             answer: None,
+            #[cfg(feature = "config")]
+            beside: Self::default(),
         };
         let free = FREE.try_with(|free| free.borrow_mut().pop());
         let mut kept = free.ok().flatten().unwrap_or_default();
@@ -108,6 +113,15 @@ impl Kept {
     /// Takes it away, so that it ends when what is returned is dropped.
     pub(super) fn take(&mut self) -> Self {
         Self(self.0.take())
+    }
+
+    /// Keeps this too, to the same end.
+    #[cfg(feature = "config")]
+    pub(super) fn join(&mut self, beside: Self) {
+        match self.keeping() {
+            Some(keeping) => keeping.beside = beside,
+            None => *self = beside,
+        }
     }
 
     /// Whether there is nothing to settle.
@@ -122,10 +136,16 @@ impl Kept {
     /// Goes on with the body of this response.
     pub(super) fn answered<R: Body>(mut self, response: Response<R>) -> Response<ResponseBody<R>> {
         let (head, body) = response.into_parts();
-        if let Some(keeping) = self.keeping() {
-            keeping.answered(&head, &body);
-        }
+        self.note_head(&head, &body);
         Response::from_parts(head, ResponseBody::kept(body, self))
+    }
+
+    fn note_head(&mut self, head: &Parts, body: &impl Body) {
+        if let Some(keeping) = self.keeping() {
+            keeping.answered(head, body);
+            #[cfg(feature = "config")]
+            keeping.beside.note_head(head, body);
+        }
     }
 
     /// Takes note of a frame of the body, or of its end, and ends with the last one.
@@ -137,6 +157,8 @@ impl Kept {
         let Some(keeping) = self.keeping() else {
             return;
         };
+        #[cfg(feature = "config")]
+        keeping.beside.frame(frame, is_at_its_end);
         let is_over = match frame {
             Some(Ok(frame)) => keeping.frame(frame, is_at_its_end),
             Some(Err(_)) => true,

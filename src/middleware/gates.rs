@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "config")]
 use arc_swap::ArcSwap;
 
+use super::beside::Shadow;
 use super::gate::Gate;
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
@@ -22,24 +23,34 @@ pub(super) enum Gates {
 #[cfg(feature = "config")]
 #[derive(Debug)]
 pub(super) struct Newest {
-    gate: ArcSwap<Gate>,
+    in_force: ArcSwap<InForce>,
     configuration: Mutex<Option<ConfigStats>>,
+}
+
+/// What decides on requests: a gate, and beside it what is in shadow.
+#[cfg(feature = "config")]
+#[derive(Debug)]
+struct InForce {
+    gate: Arc<Gate>,
+    shadow: Option<Arc<Shadow>>,
 }
 
 #[cfg(feature = "config")]
 impl Newest {
-    pub(super) fn new(gate: &Arc<Gate>) -> Self {
+    pub(super) fn new(gate: &Arc<Gate>, shadow: Option<Arc<Shadow>>) -> Self {
+        let gate = Arc::clone(gate);
         Self {
-            gate: ArcSwap::new(Arc::clone(gate)),
+            in_force: ArcSwap::from_pointee(InForce { gate, shadow }),
             configuration: Mutex::default(),
         }
     }
 
     /// Requests that come from now on are asked by this gate, which counts on. Returns the gate before.
-    pub(super) fn put(&self, gate: &Arc<Gate>) -> Arc<Gate> {
-        let before = self.gate.load_full();
+    pub(super) fn put(&self, gate: &Arc<Gate>, shadow: Option<Arc<Shadow>>) -> Arc<Gate> {
+        let before = Arc::clone(&self.in_force.load().gate);
         gate.limiter().go_on_from(before.limiter());
-        self.gate.store(Arc::clone(gate));
+        let gate = Arc::clone(gate);
+        self.in_force.store(Arc::new(InForce { gate, shadow }));
         before
     }
 
@@ -63,7 +74,23 @@ impl Gates {
             // A guard in place of an `Arc` would be faster, and the inner service is called while it is held: a thread
             // has few guards.
             #[cfg(feature = "config")]
-            Self::Newest(newest) => act(&newest.gate.load_full()),
+            Self::Newest(newest) => act(&newest.in_force.load_full().gate),
+        }
+    }
+
+    /// The same, with what is in shadow at the same moment.
+    #[inline]
+    pub(super) fn with_shadow<R>(
+        &self,
+        act: impl FnOnce(&Arc<Gate>, Option<&Arc<Shadow>>) -> R,
+    ) -> R {
+        match self {
+            Self::One(gate) => act(gate, None),
+            #[cfg(feature = "config")]
+            Self::Newest(newest) => {
+                let in_force = newest.in_force.load_full();
+                act(&in_force.gate, in_force.shadow.as_ref())
+            }
         }
     }
 }
@@ -74,7 +101,11 @@ impl Monitored for Gates {
         match self {
             Self::One(_) => snapshot,
             #[cfg(feature = "config")]
-            Self::Newest(newest) => snapshot.configured(newest.configuration().clone()),
+            Self::Newest(newest) => {
+                let in_force = newest.in_force.load_full();
+                let shadow = in_force.shadow.as_ref().map(|shadow| shadow.stats());
+                snapshot.configured(newest.configuration().clone(), shadow)
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+#[cfg(feature = "config")]
+use http::Request;
 use tower_layer::Layer;
 
 #[cfg(feature = "config")]
@@ -8,6 +10,10 @@ use super::gate::Gate;
 use super::gates::Gates;
 #[cfg(feature = "config")]
 use super::gates::Newest;
+#[cfg(feature = "config")]
+use super::shadow::Shadow;
+#[cfg(feature = "config")]
+use super::trial::Trial;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
@@ -18,7 +24,7 @@ use crate::key::Key;
 #[cfg(feature = "admin")]
 use crate::limiter::Charges;
 use crate::limiter::Limiter;
-use crate::limiter::PreparedLimits;
+use crate::limiter::{PreparedLimits, WAIT_PLACES};
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
 use crate::observe::Monitor;
@@ -59,6 +65,7 @@ impl RateLimitLayer {
             answers,
             PreparedLimits::of_one_each(),
             modes,
+            WAIT_PLACES,
         ))
     }
 
@@ -152,10 +159,25 @@ impl RateLimitLayer {
         }
     }
 
-    /// The same layer, whose gate a [`Swap`] can replace.
+    /// Decides on a request that does not feel it.
     #[cfg(feature = "config")]
-    pub(crate) fn replaceable(self) -> (Self, Swap) {
-        let newest = self.gates.with(|gate| Arc::new(Newest::new(gate)));
+    pub(crate) fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
+        self.gates.with(|gate| gate.try_out(request))
+    }
+
+    /// Lets the shadow decide as this layer does. Returns a layer that decides as it has done before.
+    #[cfg(feature = "config")]
+    pub(crate) fn put_into(&self, shadow: &Shadow) -> Option<Self> {
+        let before = self.gates.with(|gate| shadow.put(gate))?;
+        Some(Self {
+            gates: Gates::One(before),
+        })
+    }
+
+    /// The same layer, whose gate a [`Swap`] can replace, and beside which a shadow decides.
+    #[cfg(feature = "config")]
+    pub(crate) fn replaceable(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
+        let newest = self.gates.with(|gate| Arc::new(Newest::new(gate, shadow)));
         let layer = Self {
             gates: Gates::Newest(Arc::clone(&newest)),
         };
@@ -179,10 +201,14 @@ pub(crate) struct Swap {
 impl Swap {
     /// Requests that come from now on are asked as this layer asks. Others end as they began. Returns a layer that asks as
     /// before.
-    pub(crate) fn put(&self, layer: &RateLimitLayer) -> RateLimitLayer {
+    pub(crate) fn put(
+        &self,
+        layer: &RateLimitLayer,
+        shadow: Option<Arc<Shadow>>,
+    ) -> RateLimitLayer {
         let before = layer.gates.with(|gate| {
             gate.is_one_of_many();
-            self.newest.put(gate)
+            self.newest.put(gate, shadow)
         });
         RateLimitLayer {
             gates: Gates::One(before),

@@ -250,14 +250,15 @@
 //! [snapshot](crate::MemoryStore::snapshot) is restored. A shared [store](crate::store) counts for
 //! all processes together.
 
+mod beside;
 mod body;
 mod builder;
-mod crowd;
 mod deadline;
+#[cfg(feature = "config")]
+mod difference;
 mod ending;
 #[cfg(feature = "config")]
 mod explanation;
-mod foresight;
 mod future;
 mod gate;
 mod gates;
@@ -274,15 +275,20 @@ mod over_limit;
 mod plan_of;
 mod service;
 mod settles;
+#[cfg(feature = "config")]
+mod shadow;
 #[cfg(feature = "adapt")]
 mod traffic;
+#[cfg(feature = "config")]
+mod trial;
 mod unbuilt;
-mod waiting;
 mod would_refuse;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
 pub use self::deadline::Deadline;
+#[cfg(feature = "config")]
+pub use self::difference::Difference;
 #[cfg(feature = "config")]
 pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
@@ -292,9 +298,15 @@ pub use self::layer::RateLimitLayer;
 #[cfg(feature = "config")]
 pub(crate) use self::layer::Swap;
 pub use self::over_limit::OverLimit;
+#[cfg(all(feature = "config", feature = "resolver"))]
+pub(crate) use self::plan_of::ResolverOf;
 pub use self::service::RateLimit;
+#[cfg(feature = "config")]
+pub(crate) use self::shadow::Shadow;
 #[cfg(feature = "adapt")]
 pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
+#[cfg(feature = "config")]
+pub(crate) use self::trial::Trial;
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
 pub use self::would_refuse::WouldRefuse;

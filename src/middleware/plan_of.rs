@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::key::Head;
 use crate::plan::Look;
+#[cfg(feature = "config")]
+use crate::policy::Logged;
 
 const UNVERIFIED: Diagnostic = Diagnostic::new(
     "TRL019",
@@ -25,13 +27,13 @@ pub(super) struct Sources {
 
 /// Looks the customer of a request up.
 #[derive(Clone)]
-pub(super) struct ResolverOf(Arc<LookUp>);
+pub(crate) struct ResolverOf(Arc<LookUp>);
 
 type LookUp = dyn Fn(&Head<'_>) -> Option<Look> + Send + Sync;
 
 impl ResolverOf {
     #[cfg(feature = "resolver")]
-    pub(super) fn new(look_up: impl Fn(&Head<'_>) -> Option<Look> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(look_up: impl Fn(&Head<'_>) -> Option<Look> + Send + Sync + 'static) -> Self {
         Self(Arc::new(look_up))
     }
 
@@ -70,6 +72,23 @@ impl PlanOf {
         Self {
             read: Arc::new(read),
             looks: Arc::new(AtomicU32::new(LOOKS)),
+        }
+    }
+
+    /// The same for requests of a log, which may say their plan.
+    #[cfg(feature = "config")]
+    pub(super) fn or_logged(self) -> Self {
+        let Self { read, .. } = self;
+        let read = move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {
+            let logged = head.extension::<Logged>();
+            match logged.and_then(|logged| logged.plan.as_deref()) {
+                Some(plan) => found(Some(plan)),
+                None => read(head, found),
+            }
+        };
+        Self {
+            read: Arc::new(read),
+            looks: Arc::default(),
         }
     }
 

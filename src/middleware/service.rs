@@ -1,5 +1,3 @@
-use std::mem;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -7,9 +5,11 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::gate::Ruling;
+use super::beside::Beside;
+use super::gate::{Admitted, Ruling};
 use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
+use crate::line::HeldCall;
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of an inner service.
 #[derive(Clone, Debug)]
@@ -39,12 +39,6 @@ impl<S> RateLimit<S> {
     }
 }
 
-/// Drops the instance that was polled ready. It may hold a permit or a place in a queue, which
-/// other requests can then have.
-fn let_others_have<S: Clone>(inner: &mut S) {
-    *inner = inner.clone();
-}
-
 /// Has the name of the inner service, so that it can replace it in a tonic server.
 #[cfg(feature = "tonic")]
 impl<S: tonic::server::NamedService> tonic::server::NamedService for RateLimit<S> {
@@ -67,36 +61,20 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Self { inner, gates } = self;
-        gates.with(|gate| match gate.ask(&mut request) {
-            // A separate arm avoids copying an empty `Fields`.
-            Ruling::Pass(None, kept) => {
-                ResponseFuture::calling(inner, request, None, kept, gate.id())
-            }
-            Ruling::Pass(fields, kept) => {
-                ResponseFuture::calling(inner, request, fields, kept, gate.id())
-            }
-            Ruling::Refuse(response) => {
-                let_others_have(inner);
-                ResponseFuture::refused(response)
-            }
-            Ruling::Hold(turn, fields, kept) => {
-                let_others_have(inner);
-                let gate = Arc::clone(gate);
-                ResponseFuture::held(turn, (fields, kept), gate, inner.clone(), request)
-            }
-            Ruling::Wait(question) if question.waits_its_turn() => {
-                let_others_have(inner);
-                let gate = Arc::clone(gate);
-                ResponseFuture::waiting(question, gate, inner.clone(), false, request)
-            }
-            Ruling::Wait(question) => {
-                // The instance that was polled ready has to be the one that is called. Its clone is
-                // not ready, and stays behind to be polled again.
-                let not_ready_inner = inner.clone();
-                let ready_inner = mem::replace(inner, not_ready_inner);
-                let gate = Arc::clone(gate);
-                ResponseFuture::waiting(question, gate, ready_inner, true, request)
-            }
+        gates.with_shadow(|gate, shadow| {
+            let beside = Beside::of(shadow, &mut request);
+            let mut ruling = gate.ask(&mut request);
+            beside.compare(&mut ruling, &mut request);
+            ResponseFuture::new(match ruling {
+                // A separate arm avoids copying an empty `Fields`.
+                Ruling::Pass(Admitted {
+                    fields: None,
+                    kept,
+                    gate,
+                }) => HeldCall::calling(inner, request, Admitted::bare(kept, gate)),
+                Ruling::Pass(admitted) => HeldCall::calling(inner, request, admitted),
+                ruling => HeldCall::ruled(ruling, gate, inner, request),
+            })
         })
     }
 }

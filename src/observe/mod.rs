@@ -73,7 +73,6 @@ mod calls;
 #[cfg(any(feature = "adapt", feature = "config"))]
 mod change;
 mod counters;
-#[cfg(feature = "http")]
 mod health;
 mod heaviest;
 mod monitor;
@@ -92,8 +91,8 @@ mod wait;
 
 pub use self::monitor::Monitor;
 pub use self::snapshot::{
-    ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, PolicyStats, QueueStats,
-    RequestStats, SignalStats, Snapshot, StoreStats,
+    ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, LeaseStats, PolicyStats,
+    QueueStats, RequestStats, ShadowStats, SignalStats, Snapshot, StoreStats,
 };
 
 pub(crate) use self::calls::Calls;
@@ -102,7 +101,6 @@ pub(crate) use self::change::configuration_changed;
 #[cfg(feature = "adapt")]
 pub(crate) use self::change::factor_changed;
 pub(crate) use self::counters::{Counters, Metered};
-#[cfg(feature = "http")]
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
 pub(crate) use self::monitor::Monitored;

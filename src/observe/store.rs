@@ -30,10 +30,8 @@ pub(crate) enum StoreEvent<'a> {
         error: &'a StoreError,
     },
     /// It has failed, and requests are refused.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "a layer tells it"))]
     Failed { error: &'a StoreError },
     /// It answers again, and requests are decided.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "a layer tells it"))]
     Recovered,
 }
 

@@ -32,7 +32,6 @@ impl Wait {
     }
 
     /// It waits under this policy from now on.
-    #[cfg(feature = "http")]
     pub(crate) fn move_to(&mut self, policy: usize) {
         if self.policy != policy {
             if let Some(queue) = self.queue() {

@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::in_the_clear::watched;
+#[cfg(feature = "config")]
+use super::logged::{Logged, OrLogged};
 use super::settling::Settling;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
 use crate::diagnostics::{Diagnostic, warn_once_of};
@@ -66,6 +68,7 @@ impl Policy {
             heaviest: self.heaviest,
             terms: self.terms,
             penalty: self.penalty,
+            is_unleased: self.is_unleased,
             told: self.told,
             on_store_failure: self.on_store_failure,
             unsettled: self.unsettled,
@@ -200,7 +203,6 @@ impl Policy<Http> {
 
     /// Refuses a status that cannot answer a request, and a wait that cannot happen.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        self.check_patience()?;
         self.check_operations()?;
         self.check_settling()?;
         self.reads.no_key.map_or(Ok(()), NoKey::check)
@@ -223,6 +225,19 @@ impl Policy<Http> {
             warn_once_of(&OWN_SECRET, format!("policy {:?}", self.name));
         }
         *key = watched(&self.name, Arc::clone(key));
+    }
+
+    /// The same policy for requests of a log: see [`Logged`].
+    #[cfg(feature = "config")]
+    pub(crate) fn for_a_log(mut self) -> Self {
+        let Http { key, cost, .. } = &mut self.reads;
+        *key = Arc::new(OrLogged(Arc::clone(key)));
+        let own = cost.take();
+        *cost = Some(Arc::new(move |head: &Head<'_>| {
+            let logged = head.extension::<Logged>().and_then(|logged| logged.cost);
+            logged.unwrap_or_else(|| own.as_ref().map_or(1, |own| own(head)))
+        }));
+        self
     }
 
     /// Describes this policy for the comparison with others. Each policy may apply to some requests
@@ -264,6 +279,7 @@ impl Policy<Http> {
             heaviest: self.heaviest,
             terms: self.terms,
             penalty: self.penalty,
+            is_unleased: self.is_unleased,
             told: self.told,
             on_store_failure: self.on_store_failure,
             unsettled: self.unsettled,

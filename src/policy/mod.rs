@@ -10,19 +10,22 @@ mod http;
 mod in_the_clear;
 #[cfg(feature = "http")]
 mod keyed;
+#[cfg(feature = "config")]
+mod logged;
 #[cfg(feature = "http")]
 mod no_key;
-#[cfg(feature = "http")]
 mod patience;
 #[cfg(feature = "http")]
 mod settling;
 
 mod heaviest;
 mod held;
+mod leasing;
 mod mode;
 mod never_binds;
 mod on_store_failure;
 mod penalty;
+mod stored;
 mod terms;
 mod unsettled;
 
@@ -33,7 +36,7 @@ use crate::decision::Rule;
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
 use crate::observe::Described;
-use crate::plan::{KeyLimits, Limited, Operations, Plans};
+use crate::plan::{KeyLimits, Limited, Operations};
 
 pub use self::heaviest::HeaviestKeys;
 pub use self::mode::{Mode, Modes};
@@ -41,16 +44,18 @@ pub use self::on_store_failure::OnStoreFailure;
 pub use self::penalty::Penalty;
 pub use self::unsettled::Unsettled;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::leasing::LEAST_LEASED;
+#[cfg(feature = "config")]
+pub(crate) use self::logged::Logged;
 pub(crate) use self::mode::DeclaredModes;
 
 #[cfg(feature = "http")]
-pub(crate) use self::never_binds::warn_of_those_that_never_bind;
+pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
 pub(crate) use self::penalty::{NamedPenalty, Offences};
 pub(crate) use self::terms::Terms;
 
-pub(crate) use self::never_binds::{
-    Keyless, Scope, those_that_never_bind, warn_that_one_never_binds,
-};
+pub(crate) use self::never_binds::{those_that_never_bind, warn_that_one_never_binds};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;
@@ -60,7 +65,6 @@ pub use self::keyed::Keyed;
 pub use self::no_key::NoKey;
 #[cfg(feature = "http")]
 pub(crate) use self::no_key::check_status;
-#[cfg(feature = "http")]
 pub(crate) use self::patience::Patience;
 #[cfg(feature = "http")]
 pub use self::settling::{Cost, Ending, Settle, Spend};
@@ -81,6 +85,7 @@ pub(crate) use self::settling::{Ended, ReportedCost, Settling};
 /// - when: always
 /// - not soft: a request over the limit is denied
 /// - no penalty: a key that is refused often is not blocked
+/// - units are leased, if the store leases any
 /// - a request may cost as much as the limit, and all requests may use all of it
 /// - mode: [`Mode::Enforce`]
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
@@ -115,12 +120,12 @@ pub struct Policy<R = Unkeyed> {
     heaviest: Option<HeaviestKeys>,
     terms: Terms,
     penalty: Option<Penalty>,
+    is_unleased: bool,
     /// Of a policy as [a ledger is opened for it](Policy::into_stored), under another name: what it is called, and what it
     /// is in units.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     unsettled: Unsettled,
-    #[cfg(feature = "http")]
     patience: Patience,
     #[cfg_attr(
         not(feature = "http"),
@@ -155,116 +160,12 @@ impl Policy {
             heaviest: None,
             terms: Terms::default(),
             penalty: None,
+            is_unleased: false,
             told: None,
             on_store_failure: OnStoreFailure::default(),
             unsettled: Unsettled::default(),
-            #[cfg(feature = "http")]
             patience: Patience::default(),
             reads: Unkeyed,
-        }
-    }
-
-    /// Returns the same policy with another limit.
-    pub(crate) fn limited_by(&self, algorithm: Algorithm) -> Self {
-        Self {
-            algorithm,
-            ..self.clone()
-        }
-    }
-
-    /// Notes whether requests may have another limit than the policy's own.
-    pub(crate) fn may_have_several_limits(
-        &mut self,
-        plans: Option<&Plans>,
-        (is_resolved, is_adjustable): (bool, bool),
-    ) {
-        let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
-        let is_planned =
-            is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
-        // Requests of low priority have the limit without the reserve.
-        self.has_several_limits = is_planned || self.terms.reserve() > 0;
-        if let Some(plans) = plans
-            && !is_planned
-            && !self.is_for_all_plans
-            && self.is_limited()
-        {
-            plans.warn_of_silence_about(&self.name);
-        }
-        self.has_several_limits |= is_adjustable && self.factor.is_none();
-    }
-
-    /// Returns the same policy as a ledger is opened for it: under the name of its state, and counting in parts if it has
-    /// a factor.
-    pub(crate) fn into_stored(mut self) -> Result<Self, ConfigError> {
-        let Some(was) = self.was.take() else {
-            return self.in_parts();
-        };
-        let name = std::mem::replace(&mut self.name, was);
-        let mut stored = self.in_parts()?;
-        let units = match stored.told.take() {
-            Some((_, units)) => units,
-            None => stored.algorithm,
-        };
-        stored.told = Some((name, units));
-        Ok(stored)
-    }
-
-    /// Returns the same policy, counting in parts if it has a factor.
-    ///
-    /// The unit of the limits is then a thousandth of a unit under the most that the factor can be. The name is marked by
-    /// a character that no name of a policy has, since states in parts and in units do not mix.
-    fn in_parts(self) -> Result<Self, ConfigError> {
-        let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
-            return Ok(self);
-        };
-        #[cfg(feature = "calendar")]
-        if matches!(self.algorithm, Algorithm::ByHours(_)) {
-            let remedy = "leave out the factor or the hours: a policy has one of them";
-            return Err(ConfigError::quoting("factor", &self.name, remedy));
-        }
-        if self.has_several_limits {
-            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
-            return Err(ConfigError::quoting("factor", &self.name, remedy));
-        }
-        let most = cell.most().get();
-        let parts = limits
-            .times(most)
-            .filter(|parts| parts.size() <= MOST_PARTS);
-        let Some(algorithm) = parts.and_then(|parts| self.algorithm.under(parts)) else {
-            let remedy = format!(
-                "give at most {} where a factor of at most {} is to apply",
-                MOST_PARTS / most,
-                cell.most(),
-            );
-            return Err(ConfigError::new("limit", self.algorithm, remedy));
-        };
-        Ok(Self {
-            algorithm,
-            name: format!("{}{PARTS}", self.name),
-            told: Some((self.name, self.algorithm)),
-            has_several_limits: true,
-            ..self
-        })
-    }
-
-    /// Refuses the mark of a policy that counts in parts in the name of one that does not.
-    pub(crate) fn check_mark(&self) -> Result<(), ConfigError> {
-        if self.told.is_none() && self.name.ends_with(PARTS) {
-            return Err(ConfigError::quoting("name", &self.name, PRINTABLE));
-        }
-        Ok(())
-    }
-
-    /// Describes this policy for the comparison with others. It applies to every request.
-    pub(crate) fn scope(&self) -> Scope<'_> {
-        Scope {
-            name: &self.name,
-            algorithm: &self.algorithm,
-            is_soft: self.is_soft,
-            // Of limits that differ between requests nothing is known.
-            counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
-            is_conditional: false,
-            refuses: Keyless::None,
         }
     }
 }
@@ -467,11 +368,8 @@ impl<R> Policy<R> {
 
     /// Whether its requests may have to wait for their turn.
     pub(crate) fn may_wait(&self) -> bool {
-        #[cfg(feature = "http")]
-        if self.patience.is_any() && !self.is_soft && self.is_limited() {
-            return true;
-        }
-        self.shapes()
+        let is_patient = self.patience.is_any() && !self.is_soft && self.is_limited();
+        is_patient || self.shapes()
     }
 
     /// The name that decisions and responses tell, which is not always that of its state.

@@ -35,8 +35,8 @@ impl Patience {
 }
 
 impl<R> Policy<R> {
-    /// Lets a request that the policy denies wait for its turn in a
-    /// [`RateLimitLayer`](crate::RateLimitLayer), for at most this time.
+    /// Lets a request that the policy denies wait for its turn in a layer, for at most this time: in a
+    /// [`RateLimitLayer`](crate::RateLimitLayer) or a [`LimitLayer`](crate::LimitLayer).
     ///
     /// The default is zero, which refuses at once. It works with any algorithm. The requests of one
     /// key wait in one line, in order: see [Waiting under any
@@ -47,8 +47,8 @@ impl<R> Policy<R> {
     /// - another policy that does not wait denies it;
     /// - the [places](Self::wait_places) are taken.
     ///
-    /// The builder of a [`Limiter`](crate::Limiter) refuses a policy that waits, because a limiter
-    /// holds no requests. The store of the layer has to support
+    /// The verbs of a [`Limiter`](crate::Limiter) hold no requests: they deny at once, and the decision tells the
+    /// [wait](crate::Decision::retry_after). The store of the layer has to support
     /// [`peek`](crate::store::Ledger::peek).
     ///
     /// ```
@@ -97,7 +97,7 @@ impl<R> Policy<R> {
     }
 
     /// Refuses a policy that denies no request, but would let requests wait.
-    pub(super) fn check_patience(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check_patience(&self) -> Result<(), ConfigError> {
         if self.is_soft && self.patience.is_any() {
             let remedy = "let it not be soft, or leave `wait_up_to` out: what is over a soft limit \
                           goes on at once";

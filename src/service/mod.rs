@@ -114,9 +114,14 @@
 //!   or so late. A request that is due and is not polled, or whose inner service is not ready, holds up those
 //!   behind it for a second at most.
 //!
+//! Under any other algorithm, [`Policy::wait_up_to`](crate::Policy::wait_up_to) lets a request wait that is a little
+//! early. Requests of a key go on in the order in which they came, and a waiting request is charged when its turn comes.
+//! [`LimiterBuilder::wait_places`](crate::limiter::LimiterBuilder::wait_places) bounds how many wait in all.
+//! [`RateLimitLayer`](crate::middleware#waiting-under-any-algorithm) tells which requests are refused at once.
+//!
 //! # Several services, one budget
 //!
-//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state and the lines of its queue:
+//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state and the lines in which requests wait:
 //! give one to several layers, or take that of a layer of HTTP.
 //!
 //! A refusal waits until the inner service is ready. The inner service has to be `Clone`, because a
@@ -127,6 +132,7 @@ mod kept;
 mod layer;
 mod limit;
 mod refused;
+mod ruling;
 
 pub use self::future::LimitFuture;
 pub use self::layer::LimitLayer;

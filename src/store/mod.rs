@@ -29,7 +29,7 @@ pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;
 #[cfg(feature = "redis")]
-pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
+pub use self::redis::{Lease, RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
 #[cfg(feature = "testing")]
 pub(crate) use self::shared::Meanwhile;

@@ -1,6 +1,7 @@
 //! Limits from a file: what it means, how its mistakes are told, and its schema.
 
 mod endings;
+mod folder;
 mod fuzzed;
 #[cfg(feature = "calendar")]
 mod hours;
@@ -8,6 +9,9 @@ mod meaning;
 mod mistakes;
 mod modes;
 mod reload;
+mod replay;
 mod scene;
 mod schema;
+mod shadow;
+mod tables;
 mod terms;

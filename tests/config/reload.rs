@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,29 +16,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::config::{Config, Watched};
 use tower_ratelimit::policy::Mode;
 
+use crate::folder::Folder;
 use crate::scene::{get, now, send};
-
-/// A directory of its own, removed when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("reload-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("limits.toml")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A file whose policy has this limit.
 fn limits(limit: u32) -> String {
@@ -302,7 +281,7 @@ fn a_file_that_is_written_in_place_is_followed() {
 #[test]
 fn a_file_that_is_moved_into_place_is_followed() {
     follow("moved", |folder, limit| {
-        let new = folder.0.join("limits.toml.new");
+        let new = folder.path().join("limits.toml.new");
         fs::write(&new, limits(limit)).unwrap();
         fs::rename(new, folder.file()).unwrap();
     });
@@ -311,7 +290,7 @@ fn a_file_that_is_moved_into_place_is_followed() {
 #[test]
 fn a_file_that_is_moved_away_and_written_anew_is_followed() {
     follow("backup", |folder, limit| {
-        let _ = fs::rename(folder.file(), folder.0.join("limits.toml~"));
+        let _ = fs::rename(folder.file(), folder.path().join("limits.toml~"));
         fs::write(folder.file(), limits(limit)).unwrap();
     });
 }
@@ -329,10 +308,14 @@ fn a_file_that_is_removed_and_written_anew_is_followed() {
 fn a_link_that_is_swapped_is_followed() {
     follow("swapped", |folder, limit| {
         let data = format!("..{limit}");
-        fs::create_dir_all(folder.0.join(&data)).unwrap();
-        fs::write(folder.0.join(&data).join("limits.toml"), limits(limit)).unwrap();
-        symlink(&data, folder.0.join("..data_tmp")).unwrap();
-        fs::rename(folder.0.join("..data_tmp"), folder.0.join("..data")).unwrap();
+        fs::create_dir_all(folder.path().join(&data)).unwrap();
+        fs::write(folder.path().join(&data).join("limits.toml"), limits(limit)).unwrap();
+        symlink(&data, folder.path().join("..data_tmp")).unwrap();
+        fs::rename(
+            folder.path().join("..data_tmp"),
+            folder.path().join("..data"),
+        )
+        .unwrap();
         if !folder.file().exists() {
             symlink("..data/limits.toml", folder.file()).unwrap();
         }
@@ -365,7 +348,7 @@ fn a_file_that_is_away_for_a_moment_is_followed_when_it_is_back() {
         let _entered = runtime.enter();
         config.watch_every(Duration::from_millis(500)).unwrap()
     };
-    let away = folder.0.join("away.toml");
+    let away = folder.path().join("away.toml");
     fs::rename(folder.file(), &away).unwrap();
     watched.reload().unwrap_err();
     assert_eq!(told(&watched), policy(10));
@@ -392,7 +375,7 @@ fn requests_under_load_see_each_file_as_a_whole_while_it_is_rewritten_in_all_way
     const PLENTY: u32 = 4_000_000_000;
     let runtime = runtime();
     let folder = Folder::new("load");
-    let data = |name: &str| folder.0.join(name);
+    let data = |name: &str| folder.path().join(name);
     fs::create_dir(data("..0")).unwrap();
     fs::write(data("..0/limits.toml"), pair(PLENTY)).unwrap();
     symlink("..0", data("..data")).unwrap();

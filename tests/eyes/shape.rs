@@ -44,6 +44,7 @@ fn a_snapshot_has_the_names_that_the_documentation_tells() {
             "failures": 0, "batched": 0, "remembered_denials": 0, "latency": null,
         },
         "configuration": null,
+        "shadow": null,
     });
     assert_eq!(told, expected);
 }

@@ -14,8 +14,8 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
-    StoreError, TokenBucket,
+    ConfigError, FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, StoreError,
+    TokenBucket,
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
@@ -198,16 +198,4 @@ async fn b30_one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
         forgotten.await.unwrap();
     }
     assert_eq!(arrivals.log().len(), 5);
-}
-
-/// Also the limiter behind a layer for services that speak no HTTP.
-#[test]
-fn a_limiter_on_its_own_holds_no_request_and_says_so_when_it_is_built() {
-    let policy = Policy::new("patient", FixedWindow::per_minute(1)).wait_up_to(SECOND);
-    let error = Limiter::builder().policy(policy).build().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "`wait_up_to` cannot be \"patient\": leave it out: a limiter holds nobody; ask it again after \
-         the decision's `retry_after`"
-    );
 }

@@ -104,12 +104,22 @@ impl Gateway {
     fn status(&self) -> Response<Body> {
         let status = self.limits.status();
         let since = status.since().duration_since(UNIX_EPOCH);
-        let told = serde_json::json!({
+        let mut told = serde_json::json!({
             "version": status.version(),
             "sha256": status.sha256(),
             "since": since.unwrap_or_default().as_secs(),
             "error": status.error().map(ToString::to_string),
         });
+        if let Some(shadow) = self.limits.shadow() {
+            let differences = shadow.differences().iter().map(ToString::to_string);
+            told["shadow"] = serde_json::json!({
+                "compared": shadow.compared(),
+                "would_refuse": shadow.would_refuse(),
+                "would_allow": shadow.would_allow(),
+                "differences": differences.collect::<Vec<_>>(),
+                "error": shadow.error().map(ToString::to_string),
+            });
+        }
         let mut response = Response::new(full(told.to_string()));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(CONTENT_TYPE, json);

@@ -10,8 +10,8 @@ use std::fmt;
 use std::time::Duration;
 
 use self::interval::ByInterval;
-use super::kind::Kind;
-use super::{Gcra, WithRule, quota_constructors, table, text};
+use super::kind::{self, Kind};
+use super::{Gcra, WithRule, quota_constructors, table};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -196,13 +196,13 @@ impl Kind for TokenBucket {
     fn parse(text: &str) -> Result<Self, ConfigError> {
         let text = text.trim_end();
         match text.strip_suffix(SUFFIX) {
-            Some(text) => text::parse(text).map(Self::by_interval),
-            None => text::parse(text),
+            Some(text) => kind::parse(text).map(Self::by_interval),
+            None => kind::parse(text),
         }
     }
 
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::show(self, f)?;
+        kind::show(self, f)?;
         if self.is_by_interval {
             write!(f, " {SUFFIX}")?;
         }

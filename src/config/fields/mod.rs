@@ -12,9 +12,13 @@ mod store;
 pub(super) use self::limits::{KEY_LIMITS, LIMIT, QUOTA};
 #[cfg(feature = "calendar")]
 pub(super) use self::policy::HOURS;
-pub(super) use self::policy::{ENDING, PENALTY, POLICY, SETTLE};
+pub(super) use self::policy::{ENDING, HEAVIEST_KEYS, PENALTY, POLICY, SETTLE};
 pub(super) use self::requests::{CLIENT_IP, CONDITION, COST, FUNCTION, KEY};
+#[cfg(feature = "tonic")]
+pub(super) use self::responses::GRPC;
 pub(super) use self::responses::{BODY, RESPONSES};
+#[cfg(feature = "resolver")]
+pub(super) use self::root::RESOLVER;
 pub(super) use self::root::{LISTS, PLAN_OF, PROXIES, ROOT};
 #[cfg(feature = "redis-sentinel")]
 pub(super) use self::store::SENTINEL;

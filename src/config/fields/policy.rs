@@ -90,6 +90,11 @@ pub(crate) static POLICY: Fields = Fields(&[
         Shape::Whole,
     ),
     field(
+        "unleased",
+        "Has the store decide on each request, where it leases units to nodes.",
+        Shape::Flag,
+    ),
+    field(
         "for_all_plans",
         "Says that the policy has one limit under all plans.",
         Shape::Flag,
@@ -100,6 +105,11 @@ pub(crate) static POLICY: Fields = Fields(&[
         Shape::Table(&PENALTY),
     ),
     field("most", "The most that a request may cost.", Shape::Whole),
+    field(
+        "heaviest_keys",
+        "How many of the keys that ask for most units a snapshot tells; none unless said.",
+        Shape::Any(&[Shape::Whole, Shape::Table(&HEAVIEST_KEYS)]),
+    ),
     field(
         "reserve",
         "How many units requests of low priority leave to the others.",
@@ -261,3 +271,16 @@ const WEEKDAYS: [&str; 7] = [
     "saturday",
     "sunday",
 ];
+
+pub(crate) static HEAVIEST_KEYS: Fields = Fields(&[
+    field(
+        "most",
+        "How many keys are told, from 1 to 1000.",
+        Shape::Whole,
+    ),
+    field(
+        "shown",
+        "How a key is shown; hashed unless said.",
+        Shape::Word(&["hashed", "masked", "in-the-clear"]),
+    ),
+]);

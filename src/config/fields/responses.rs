@@ -60,9 +60,42 @@ pub(crate) static RESPONSES: Fields = Fields(&[
         "Puts the decision into the extensions of each allowed request.",
         Shape::Flag,
     ),
+    field(
+        "expose_decision_in_response",
+        "Puts the decision into the extensions of each response, for outer layers.",
+        Shape::Flag,
+    ),
+    field(
+        "grpc",
+        "How calls of gRPC are refused.",
+        Shape::Table(&GRPC),
+    ),
 ]);
 
 pub(crate) static BODY: Fields = Fields(&[
     field("content_type", "The value of Content-Type.", Shape::Text),
     field("text", "The body.", Shape::Text),
+]);
+
+pub(crate) static GRPC: Fields = Fields(&[
+    field(
+        "calls",
+        "Which requests are calls; detected unless said, by their content type.",
+        Shape::Word(&["detected", "always", "never"]),
+    ),
+    field(
+        "message",
+        "The message of a refusal, at most 512 bytes.",
+        Shape::Text,
+    ),
+    field(
+        "without_quota_failure",
+        "Leaves QuotaFailure out of the details.",
+        Shape::Flag,
+    ),
+    field(
+        "retry_pushback",
+        "Sends grpc-retry-pushback-ms, with a random time of at most this.",
+        Shape::Duration,
+    ),
 ]);

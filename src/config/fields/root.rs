@@ -30,6 +30,16 @@ pub(crate) static ROOT: Fields = Fields(&[
         "How the plan of a request is found.",
         Shape::Table(&PLAN_OF),
     ),
+    field(
+        "resolver",
+        "Looks up the plan or the limits of a request, by what code has registered.",
+        Shape::Table(&RESOLVER),
+    ),
+    field(
+        "adjustable",
+        "Lets code change limits while they are in force.",
+        Shape::Flag,
+    ),
     field("proxies", "The trusted proxies.", Shape::Table(&PROXIES)),
     field(
         "lists",
@@ -55,6 +65,11 @@ pub(crate) static ROOT: Fields = Fields(&[
         "mode",
         "The mode of all policies together, which weakens theirs.",
         Shape::Word(&["enforce", "shadow", "off"]),
+    ),
+    field(
+        "shadow",
+        "The path of another file of limits, from the directory of this one. It decides beside this file on state of its own, and refuses no request.",
+        Shape::Text,
     ),
     field(
         "wait_places",
@@ -130,5 +145,59 @@ pub(crate) static LISTS: Fields = Fields(&[
         "deny",
         "Requests that get 403.",
         Shape::OneOrList(&Shape::Named("condition")),
+    ),
+]);
+
+pub(crate) static RESOLVER: Fields = Fields(&[
+    field(
+        "function",
+        "The resolver that code has registered.",
+        Shape::Text,
+    ),
+    field(
+        "capacity",
+        "Of how many keys the plan is kept.",
+        Shape::Whole,
+    ),
+    field(
+        "not_found_capacity",
+        "Of how many keys it is kept that they have no plan.",
+        Shape::Whole,
+    ),
+    field("fresh_for", "How long a plan is fresh.", Shape::Duration),
+    field(
+        "stale_for",
+        "How long a plan that is no longer fresh is served while it is refreshed.",
+        Shape::Duration,
+    ),
+    field(
+        "not_found_for",
+        "How long it is fresh that a key has no plan.",
+        Shape::Duration,
+    ),
+    field(
+        "retry_after",
+        "How long no lookup of a key begins after one has failed.",
+        Shape::Duration,
+    ),
+    field(
+        "timeout",
+        "How long a request waits for a lookup.",
+        Shape::Duration,
+    ),
+    field(
+        "lookup_timeout",
+        "How long a lookup may take.",
+        Shape::Duration,
+    ),
+    field(
+        "in_flight",
+        "How many lookups may be in flight at the same time.",
+        Shape::Whole,
+    ),
+    field(
+        "refuse_unresolved",
+        "Refuses a request whose plan is not known in time, and never was.",
+        Shape::Flag,
     ),
 ]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use super::settlement::{finish, settle};
+use super::settlement::{release, settle};
 use crate::decision::Outcomes;
 use crate::error::ConfigError;
 use crate::limiter::{Limiter, Policies};
@@ -157,7 +157,7 @@ impl<L: Ledger + ?Sized> Drop for Held<L> {
         }
         if !self.slots.is_empty() {
             let released = self.ledger.amend(&self.slots, Amendment::Release);
-            finish(released, self.runtime.as_ref());
+            release(mem::take(&mut self.slots), released, self.runtime.as_ref());
         }
     }
 }

@@ -1,12 +1,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::limiter::Policies;
-use crate::store::Reply;
+use crate::limiter::background::spawn;
+use crate::line::slots_are_freed;
+use crate::store::{Charge, Reply};
 
 const LOST: Diagnostic = Diagnostic::new(
     "TRL024",
@@ -43,18 +46,28 @@ pub(super) fn settle(
             // It may be dropped where there is no runtime, such as after the end of the server.
             let current = Handle::try_current();
             if let Some(runtime) = current.as_ref().ok().or(runtime) {
-                runtime.spawn(async move { settling.end(&answer.await) });
+                spawn(runtime, async move { settling.end(&answer.await) });
             }
         }
     }
 }
 
-/// Lets the store finish what nothing waits for.
-pub(super) fn finish(reply: Reply<Result<bool, StoreError>>, runtime: Option<&Handle>) {
-    if let Reply::Later(answer) = reply {
-        let current = Handle::try_current();
-        if let Some(runtime) = current.as_ref().ok().or(runtime) {
-            runtime.spawn(answer);
+/// Lets the store take back these slots, and wakes the requests that wait for them.
+pub(super) fn release(
+    slots: SmallVec<[Charge; 1]>,
+    released: Reply<Result<bool, StoreError>>,
+    runtime: Option<&Handle>,
+) {
+    match released {
+        Reply::Now(_) => slots_are_freed(&slots),
+        Reply::Later(answer) => {
+            let current = Handle::try_current();
+            if let Some(runtime) = current.as_ref().ok().or(runtime) {
+                spawn(runtime, async move {
+                    let _ = answer.await;
+                    slots_are_freed(&slots);
+                });
+            }
         }
     }
 }

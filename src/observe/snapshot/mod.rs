@@ -5,6 +5,7 @@ mod heaviest;
 mod policy;
 #[cfg(feature = "serde")]
 mod seconds;
+mod shadow;
 mod store;
 
 use std::time::SystemTime;
@@ -12,7 +13,8 @@ use std::time::SystemTime;
 pub use self::factor::{FactorStats, SignalStats};
 pub use self::heaviest::{HeavyKey, HeavyKeys};
 pub use self::policy::{KeyStats, PolicyStats, QueueStats};
-pub use self::store::{Latency, StoreStats};
+pub use self::shadow::ShadowStats;
+pub use self::store::{Latency, LeaseStats, StoreStats};
 
 pub(crate) use self::policy::Described;
 
@@ -32,6 +34,7 @@ pub struct Snapshot {
     pub(crate) policies: Vec<PolicyStats>,
     pub(crate) store: StoreStats,
     pub(crate) configuration: Option<ConfigStats>,
+    pub(crate) shadow: Option<ShadowStats>,
 }
 
 impl Snapshot {
@@ -48,14 +51,20 @@ impl Snapshot {
             policies,
             store,
             configuration: None,
+            shadow: None,
         }
     }
 
-    /// The same under this configuration.
+    /// The same under this configuration, beside which a file decides in shadow.
     #[cfg(feature = "config")]
-    pub(crate) fn configured(self, configuration: Option<ConfigStats>) -> Self {
+    pub(crate) fn configured(
+        self,
+        configuration: Option<ConfigStats>,
+        shadow: Option<ShadowStats>,
+    ) -> Self {
         Self {
             configuration,
+            shadow,
             ..self
         }
     }
@@ -94,6 +103,11 @@ impl Snapshot {
     /// [watched](crate::config::Config::watch).
     pub fn configuration(&self) -> Option<&ConfigStats> {
         self.configuration.as_ref()
+    }
+
+    /// Returns what a file in shadow has decided otherwise; `None` unless the limits come from a file that names one.
+    pub fn shadow(&self) -> Option<&ShadowStats> {
+        self.shadow.as_ref()
     }
 }
 

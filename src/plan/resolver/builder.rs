@@ -12,7 +12,7 @@ use crate::error::ConfigError;
 /// Builds a [`Resolver`]; see [`Resolver::builder`].
 #[must_use = "a builder does nothing until it is built"]
 pub struct ResolverBuilder<K> {
-    lookup: Box<Lookup<K>>,
+    lookup: Arc<Lookup<K>>,
     options: Options,
 }
 
@@ -28,8 +28,17 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
             Box::pin(answer) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>
         };
         Self {
-            lookup: Box::new(lookup),
+            lookup: Arc::new(lookup),
             options: Options::DEFAULT,
+        }
+    }
+
+    /// With the closure and the options of another resolver.
+    #[cfg(feature = "config")]
+    pub(super) fn like(shared: &Shared<K>) -> Self {
+        Self {
+            lookup: Arc::clone(&shared.lookup),
+            options: shared.options,
         }
     }
 

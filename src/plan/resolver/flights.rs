@@ -10,9 +10,8 @@ use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 
 use ahash::RandomState;
@@ -35,7 +34,7 @@ pub(super) type Lookup<K> =
 
 /// What all clones of a resolver share.
 pub(super) struct Shared<K> {
-    pub(super) lookup: Box<Lookup<K>>,
+    pub(super) lookup: Arc<Lookup<K>>,
     pub(super) options: Options,
     /// Keys of which a lookup has found a plan.
     pub(super) found: Cache<K>,
@@ -47,6 +46,8 @@ pub(super) struct Shared<K> {
     health: Health,
     random: RandomState,
     drawn: AtomicU64,
+    /// Those whose answers are invalid with its own.
+    followers: Mutex<Vec<Weak<Self>>>,
 }
 
 type Flights<K> = HashMap<K, Flight, RandomState>;
@@ -59,7 +60,7 @@ struct Flight {
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
-    pub(super) fn new(lookup: Box<Lookup<K>>, options: Options) -> Self {
+    pub(super) fn new(lookup: Arc<Lookup<K>>, options: Options) -> Self {
         Self {
             lookup,
             found: Cache::new(options.capacity),
@@ -70,7 +71,21 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
             health: Health::default(),
             random: RandomState::new(),
             drawn: AtomicU64::new(0),
+            followers: Mutex::default(),
         }
+    }
+
+    /// What is invalidated here is invalidated there from now on.
+    #[cfg(feature = "config")]
+    pub(super) fn invalidates(&self, follower: &Arc<Self>) {
+        let mut followers = lock(&self.followers);
+        followers.retain(|follower| follower.strong_count() > 0);
+        followers.push(Arc::downgrade(follower));
+    }
+
+    fn followers(&self) -> Vec<Arc<Self>> {
+        let followers = lock(&self.followers);
+        followers.iter().filter_map(Weak::upgrade).collect()
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -170,11 +185,19 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         }
         self.found.change(key, Known::outdated);
         self.absent.change(key, Known::outdated);
+        drop(flights);
+        for follower in self.followers() {
+            follower.invalidate(key);
+        }
     }
 
     pub(super) fn invalidate_all(&self) {
-        let _flights = lock(&self.flights);
+        let flights = lock(&self.flights);
         self.epoch.fetch_add(1, Ordering::AcqRel);
+        drop(flights);
+        for follower in self.followers() {
+            follower.invalidate_all();
+        }
     }
 
     /// The moments up to which an answer of now is fresh and served: the time and up to a tenth more or less.

@@ -140,6 +140,18 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
         }
     }
 
+    /// Starts a resolver that asks the same closure with the same options, and keeps answers of its own.
+    #[cfg(feature = "config")]
+    pub(crate) fn rebuilt(&self) -> ResolverBuilder<K> {
+        ResolverBuilder::like(&self.shared)
+    }
+
+    /// Invalidates the answers of this resolver together with its own.
+    #[cfg(feature = "config")]
+    pub(crate) fn invalidates(&self, follower: &Self) {
+        self.shared.invalidates(&follower.shared);
+    }
+
     /// What there is for a request of this key.
     #[inline]
     pub(crate) fn look(&self, key: &K) -> Look {

@@ -1,4 +1,4 @@
-//! When the turn of one would come who stands behind others.
+//! Estimates when the turn of a request would come that stands behind others.
 
 use smallvec::SmallVec;
 
@@ -7,17 +7,17 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 
 /// The limits that keys have of their own in place of their policies', by policy.
-pub(super) type OwnLimits = SmallVec<[(usize, OwnLimit); 1]>;
+pub(crate) type OwnLimits = SmallVec<[(usize, OwnLimit); 1]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OwnLimit {
+pub(crate) struct OwnLimit {
     limit: u32,
     /// For which it is meant, rounded up to seconds; `None` if nothing is ever to be had.
     window: Option<Micros>,
 }
 
 /// Those by which a store has answered.
-pub(super) fn own_limits(outcomes: &Outcomes) -> OwnLimits {
+pub(crate) fn own_limits(outcomes: &Outcomes) -> OwnLimits {
     let own = outcomes.iter().filter_map(|(policy, outcome)| {
         let (limit, seconds) = outcome.own_limit()?;
         let window = seconds.map(|seconds| Micros::from_secs(seconds.into()));
@@ -33,7 +33,7 @@ pub(super) fn own_limits(outcomes: &Outcomes) -> OwnLimits {
 /// long. Greater costs may take longer than that under a log, slots, a sliding window, and a
 /// bucket whose refill is smaller than itself, since what one leaves can be too little for the next.
 /// Of a bucket with a limit of the key's own it is too long by what that window was rounded up.
-pub(super) fn one_after_the_other(
+pub(crate) fn one_after_the_other(
     algorithm: &Algorithm,
     own: Option<OwnLimit>,
     before: &[u32],

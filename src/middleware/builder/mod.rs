@@ -2,6 +2,8 @@
 //!
 //! It only collects options. `build` checks all of them in one place, and an error names the option.
 
+mod build;
+
 #[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::sync::Arc;
@@ -9,26 +11,22 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::RateLimitLayer;
-use super::gate::Gate;
 use super::hooks::Hooks;
 use super::lists::Lists;
 #[cfg(feature = "resolver")]
 use super::plan_of::ResolverOf;
 use super::plan_of::{PlanOf, Sources};
-use super::settles::Settles;
 use crate::decision::Decision;
-use crate::error::ConfigError;
 use crate::key::{Head, Key, Secret};
-use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
+use crate::limiter::WAIT_PLACES;
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
-use crate::policy::{Http, Keyed, Mode, Modes, Policy, warn_of_those_that_never_bind};
+use crate::policy::{Http, Keyed, Mode, Modes, Policy};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
-use crate::response::{AnswerOptions, Answers, Dialect, RefusalBody};
-use crate::store::{Guarded, MemoryStore, Store};
+use crate::response::{AnswerOptions, Dialect, RefusalBody};
+use crate::store::{MemoryStore, Store};
 
 /// Builds a [`RateLimitLayer`]; see [`RateLimitLayer::builder`].
 #[derive(Clone, Debug)]
@@ -60,7 +58,7 @@ impl RateLimitLayerBuilder {
             answers: AnswerOptions::default(),
             exposes_decision: false,
             hooks: Hooks::default(),
-            wait_places: 10_000,
+            wait_places: WAIT_PLACES,
             nodes: 1,
             is_adjustable: false,
             mode: Mode::Enforce,
@@ -156,6 +154,13 @@ impl<S> RateLimitLayerBuilder<S> {
     {
         let look_up = move |head: &Head<'_>| Some(resolver.look(&customer(head)?));
         self.sources.resolver = Some(ResolverOf::new(look_up));
+        self
+    }
+
+    /// Looks customers up by this, in place of a resolver.
+    #[cfg(all(feature = "config", feature = "resolver"))]
+    pub(crate) fn looking_up_by(mut self, looks: ResolverOf) -> Self {
+        self.sources.resolver = Some(looks);
         self
     }
 
@@ -358,6 +363,16 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// The same for requests of a log, which say what they do not show. No customer is looked up.
+    #[cfg(feature = "config")]
+    pub(crate) fn for_a_log(mut self) -> Self {
+        let policies = self.policies.into_iter();
+        self.policies = policies.map(Policy::<Http>::for_a_log).collect();
+        self.sources.plan_of = self.sources.plan_of.map(PlanOf::or_logged);
+        self.sources.resolver = None;
+        self
+    }
+
     /// Sets how gRPC calls are refused; the default is [`Grpc::detected`].
     #[cfg(feature = "tonic")]
     pub fn grpc(mut self, grpc: Grpc) -> Self {
@@ -432,122 +447,5 @@ impl<S> RateLimitLayerBuilder<S> {
     ) -> Self {
         self.hooks.on_decision = Some(Arc::new(hook));
         self
-    }
-}
-
-#[cfg(feature = "tonic")]
-impl<S> RateLimitLayerBuilder<S> {
-    /// Refuses options that an interceptor cannot provide.
-    pub(super) fn check_for_interceptor(&self) -> Result<(), ConfigError> {
-        if let Some(path) = self.lists.exempt_paths().first() {
-            let remedy =
-                "leave it out, since an interceptor is not told the path, or build a layer";
-            return Err(ConfigError::quoting("exempt_paths", path, remedy));
-        }
-        let mut policies = self.policies.iter();
-        if let Some(patient) = policies.find(|policy| policy.patience().is_any()) {
-            let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
-            return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
-        }
-        if let Some(held) = self
-            .policies
-            .iter()
-            .find(|policy| policy.algorithm().is_held())
-        {
-            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
-            return Err(ConfigError::quoting("concurrency", held.name(), remedy));
-        }
-        if let Some(settled) = self.policies.iter().find(|policy| policy.settles()) {
-            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
-            return Err(ConfigError::quoting("settle", settled.name(), remedy));
-        }
-        match self.policies.iter().find(|policy| policy.shapes()) {
-            None => Ok(()),
-            Some(queue) => {
-                let remedy = "build a layer, since an interceptor cannot hold a call, or give the policy an algorithm that only counts";
-                Err(ConfigError::quoting("leaky queue", queue.name(), remedy))
-            }
-        }
-    }
-
-    /// Treats every request as a call.
-    pub(super) fn all_calls(mut self) -> Self {
-        self.answers.grpc.take_all();
-        self.sources.resolver = self
-            .sources
-            .resolver
-            .map(super::plan_of::ResolverOf::without_waiting);
-        self
-    }
-}
-
-impl<S: Store> RateLimitLayerBuilder<S> {
-    /// Builds the layer.
-    ///
-    /// # Errors
-    ///
-    /// When
-    ///
-    /// - there is no policy,
-    /// - a name cannot stand in a header, or is there twice,
-    /// - the store cannot hold a policy exactly,
-    /// - two dialects have a common header,
-    /// - the status of refusals is not an error status,
-    /// - a soft policy waits,
-    /// - the jitter is not in whole seconds,
-    /// - a gRPC message is too long,
-    /// - a plan, a limit by key or a limit by operation cannot be,
-    /// - limits are split over no node, or over nodes that share a store, or
-    /// - an exempt path is not a path.
-    pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
-        self.build_gate().map(RateLimitLayer::of)
-    }
-
-    pub(super) fn build_gate(mut self) -> Result<Gate, ConfigError> {
-        self.lists.check()?;
-        self.policies.iter().try_for_each(Policy::check)?;
-        if self.store.is_shared() {
-            self.policies.iter_mut().for_each(Policy::warn_of_sharing);
-        }
-        let is_planned = |policy: &&Policy<Http>| {
-            let mut plans = self.plans.iter();
-            let may_change = self.sources.resolver.is_some() || self.is_adjustable;
-            may_change || plans.any(|plans| plans.speak_of(policy.name()))
-        };
-        let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
-        let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
-        warn_of_those_that_never_bind(&scopes);
-        let holds = self.policies.iter();
-        let holds: Vec<bool> = holds
-            .map(|policy| policy.settles() || policy.algorithm().is_held())
-            .collect();
-        let (policies, readers): (Vec<_>, Vec<_>) =
-            self.policies.into_iter().map(Policy::split).unzip();
-        check_policies(&policies)?;
-        self.answers.check()?;
-        let mut policies = split(policies, self.nodes, &self.store)?;
-        let of_keys = limiter::Sources {
-            are_resolved: self.sources.resolver.is_some(),
-            is_adjustable: self.is_adjustable,
-            ..limiter::Sources::default()
-        };
-        let plans = self.plans.as_ref();
-        let limits = PreparedLimits::new(plans, of_keys, &mut policies, self.nodes)?;
-        let policies = in_parts(policies)?;
-        let ledger = Guarded::open(&self.store, &policies)?;
-        let answers = Answers::new(self.answers, &policies);
-        let modes = self.modes.unwrap_or_default();
-        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
-        let settles = Settles::new(&policies, &readers, &holds);
-        let mut gate = Gate::new(&policies, readers, ledger, answers, limits, modes);
-        gate.read_plans(self.sources);
-        gate.settle(settles);
-        gate.look_up_in(self.lists);
-        gate.bound_those_who_wait(self.wait_places);
-        if self.exposes_decision {
-            gate.expose_decision();
-        }
-        gate.tell(self.hooks);
-        Ok(gate)
     }
 }

@@ -1,0 +1,261 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::learning::Bounds;
+use super::partitions::Partitions;
+use super::permit::{Permit, Saturated};
+use super::shared::Shared;
+use crate::error::ConfigError;
+use crate::factor::FactorCell;
+
+/// Bounds how many requests are in flight at once, by a limit that it learns from how long they take.
+///
+/// The limit rises while requests take as long as they do when all is well, and falls when they take longer: then they
+/// wait for each other, and more of them at once serves no client. A request beyond the limit is refused at once. Clones
+/// share the limit and its slots.
+///
+/// [`AdaptiveConcurrencyLayer`](crate::middleware::AdaptiveConcurrencyLayer) is the layer for an HTTP service. Any other
+/// code [takes a slot](Self::try_enter) itself:
+///
+/// ```
+/// use tower_ratelimit::adapt::{AdaptiveConcurrency, Saturated};
+///
+/// let queries = AdaptiveConcurrency::builder().start(2).build()?;
+///
+/// let mut first = queries.try_enter().unwrap();
+/// let second = queries.try_enter().unwrap();
+/// let refused: Saturated = queries.try_enter().unwrap_err();
+/// assert_eq!(refused.limit(), 2);
+///
+/// // What the limit learns from, and then the slot is free.
+/// first.answered();
+/// drop(first);
+/// assert!(queries.try_enter().is_ok());
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+///
+/// # How the limit is learnt
+///
+/// Requests are taken together in windows, each of a second or more and of 50 requests or more.
+///
+/// - **The reading** is the 90th percentile of a window; the limit follows the median of the last five.
+/// - **The baseline** is what requests take when few of them are in flight: the lower quartile of windows in which at most
+///   half of the limit was used. A limit that refuses requests has no such windows. It makes one every 30 seconds: for one
+///   window, it admits half. One lucky window moves nothing, and the baseline never learns from requests that wait for
+///   each other.
+/// - **The gradient** is 1.5 times the baseline, divided by the reading, from 0.5 to 2. The target is limit × gradient +
+///   √limit ÷ 2. In each window the limit goes half of the way down to it, or a fifth of the way up. After a fall it goes
+///   half of the way back to where it was.
+/// - **It holds** while half of it or less is used, and it is at most five times the most that was in flight, or its
+///   start.
+/// - **Failures** are no samples. If a tenth of the requests tells of an overload, the limit falls by a tenth.
+///
+/// The gradient is that of Netflix's `Gradient2Limit` with the allowance of Envoy's adaptive concurrency.
+#[derive(Clone)]
+pub struct AdaptiveConcurrency {
+    shared: Arc<Shared>,
+    made: Instant,
+}
+
+/// Builds an [`AdaptiveConcurrency`]; see [`AdaptiveConcurrency::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct AdaptiveConcurrencyBuilder {
+    start: u32,
+    least: u32,
+    most: u32,
+    healthy: Option<Duration>,
+    freezing: Vec<FactorCell>,
+    partitions: Vec<(Box<str>, u32)>,
+}
+
+impl AdaptiveConcurrency {
+    /// A limit with the defaults of its [builder](Self::builder).
+    pub fn new() -> Self {
+        AdaptiveConcurrencyBuilder::new().made()
+    }
+
+    /// Starts with the defaults.
+    ///
+    /// # Defaults
+    ///
+    /// - the limit starts at 20, and stays from 1 to 1,000
+    /// - no partitions
+    /// - no cap of the baseline, and nothing that freezes it
+    pub fn builder() -> AdaptiveConcurrencyBuilder {
+        AdaptiveConcurrencyBuilder::new()
+    }
+
+    fn of(shared: Shared) -> Self {
+        Self {
+            shared: Arc::new(shared),
+            made: Instant::now(),
+        }
+    }
+
+    /// Takes a slot, for a request of no [partition](AdaptiveConcurrencyBuilder::partition).
+    ///
+    /// # Errors
+    ///
+    /// When no slot is free. When one will be is not known.
+    pub fn try_enter(&self) -> Result<Permit, Saturated> {
+        Permit::enter(&self.shared, None, self.made)
+    }
+
+    /// Takes a slot, for a request of this [partition](AdaptiveConcurrencyBuilder::partition). A name that is none counts
+    /// as no partition.
+    ///
+    /// # Errors
+    ///
+    /// When no slot is free, and the partition has its share.
+    pub fn try_enter_in(&self, partition: &str) -> Result<Permit, Saturated> {
+        Permit::enter(&self.shared, Some(partition), self.made)
+    }
+
+    /// Returns how many requests may be in flight at once.
+    pub fn limit(&self) -> u32 {
+        self.shared.limit()
+    }
+
+    /// Returns how many are in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.shared.in_flight()
+    }
+
+    /// Returns how many were refused since the limit was made.
+    pub fn refused(&self) -> u64 {
+        self.shared.refused()
+    }
+
+    /// Returns how long requests take when all is well; `None` before the first window.
+    pub fn baseline(&self) -> Option<Duration> {
+        self.shared.baseline()
+    }
+
+    /// Returns how many requests of each partition are in flight. The last, without a name, is that of all others.
+    pub fn partitions(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.shared.partitions.in_flight()
+    }
+}
+
+impl AdaptiveConcurrencyBuilder {
+    fn new() -> Self {
+        Self {
+            start: 20,
+            least: 1,
+            most: 1_000,
+            healthy: None,
+            freezing: Vec::new(),
+            partitions: Vec::new(),
+        }
+    }
+
+    /// Sets the limit before anything is learnt.
+    pub fn start(self, start: u32) -> Self {
+        Self { start, ..self }
+    }
+
+    /// Sets the least that the limit can be.
+    pub fn least(self, least: u32) -> Self {
+        Self { least, ..self }
+    }
+
+    /// Sets the most that the limit can be.
+    pub fn most(self, most: u32) -> Self {
+        Self { most, ..self }
+    }
+
+    /// Sets the most that counts as healthy: the baseline never rises above it. Without it, a service that stays slow
+    /// for a minute is taken for one that is slower now, as after a deployment.
+    pub fn healthy(self, healthy: Duration) -> Self {
+        let healthy = Some(healthy);
+        Self { healthy, ..self }
+    }
+
+    /// Learns no baseline while this factor is below 1, as when [`Steps`](super::super::Steps) find the processors hot.
+    pub fn frozen_below_one(mut self, factor: &FactorCell) -> Self {
+        self.freezing.push(factor.clone());
+        self
+    }
+
+    /// Keeps a share of the limit, in percent, for the requests of a partition.
+    ///
+    /// - A partition always finds the slots of its share, and at least one. While it leaves them idle, others have them.
+    /// - Requests of no partition have what the shares leave, on the same terms.
+    /// - A partition that comes back finds its share at once, while lent slots are still in use. So for a moment more
+    ///   than the limit can be in flight, by at most the shares.
+    pub fn partition(mut self, name: impl Into<Box<str>>, percent: u32) -> Self {
+        self.partitions.push((name.into(), percent));
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    ///
+    /// When `least`, `start` and `most` are not in this order or 0, when the shares are more than 100 % together or one
+    /// is 0, and when two partitions have one name or one has none.
+    pub fn build(self) -> Result<AdaptiveConcurrency, ConfigError> {
+        self.check()?;
+        Ok(self.made())
+    }
+
+    /// Numbers that were checked.
+    fn made(self) -> AdaptiveConcurrency {
+        let bounds = Bounds {
+            start: self.start,
+            least: self.least,
+            most: self.most,
+            healthy: self
+                .healthy
+                .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+        };
+        let partitions = Partitions::new(self.partitions);
+        AdaptiveConcurrency::of(Shared::new(bounds, partitions, self.freezing))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |field, value: u32, remedy| Err(ConfigError::new(field, value, remedy));
+        if self.least == 0 {
+            return wrong("least", 0, "give 1 or more, so that requests can be served");
+        }
+        if self.start < self.least {
+            return wrong("start", self.start, "give at least `least`");
+        }
+        if self.most < self.start {
+            return wrong("most", self.most, "give at least `start`");
+        }
+        let mut sum = 0_u32;
+        for (place, (name, percent)) in self.partitions.iter().enumerate() {
+            let mut before = self.partitions.iter().take(place);
+            if name.is_empty() || before.any(|(other, _)| other == name) {
+                let remedy = "give each partition a name of its own";
+                return Err(ConfigError::quoting("partition", name, remedy));
+            }
+            sum = sum.saturating_add(*percent);
+            if *percent == 0 || sum > 100 {
+                let remedy = "give each partition 1 % or more, and all together at most 100 %";
+                return wrong("partition", *percent, remedy);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for AdaptiveConcurrency {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for AdaptiveConcurrency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdaptiveConcurrency")
+            .field("limit", &self.limit())
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,18 @@
+//! How many requests may be in flight at once, learnt from how long they take.
+//!
+//! - `shared.rs` has the counts that requests touch: no request takes a lock.
+//! - `learning.rs` is the rule, a pure function of what a window of time has shown.
+//! - `permit.rs` is what a request holds.
+
+mod adaptive;
+mod learning;
+mod partitions;
+mod permit;
+#[cfg(test)]
+mod plant;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use self::adaptive::{AdaptiveConcurrency, AdaptiveConcurrencyBuilder};
+pub use self::permit::{Permit, Saturated};

@@ -1,0 +1,75 @@
+use std::fmt;
+use std::time::SystemTime;
+
+use super::digest::{Sha, hexadecimal};
+use super::mistake::FileError;
+use crate::observe::ConfigStats;
+
+/// What a [`Watched`](super::Watched) layer has in force.
+#[derive(Clone, Debug)]
+pub struct Status {
+    pub(super) version: u64,
+    pub(super) sha256: Sha,
+    pub(super) since: SystemTime,
+    pub(super) error: Option<FileError>,
+}
+
+impl Status {
+    /// The first version of a file.
+    pub(super) fn first(sha256: Sha) -> Self {
+        Self {
+            version: 1,
+            sha256,
+            since: SystemTime::now(),
+            error: None,
+        }
+    }
+
+    /// The next version is in force from now on.
+    pub(super) fn next(&mut self, sha256: Sha) {
+        *self = Self {
+            version: self.version + 1,
+            ..Self::first(sha256)
+        };
+    }
+
+    /// Returns the number of the configuration in force, counted from 1 at start-up.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns the SHA-256 of the file in force, as 64 hexadecimal digits.
+    pub fn sha256(&self) -> String {
+        hexadecimal(&self.sha256)
+    }
+
+    /// Returns since when it is in force.
+    pub fn since(&self) -> SystemTime {
+        self.since
+    }
+
+    /// Returns why the newest file is not in force; `None` if it is.
+    pub fn error(&self) -> Option<&FileError> {
+        self.error.as_ref()
+    }
+
+    /// What snapshots tell of it.
+    pub(super) fn stats(&self) -> ConfigStats {
+        ConfigStats {
+            version: self.version,
+            sha256: self.sha256(),
+            since: self.since,
+            error: self.error.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "version {}, sha256 {}", self.version, self.sha256())?;
+        match &self.error {
+            Some(error) => write!(f, "; the newest file is refused:\n{error}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What a store answers about a request: an [`Outcome`] for each policy, and all of them as a [`Decision`].
+//!
+//! An outcome is copied on each decision, so it is small: absent times take no room of their own, and the waits
+//! of allowed and of denied requests share a field. [`Outcomes`] belongs to the stores; a `Decision` adds the
+//! names of the policies for the caller.
+
+mod answer;
+mod each;
+#[cfg(feature = "calendar")]
+mod hours_now;
+mod limit_rule;
+mod names;
+mod outcome;
+mod outcomes;
+#[cfg(feature = "resolver")]
+mod resolution;
+
+pub use self::answer::Decision;
+#[cfg(feature = "calendar")]
+pub use self::hours_now::HoursNow;
+pub use self::limit_rule::LimitRule;
+pub use self::outcome::Outcome;
+pub use self::outcomes::Outcomes;
+#[cfg(feature = "resolver")]
+pub use self::resolution::{Resolution, Unresolved};
+
+#[cfg(feature = "calendar")]
+pub(crate) use self::hours_now::TellHours;
+pub(crate) use self::names::{Names, Rule, RuleNames};
+pub(crate) use self::outcome::{Units, Weight};
+pub(crate) use self::outcomes::OwnWindow;
+#[cfg(feature = "resolver")]
+pub(crate) use self::resolution::ResolvedNames;

@@ -1,0 +1,166 @@
+use std::fmt;
+#[cfg(feature = "resolver")]
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "calendar")]
+use super::hours_now::TellHours;
+use super::limit_rule::LimitRule;
+#[cfg(feature = "resolver")]
+use super::resolution::{self, ResolvedNames};
+use crate::factor::FactorCell;
+
+/// What a limiter's policies are called, in the order in which they were declared.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(super) policies: Box<[Rule]>,
+    /// The rules that can give them limits.
+    pub(super) rules: RuleNames,
+}
+
+/// What the rules are called that can give limits, by the places with which charges refer to them.
+#[derive(Debug, Default)]
+pub(crate) struct RuleNames {
+    listed: Box<[LimitRule]>,
+    /// The plans whose limits a resolver gives. Their places are those after the listed rules.
+    #[cfg(feature = "resolver")]
+    resolved: Arc<ResolvedNames>,
+}
+
+impl RuleNames {
+    pub(crate) fn new(listed: impl Into<Box<[LimitRule]>>) -> Self {
+        Self {
+            listed: listed.into(),
+            #[cfg(feature = "resolver")]
+            resolved: Arc::default(),
+        }
+    }
+
+    /// The first place of a plan of a resolver, and their names.
+    #[cfg(feature = "resolver")]
+    pub(crate) fn resolved(&self) -> (usize, Arc<ResolvedNames>) {
+        (self.listed.len(), Arc::clone(&self.resolved))
+    }
+
+    pub(super) fn get(&self, rule: u32) -> LimitRule {
+        #[cfg(feature = "resolver")]
+        let rule = resolution::place(rule);
+        let listed = self.listed.get(rule as usize);
+        #[cfg(feature = "resolver")]
+        if listed.is_none()
+            && let Some(place) = (rule as usize).checked_sub(self.listed.len())
+            && !self.listed.is_empty()
+        {
+            return LimitRule::Resolver(self.resolved.name(place));
+        }
+        listed.cloned().unwrap_or(LimitRule::Policy)
+    }
+}
+
+/// What decisions and responses tell of a policy, whatever they say of a request.
+#[derive(Clone)]
+pub(crate) struct Rule {
+    name: String,
+    pub(super) factor: Option<FactorCell>,
+    #[cfg(feature = "calendar")]
+    pub(super) hours: Option<TellHours>,
+    #[cfg(feature = "http")]
+    limit: Option<u32>,
+    #[cfg(feature = "http")]
+    period: Option<Duration>,
+    /// Whether the limit is on requests at once.
+    #[cfg(feature = "http")]
+    is_at_once: bool,
+}
+
+impl Rule {
+    /// A policy without a limit has neither a number nor a period, and one whose limit is 0 has no
+    /// period.
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(unused_variables, reason = "responses alone tell a limit")
+    )]
+    pub(crate) fn new(name: &str, limit: Option<u32>, period: Option<Duration>) -> Self {
+        Self {
+            name: name.to_owned(),
+            factor: None,
+            #[cfg(feature = "calendar")]
+            hours: None,
+            #[cfg(feature = "http")]
+            limit,
+            #[cfg(feature = "http")]
+            period,
+            #[cfg(feature = "http")]
+            is_at_once: false,
+        }
+    }
+
+    /// The same of a policy with this factor.
+    pub(crate) fn scaled_by(self, factor: Option<FactorCell>) -> Self {
+        Self { factor, ..self }
+    }
+
+    /// The same of a policy with these hours.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn by_hours(self, hours: Option<TellHours>) -> Self {
+        Self { hours, ..self }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rule").field(&self.name).finish()
+    }
+}
+
+#[cfg(feature = "http")]
+impl Rule {
+    /// `None` for a policy that is never asked.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        self.limit
+    }
+
+    pub(crate) fn period(&self) -> Option<Duration> {
+        self.period
+    }
+
+    /// The same of a limit on requests at once, if it is one.
+    pub(crate) fn at_once(self, is_at_once: bool) -> Self {
+        Self { is_at_once, ..self }
+    }
+
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.is_at_once
+    }
+}
+
+impl Names {
+    pub(crate) fn new(policies: impl IntoIterator<Item = Rule>, rules: RuleNames) -> Self {
+        Self {
+            policies: policies.into_iter().collect(),
+            rules,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.policies.iter().map(Rule::name)
+    }
+
+    /// The rule with this place.
+    #[cfg(feature = "config")]
+    pub(crate) fn rule(&self, place: u32) -> LimitRule {
+        self.rules.get(place)
+    }
+
+    pub(super) fn get(&self, policy: usize) -> &str {
+        self.name(policy).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self, policy: usize) -> Option<&str> {
+        self.policies.get(policy).map(Rule::name)
+    }
+}

@@ -1,0 +1,373 @@
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use crate::clock::Micros;
+
+/// What one policy decides about one request, at one moment.
+///
+/// If the request was allowed, the numbers include its charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a request that is denied must not go on"]
+pub struct Outcome {
+    pub(super) allowed: bool,
+    pub(super) counted_together: bool,
+    pub(super) weight: Weight,
+    pub(super) blocked: bool,
+    pub(super) limit: u32,
+    pub(super) remaining: u32,
+    /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or [`NO_WINDOW`] if
+    /// it denies every request; [`OVERRIDDEN`] if it is an override; [`REDUCED`] if load has made it less. With
+    /// [`PRESENT`], it is the length of the present window, under the policy's own limit.
+    pub(super) own_window: Option<NonZeroU32>,
+    pub(super) reset_after: Micros,
+    pub(super) effective_window: Option<Wait>,
+    /// How long until a denied request would pass, or until an allowed request goes on.
+    pub(super) wait: Option<Wait>,
+}
+
+/// What a denial by one policy does to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    /// It is denied.
+    Full,
+    /// It goes on, marked.
+    Soft,
+    /// It goes on, even if the key is blocked.
+    Shadow,
+}
+
+const OVERRIDDEN: u32 = 1 << 31;
+const REDUCED: u32 = 1 << 30;
+const PRESENT: u32 = 1 << 29;
+const NO_WINDOW: u32 = PRESENT - 1;
+
+/// Rounded up, and from 1 to what is less than [`NO_WINDOW`].
+fn whole_seconds(window: Micros) -> u32 {
+    let seconds = u32::try_from(window.ceil_secs()).unwrap_or(NO_WINDOW);
+    seconds.clamp(1, NO_WINDOW - 1)
+}
+
+/// What an outcome tells in units; see [`Outcome::in_units`].
+pub(crate) struct Units {
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    pub(crate) effective_window: Micros,
+    /// Whether the limit is another one than the policy's, and the time to which that applies.
+    pub(crate) is_scaled: bool,
+    pub(crate) window: Option<Duration>,
+    /// Whether it is less, because of the load.
+    pub(crate) is_reduced: bool,
+}
+
+/// A time that is not zero, so that an `Option` of it is no larger.
+pub(super) type Wait = NonZeroU64;
+
+impl Outcome {
+    pub(crate) fn allowed(limit: u32, remaining: u32, reset_after: Micros) -> Self {
+        Self {
+            allowed: true,
+            counted_together: false,
+            weight: Weight::Full,
+            blocked: false,
+            limit,
+            remaining,
+            own_window: None,
+            reset_after,
+            effective_window: None,
+            wait: None,
+        }
+    }
+
+    pub(crate) fn denied(self, retry_after: Option<Micros>) -> Self {
+        Self {
+            allowed: false,
+            wait: retry_after.and_then(|wait| Wait::new(wait.get())),
+            ..self
+        }
+    }
+
+    /// The same for an allowed request that is held for this time.
+    pub(crate) fn held(self, delay: Micros) -> Self {
+        Self {
+            wait: Wait::new(delay.get()),
+            ..self
+        }
+    }
+
+    /// The same with another time until the whole limit is available again.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn resetting(self, reset_after: Micros) -> Self {
+        Self {
+            reset_after,
+            ..self
+        }
+    }
+
+    pub(crate) fn lasting(self, effective_window: Micros) -> Self {
+        Self {
+            effective_window: Wait::new(effective_window.get()),
+            ..self
+        }
+    }
+
+    /// The same under a limit of the key's own, which applies to this time.
+    ///
+    /// For a [store](crate::store::Amendment::Override) that overrides limits.
+    pub fn overridden(self, window: Option<Duration>) -> Self {
+        let own = self.within(window);
+        Self {
+            own_window: own.own_window.map(|window| window | OVERRIDDEN),
+            ..own
+        }
+    }
+
+    /// The same under a limit that is not the policy's own and applies to this time. The length of the present window
+    /// stays, where windows differ in length.
+    pub(crate) fn within(self, window: Option<Duration>) -> Self {
+        let present = self.present_window();
+        let window = present.or_else(|| window.map(|window| whole_seconds(window.into())));
+        Self {
+            own_window: NonZeroU32::new(window.unwrap_or(NO_WINDOW)),
+            ..self
+        }
+    }
+
+    /// The same in a window of this length, where windows differ in length.
+    pub(crate) fn in_window(self, window: Micros) -> Self {
+        Self {
+            own_window: NonZeroU32::new(whole_seconds(window) | PRESENT),
+            ..self
+        }
+    }
+
+    /// The length of the present window in seconds, where windows differ in length and no other limit is told.
+    fn present_window(&self) -> Option<u32> {
+        let window = self.flags();
+        (window & PRESENT != 0).then_some(window & NO_WINDOW)
+    }
+
+    /// Whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
+    /// operation.
+    pub(crate) fn has_another_limit(&self) -> bool {
+        self.flags() & NO_WINDOW != 0 && self.present_window().is_none()
+    }
+
+    /// The limit and the number of seconds to which it applies, if they differ from what the policy says.
+    pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
+        let window = self.flags() & NO_WINDOW;
+        if window == 0 {
+            return None;
+        }
+        let seconds = Some(window).filter(|_| window != NO_WINDOW);
+        Some((self.limit, seconds))
+    }
+
+    pub(crate) fn counted_together(self) -> Self {
+        Self {
+            counted_together: true,
+            ..self
+        }
+    }
+
+    /// The same for a key that is [blocked](crate::Limiter::block_now) for the time `left`: denied, with
+    /// nothing remaining. The wait is the longer of the block and the wait without it.
+    ///
+    /// For a [store](crate::store::Amendment::Block) that blocks keys. `self` is the outcome without a charge.
+    pub fn blocked_for(self, left: Micros) -> Self {
+        let left = left.min(Micros::LONGEST);
+        let at_least = |wait: Micros| Wait::new(wait.max(left).get());
+        let next_unit = self.effective_micros().filter(|_| self.remaining == 0);
+        Self {
+            allowed: false,
+            blocked: true,
+            remaining: 0,
+            reset_after: self.reset_after.max(left),
+            effective_window: self
+                .effective_window
+                .and_then(|_| at_least(next_unit.unwrap_or(left))),
+            wait: at_least(self.retry_micros().unwrap_or(left)),
+            ..self
+        }
+    }
+
+    /// The same for a request behind requests that wait: denied, with nothing remaining, until `longer`
+    /// after these.
+    pub(super) fn behind(self, longer: Micros) -> Self {
+        if !self.allowed && self.wait.is_none() {
+            return self;
+        }
+        let wait = self.retry_micros().unwrap_or(Micros::ZERO);
+        let wait = Wait::new(wait.saturating_add(longer).get());
+        Self {
+            allowed: false,
+            remaining: 0,
+            effective_window: self.effective_window.and(wait),
+            wait,
+            ..self
+        }
+    }
+
+    /// The same after this time, if nothing but the times has changed.
+    #[cfg(feature = "redis")]
+    pub(crate) fn run_down(self, by: Micros) -> Self {
+        let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
+        Self {
+            reset_after: self.reset_after.saturating_sub(by),
+            effective_window: self.effective_window.and_then(left),
+            wait: self.wait.and_then(left),
+            ..self
+        }
+    }
+
+    /// The same for a request that is allowed, with so many units left.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_remaining(self, remaining: u32) -> Self {
+        Self {
+            allowed: true,
+            remaining: remaining.min(self.limit),
+            wait: None,
+            ..self
+        }
+    }
+
+    /// The same in units, of a policy whose store counts in parts of them.
+    pub(crate) fn in_units(self, units: &Units) -> Self {
+        let told = Self {
+            limit: units.limit,
+            remaining: units.remaining.min(units.limit),
+            effective_window: Wait::new(units.effective_window.get())
+                .filter(|_| self.effective_window.is_some()),
+            own_window: self
+                .present_window()
+                .and_then(|window| NonZeroU32::new(window | PRESENT)),
+            ..self
+        };
+        let told = match units.is_scaled {
+            true if self.is_overridden() => told.overridden(units.window),
+            true => told.within(units.window),
+            false => told,
+        };
+        let flag = if units.is_reduced { REDUCED } else { 0 };
+        Self {
+            own_window: NonZeroU32::new(told.own_window.map_or(0, NonZeroU32::get) | flag),
+            ..told
+        }
+    }
+
+    /// [`effective_window`](Self::effective_window) in microseconds.
+    pub(crate) fn effective_micros(&self) -> Option<Micros> {
+        self.effective_window.map(|time| Micros::new(time.get()))
+    }
+
+    /// [`retry_after`](Self::retry_after) in microseconds.
+    pub(crate) fn retry_micros(&self) -> Option<Micros> {
+        let wait = self.wait.filter(|_| !self.allowed)?;
+        Some(Micros::new(wait.get()))
+    }
+
+    /// [`reset_after`](Self::reset_after) in microseconds.
+    pub(crate) fn reset_micros(&self) -> Micros {
+        self.reset_after
+    }
+
+    /// [`delay`](Self::delay) in microseconds.
+    pub(crate) fn delay_micros(&self) -> Micros {
+        let wait = self.wait.filter(|_| self.allowed);
+        wait.map_or(Micros::ZERO, |wait| Micros::new(wait.get()))
+    }
+
+    /// Whether the request is within the limit of this policy. If so, it was charged, unless another policy
+    /// denied it. If not, it goes on all the same under a [soft](Self::is_soft) policy.
+    pub fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// Whether the policy is [soft](crate::Policy::soft): it denies only the requests of blocked keys.
+    pub fn is_soft(&self) -> bool {
+        self.weight == Weight::Soft
+    }
+
+    /// Whether the policy is in [shadow](crate::policy::Mode::Shadow): it denies no request.
+    pub fn is_shadow(&self) -> bool {
+        self.weight == Weight::Shadow
+    }
+
+    /// Whether a request is denied because of this policy.
+    pub(crate) fn denies(&self) -> bool {
+        match self.weight {
+            Weight::Full => !self.allowed,
+            Weight::Soft => !self.allowed && self.is_blocked(),
+            Weight::Shadow => false,
+        }
+    }
+
+    /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
+    /// the request is denied even if the policy is soft.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Whether the store had no room for this new key, could evict no other key, and counted it together
+    /// with all such keys. The numbers are those of all of them.
+    pub fn is_overflow(&self) -> bool {
+        self.counted_together
+    }
+
+    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force. Not of a
+    /// [blocked](Self::is_blocked) key, which is denied for another reason.
+    pub fn is_reduced(&self) -> bool {
+        self.flags() & REDUCED != 0 && !self.blocked
+    }
+
+    fn flags(&self) -> u32 {
+        self.own_window.map_or(0, NonZeroU32::get)
+    }
+
+    /// Whether the key has an [override](crate::Limiter::override_limit_now), or the decision
+    /// [is degraded](Decision::is_degraded) and this is the node's share of the limit.
+    pub fn is_overridden(&self) -> bool {
+        self.flags() & OVERRIDDEN != 0
+    }
+
+    /// The most that can be admitted at one instant: the limit of a window, the capacity of a bucket.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// How much of the limit is used.
+    pub fn used(&self) -> u32 {
+        self.limit - self.remaining
+    }
+
+    /// How many further requests of cost 1 would be allowed at the same instant.
+    pub fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    /// How long until the whole limit is available again, if no other request arrives.
+    pub fn reset_after(&self) -> Duration {
+        self.reset_after.to_duration()
+    }
+
+    /// The shortest wait after which the same request would be allowed, if no other request arrives.
+    ///
+    /// `None` if the request was allowed, and if no wait can help, because the limit is 0 or the cost is above
+    /// the limit. For a [blocked](Self::is_blocked) key it is the time to the end of the block, whatever the
+    /// cost, or the wait without the block if that is longer.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_micros().map(Micros::to_duration)
+    }
+
+    /// How long an allowed request is held before it goes on: the time to its turn in a
+    /// [`LeakyQueue`](crate::LeakyQueue), and zero under any other algorithm.
+    pub fn delay(&self) -> Duration {
+        self.delay_micros().to_duration()
+    }
+
+    /// How long a client has to make do with [`remaining`](Self::remaining) in order not to be refused: to the
+    /// end of a window; for a bucket, `remaining` divided by its rate. If nothing remains, it is the wait for
+    /// the next unit. `None` for a limit of 0.
+    pub fn effective_window(&self) -> Option<Duration> {
+        self.effective_micros().map(Micros::to_duration)
+    }
+}

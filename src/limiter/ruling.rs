@@ -1,0 +1,302 @@
+//! The way of a request through a limiter, for the layers: `charge → rule → hold`.
+//!
+//! A layer reads the charges of a request and has them ruled on. What it tells the client of that is its own. The future
+//! of the request is a [`HeldCall`](crate::line::HeldCall).
+
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::waiting::{Caller, Ended, NO_TIMER, Waiter};
+use super::{Answer, Charges, Limiter};
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::diagnostics::diagnose;
+use crate::error::StoreError;
+use crate::line::{NoTimer, Turn};
+use crate::plan::{self, Finding};
+use crate::store::{Charge, Charged, Ledger, Wanted, answered, check};
+
+/// What becomes of a request. The numbers are in the outcomes that are given with it.
+pub(crate) enum Ruled {
+    /// It goes on, and its numbers are not told.
+    Untold,
+    /// It goes on, when its turn has come if it has one.
+    Allowed(Option<Box<Turn>>),
+    Denied,
+    /// The store could not decide.
+    Failed(StoreError),
+    /// It is allowed and would have to wait, and nothing would wake it.
+    NoTimer,
+    /// The store has not answered yet, or not as it will.
+    Later(Box<Question>),
+}
+
+/// A request that is not ruled on yet.
+pub(crate) struct Question {
+    charges: Charges,
+    caller: Option<Caller>,
+    coming: Coming,
+}
+
+enum Coming {
+    /// What a resolver has for the request, which is charged nothing yet.
+    Plan(plan::Coming),
+    Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
+    /// It was denied, and waits for its turn.
+    Turn(Box<Waiter>),
+    /// It would leave its queue too late.
+    Late(Box<Late>),
+}
+
+/// What a question comes to.
+pub(crate) enum Resumed {
+    /// A resolver has this for the request, which can be charged now.
+    Found(Finding),
+    Ruled(Ruled),
+}
+
+/// A request that would leave its queue too late. It is denied, whatever the store says now.
+struct Late {
+    /// The numbers without it.
+    numbers: Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
+    /// Those with it, in case the store cannot tell or has lost sight of the queue.
+    before: Outcomes,
+    queue: usize,
+    /// After which it would leave in time.
+    wait: Micros,
+}
+
+/// How a layer has a request ruled on.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking {
+    pub(crate) wanted: Wanted,
+    /// `None` if no request has to wait.
+    pub(crate) caller: Option<Caller>,
+    /// Whether what the store charges has to be settled, even if the client goes away before it has answered.
+    pub(crate) settles: bool,
+}
+
+/// What a request is charged. Nearly all have their answer at once, and then nothing of it is kept.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    charges: &'a [Charge],
+    caller: Option<Caller>,
+}
+
+/// The charges that the store has answered. A policy that lets everything go on without its store was not asked.
+pub(crate) fn asked<'a>(charges: &'a [Charge], outcomes: &Outcomes) -> Cow<'a, [Charge]> {
+    if !outcomes.is_degraded() {
+        return Cow::Borrowed(charges);
+    }
+    let is_in = |charge: &&Charge| outcomes.iter().any(|(policy, _)| policy == charge.policy);
+    charges.iter().filter(is_in).copied().collect()
+}
+
+impl Asked<'_> {
+    #[inline(never)]
+    fn later(self, coming: Coming) -> Ruled {
+        Ruled::Later(Box::new(Question {
+            charges: Charges::from_slice(self.charges),
+            caller: self.caller,
+            coming,
+        }))
+    }
+}
+
+impl Late {
+    /// What the request is told: its queue denies it.
+    fn told(&self, numbers: Option<Outcomes>) -> Outcomes {
+        let numbers = numbers.filter(|numbers| numbers.iter().any(|(it, _)| it == self.queue));
+        let mut told = numbers.unwrap_or_else(|| self.before.clone());
+        told.deny(self.queue, self.wait);
+        told
+    }
+}
+
+impl Question {
+    /// Waits for what a resolver has for a request.
+    pub(crate) fn of_plan(coming: plan::Coming) -> Box<Self> {
+        Box::new(Self {
+            charges: Charges::new(),
+            caller: None,
+            coming: Coming::Plan(coming),
+        })
+    }
+
+    pub(crate) fn charges(&self) -> &[Charge] {
+        &self.charges
+    }
+
+    /// Whether the request waits for others, and not for the store.
+    pub(crate) fn waits_its_turn(&self) -> bool {
+        matches!(self.coming, Coming::Turn(_))
+    }
+
+    /// Goes on with the request. Its numbers are put into `outcomes`.
+    pub(crate) fn poll(
+        &mut self,
+        limiter: &Limiter<dyn Ledger>,
+        outcomes: &mut Outcomes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Resumed> {
+        let asked = Asked {
+            charges: &self.charges,
+            caller: self.caller,
+        };
+        Poll::Ready(Resumed::Ruled(match &mut self.coming {
+            Coming::Plan(coming) => {
+                return Poll::Ready(Resumed::Found(ready!(Pin::new(coming).poll(cx))));
+            }
+            Coming::Outcomes(answer) => {
+                match answered(asked.charges, ready!(answer.as_mut().poll(cx))) {
+                    Ok(told) => {
+                        *outcomes = told;
+                        limiter.ruled(asked, outcomes)
+                    }
+                    Err(error) => limiter.failed(error),
+                }
+            }
+            Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
+                Ok(Ended::Charged(told)) => {
+                    *outcomes = told;
+                    limiter.ruled(asked, outcomes)
+                }
+                Ok(Ended::Denied(told)) => {
+                    *outcomes = told;
+                    limiter.denied()
+                }
+                Err(error) => limiter.failed(error),
+            },
+            Coming::Late(late) => {
+                let numbers = answered(asked.charges, ready!(late.numbers.as_mut().poll(cx)));
+                match &numbers {
+                    Ok(_) => limiter.policies.store.answered(),
+                    Err(error) => limiter.policies.store_has_failed(error),
+                }
+                *outcomes = late.told(numbers.ok());
+                Ruled::Denied
+            }
+        }))
+    }
+}
+
+impl Limiter<dyn Ledger> {
+    /// Whether a request may have to wait for its turn.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.policies.waits.is_some() || self.policies.queue.is_some()
+    }
+
+    /// Has a request ruled on that is charged this. Outcomes have room for several policies, and moving them would cost
+    /// as much as deciding: they are read where they stand.
+    #[inline]
+    pub(crate) fn rule(
+        &self,
+        charges: &[Charge],
+        asking: Asking,
+        outcomes: &mut Outcomes,
+    ) -> Ruled {
+        let Asking { wanted, caller, .. } = asking;
+        let asked = Asked { charges, caller };
+        if let Some(waits) = &self.policies.waits
+            && let Some(caller) = caller
+            && let Some(waiter) = waits.behind_others(self, charges, caller)
+        {
+            return asked.later(Coming::Turn(waiter));
+        }
+        match self.charge(charges, wanted, outcomes) {
+            Charged::Now(Ok(true)) if !wanted.includes(true) => {
+                self.policies.store.answered();
+                Ruled::Untold
+            }
+            Charged::Now(Ok(_)) => match check(charges, outcomes) {
+                Ok(()) if wanted.includes(true) => self.ruled(asked, outcomes),
+                // A denial is one, whatever its numbers.
+                Ok(()) => self.deny(asked, outcomes),
+                Err(error) => self.failed(error),
+            },
+            Charged::Now(Err(error)) => self.failed(error),
+            Charged::Later(answer) if asking.settles => {
+                let answer = Box::pin(Answer::new(self, charges, answer));
+                asked.later(Coming::Outcomes(answer))
+            }
+            Charged::Later(answer) => asked.later(Coming::Outcomes(answer)),
+        }
+    }
+
+    fn ruled(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Ruled {
+        if !outcomes.is_allowed() {
+            return self.deny(asked, outcomes);
+        }
+        self.policies.store.answered();
+        if self.policies.queue.is_none() {
+            return Ruled::Allowed(None);
+        }
+        self.queue_up(asked, outcomes)
+    }
+
+    /// Lets a request that was allowed take its turn, if there is a queue for it.
+    fn queue_up(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Ruled {
+        let charges = &*self::asked(asked.charges, outcomes);
+        let asked = Asked { charges, ..asked };
+        let Some(queued) = self.queued(charges, outcomes) else {
+            return Ruled::Allowed(None);
+        };
+        if let Some(caller) = asked.caller
+            && caller.deadline.is_some()
+            && let Some(wait) = caller.misses(self.wait_of(&queued), self.timers().now())
+        {
+            let numbers = self.take_back(charges, outcomes, &queued);
+            self.free_slots(charges, outcomes);
+            return asked.later(Coming::Late(Box::new(Late {
+                numbers: Box::pin(numbers.wait()),
+                before: outcomes.clone(),
+                queue: queued.policy(),
+                wait,
+            })));
+        }
+        match self.stand(&queued) {
+            Ok(turn) => Ruled::Allowed(turn.map(Box::new)),
+            Err(NoTimer) => {
+                self.free_slots(charges, outcomes);
+                diagnose(&NO_TIMER);
+                Ruled::NoTimer
+            }
+        }
+    }
+
+    /// Denies a request, unless it waits for its turn.
+    fn deny(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Ruled {
+        self.look_at_costs(asked.charges, outcomes);
+        if let Some(waits) = &self.policies.waits
+            && let Some(caller) = asked.caller
+            && let Some(waiter) = waits.denied(self, asked.charges, caller, outcomes)
+        {
+            self.policies.store.answered();
+            return asked.later(Coming::Turn(waiter));
+        }
+        self.denied()
+    }
+
+    /// Whether a request that was denied would wait for its turn. It takes no place.
+    #[cfg(feature = "config")]
+    pub(crate) fn would_wait(
+        &self,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+    ) -> bool {
+        let waits = self.policies.waits.as_ref();
+        waits.is_some_and(|waits| waits.would_wait(charges, caller, outcomes))
+    }
+
+    fn denied(&self) -> Ruled {
+        self.policies.store.answered();
+        Ruled::Denied
+    }
+
+    fn failed(&self, error: StoreError) -> Ruled {
+        self.policies.store_has_failed(&error);
+        Ruled::Failed(error)
+    }
+}

@@ -1,0 +1,279 @@
+//! Lets requests that were denied wait for their turn.
+//!
+//! Each asks again as a whole when it stands at the front and the wait that it was told is over;
+//! until then it is charged nothing. The others ask nothing at all.
+
+mod waiter;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+pub(super) use self::waiter::{Ended, Waiter};
+
+use super::{Charges, Limiter};
+use crate::algorithm::Algorithm;
+use crate::clock::{Micros, Timers};
+use crate::decision::Outcomes;
+use crate::diagnostics::Diagnostic;
+use crate::error::StoreError;
+use crate::line::{
+    Leaving, LineId, OwnLimits, WaitPlace, WaitQueue, one_after_the_other, own_limits,
+};
+use crate::policy::{Patience, Policy};
+use crate::store::{Charge, Ledger, answered};
+
+/// The policies of a limiter that let requests wait, and the requests that do.
+#[derive(Debug)]
+pub(super) struct Waits {
+    /// By the policies' places; `None` of one that refuses at once.
+    of: Vec<Option<(Patience, Algorithm)>>,
+    /// How many requests may wait under all of them.
+    places: u32,
+    queue: Arc<WaitQueue>,
+    /// By the policies' places.
+    leaving: Vec<Leaving>,
+}
+
+/// The caller of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) arrived: Instant,
+    /// Until when the caller waits.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Caller {
+    /// By how much `delay` overruns the caller's deadline; `None` if it does not.
+    pub(super) fn misses(&self, delay: Micros, now: Instant) -> Option<Micros> {
+        let left = self.deadline?.saturating_duration_since(now);
+        let late = delay.saturating_sub(left.into());
+        (late > Micros::ZERO).then_some(late)
+    }
+}
+
+enum Step {
+    /// It asks after this moment, if it is at the front.
+    Stands {
+        due: Instant,
+        /// It asks after this one already if a slot is given back.
+        may_ask: Instant,
+        give_up: Instant,
+    },
+    Asks(Answer),
+    /// It asks when its turn would be, behind those who stand in the lines of these policies.
+    Foresees(Answer, Extras),
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+
+/// By policy, what is to be added to the wait that the store tells.
+type Extras = SmallVec<[(usize, Micros); 2]>;
+
+pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
+    "TRL009",
+    "waiting",
+    "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies that let nobody wait",
+);
+
+/// Timers are late by a millisecond or so, and those of all who went before add up. Nobody is refused
+/// because of that.
+const LATE: Duration = Duration::from_millis(50);
+
+/// Before this it is not asked again: a store whose clock stands still would be asked without end.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Nothing tells a process that another one has given back a slot of a [`Concurrency`](crate::Concurrency): the request at
+/// the front asks a shared store so often.
+const ASKS_SHARED_EVERY: Duration = Duration::from_millis(10);
+
+/// In one process each slot that is given back is told. The request asks so often all the same, because the limit may
+/// have grown.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
+
+/// A time that the platform cannot hold is as good as this.
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+impl Waits {
+    /// `None` if no policy lets requests wait. No more than `places` wait under all policies together.
+    pub(super) fn new(policies: &[Policy], timers: &Timers, places: u32) -> Option<Arc<Self>> {
+        let of = policies.iter().map(|policy| {
+            let patience = policy.patience();
+            let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
+            waits.then(|| (patience, *policy.algorithm()))
+        });
+        let of: Vec<_> = of.collect();
+        let is_any = of.iter().any(Option::is_some);
+        is_any.then(|| {
+            Arc::new(Self {
+                of,
+                places,
+                queue: Arc::new(WaitQueue::new(timers.clone())),
+                leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
+            })
+        })
+    }
+
+    fn timers(&self) -> &Timers {
+        self.queue.timers()
+    }
+
+    /// The lines to which a request that is charged this belongs.
+    fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineId> {
+        let waits = |charge: &&Charge| {
+            charge.cost > 0 && !charge.is_shadow() && self.terms(charge.policy).is_some()
+        };
+        let charges = charges.iter().filter(waits);
+        charges.map(|charge| (charge.policy, charge.key))
+    }
+
+    fn terms(&self, policy: usize) -> Option<&(Patience, Algorithm)> {
+        self.of.get(policy)?.as_ref()
+    }
+
+    /// How many may stand in this line.
+    fn places_in(&self, (policy, _): LineId) -> u32 {
+        self.terms(policy).map_or(0, |(it, _)| it.places())
+    }
+
+    /// A request that finds others waiting does not overtake them, whatever the store would say.
+    pub(super) fn behind_others(
+        self: &Arc<Self>,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        caller: Caller,
+    ) -> Option<Box<Waiter>> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        let line = self.lines(charges).find(|line| self.queue.has_line(line));
+        let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
+        waiter.foresee();
+        waiter.begins_to_wait();
+        Some(waiter)
+    }
+
+    /// A request that was denied, unless it is to be refused at once.
+    pub(super) fn denied(
+        self: &Arc<Self>,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+    ) -> Option<Box<Waiter>> {
+        let now = self.timers().now();
+        let (line, step) = self.hope(charges, caller, outcomes, now, None, Duration::ZERO)?;
+        let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
+        waiter.own = own_limits(outcomes);
+        let is_first = waiter
+            .place
+            .as_ref()
+            .is_some_and(|place| self.queue.costs(&line, Some(place)).is_empty());
+        if is_first {
+            waiter.told = Some(now);
+            waiter.step = step;
+        } else if waiter.place.is_none() && !self.queue.has_line(&line) {
+            // There is no place in all lines, and what was told is true.
+            return None;
+        } else {
+            waiter.foresee();
+        }
+        waiter.begins_to_wait();
+        Some(waiter)
+    }
+
+    /// Whether a request would wait after this denial. It takes no place.
+    #[cfg(feature = "config")]
+    pub(super) fn would_wait(
+        &self,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+    ) -> bool {
+        let now = self.timers().now();
+        self.hope(charges, caller, outcomes, now, None, Duration::ZERO)
+            .is_some()
+    }
+
+    /// In which line to wait, and how, after this denial, if that can help; `told` is when the
+    /// request was told to wait first.
+    fn hope(
+        &self,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+        now: Instant,
+        told: Option<Instant>,
+        asks_every: Duration,
+    ) -> Option<(LineId, Step)> {
+        let (policy, _) = outcomes.binding()?;
+        let (wait, at_the_latest) = if outcomes.are_too_many_at_once() {
+            let wait = wait_beside_slots(outcomes);
+            (wait, wait.max(asks_every))
+        } else {
+            let wait = outcomes.retry_after()?.to_duration();
+            (wait, wait.max(SHORTEST))
+        };
+        let mut longest = FOR_EVER;
+        for (policy, _) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
+            let (patience, _) = self.terms(policy)?;
+            longest = longest.min(patience.longest());
+        }
+        let late = told.map_or(Duration::ZERO, |_| LATE);
+        let since = told.unwrap_or(now);
+        let last = [Some(since + longest + late), caller.deadline];
+        let last = last.into_iter().flatten().min()?;
+        if now + wait.min(FOR_EVER) > last || wait > FOR_EVER {
+            return None;
+        }
+        let give_up = [Some(since + longest + LATE), caller.deadline];
+        let step = Step::Stands {
+            due: now + at_the_latest,
+            may_ask: now + wait,
+            give_up: give_up.into_iter().flatten().min()?,
+        };
+        let charge = charges.iter().find(|charge| charge.policy == policy)?;
+        Some(((charge.policy, charge.key), step))
+    }
+
+    /// Asks when those before `place`, or all who wait, and then this request would have had
+    /// their turns, charging nothing.
+    fn foresee(
+        &self,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        own: &OwnLimits,
+        place: Option<&WaitPlace>,
+    ) -> (Answer, Extras) {
+        let mut extras = Extras::new();
+        let mut asked = Charges::from_slice(charges);
+        for charge in &mut asked {
+            let line = (charge.policy, charge.key);
+            let Some((_, algorithm)) = self.terms(charge.policy).filter(|_| charge.cost > 0) else {
+                continue;
+            };
+            let before = self.queue.costs(&line, place);
+            if !before.is_empty() {
+                let own = own.iter().find(|(policy, _)| *policy == charge.policy);
+                let own = own.map(|(_, limit)| *limit);
+                let (cost, longer) = one_after_the_other(algorithm, own, &before, charge.cost);
+                charge.cost = cost;
+                extras.push((charge.policy, longer));
+            }
+        }
+        let reply = limiter.peek_charges(&asked);
+        let answer = async move { answered(&asked, reply.wait().await) };
+        (Box::pin(answer), extras)
+    }
+}
+
+/// How long the policies on rates make a request wait that finds no free slot.
+fn wait_beside_slots(outcomes: &Outcomes) -> Duration {
+    let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
+    let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());
+    waits.max().unwrap_or_default()
+}

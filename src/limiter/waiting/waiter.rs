@@ -1,0 +1,309 @@
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{ASKS_EVERY, ASKS_SHARED_EVERY, Caller, NO_TIMER, SHORTEST, Step, Waits};
+use crate::clock::Timer;
+use crate::decision::Outcomes;
+use crate::diagnostics::diagnose;
+use crate::error::StoreError;
+use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
+use crate::line::{LineId, OwnLimits, Stand, Vacancy, WaitPlace, own_limits};
+use crate::observe::Wait;
+use crate::store::{Charge, Ledger, Reply, answered};
+
+/// A request that waits: ready when it was allowed, or is not to wait any longer. Its place is that
+/// of those behind it when this is dropped.
+pub(in crate::limiter) struct Waiter {
+    waits: Arc<Waits>,
+    limiter: Limiter<dyn Ledger>,
+    charges: Charges,
+    caller: Caller,
+    /// When it was first told how long to wait.
+    pub(super) told: Option<Instant>,
+    /// By which its keys go, as far as the store has told.
+    pub(super) own: OwnLimits,
+    /// Whether it has foreseen its turn anew, by another limit; once is enough.
+    has_looked_again: bool,
+    /// The line in which it stands, or in which there is no place for it.
+    line: LineId,
+    pub(super) place: Option<WaitPlace>,
+    /// Counts it among those that wait.
+    wait: Option<Wait>,
+    timer: Timer,
+    /// Tells of slots that are given back, once it has asked for one.
+    vacancy: Option<Vacancy>,
+    /// How often it asks for a slot, whatever it is told.
+    asks_every: Duration,
+    pub(super) step: Step,
+    has_ended: bool,
+}
+
+/// How the wait of a request ends.
+pub(in crate::limiter) enum Ended {
+    /// It was charged, and goes on.
+    Charged(Outcomes),
+    /// It is charged nothing, and is refused.
+    Denied(Outcomes),
+}
+
+impl Waiter {
+    /// In this line, if there is a place in it; `None` where nothing would wake it.
+    pub(super) fn new(
+        waits: &Arc<Waits>,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        caller: Caller,
+        line: LineId,
+    ) -> Option<Box<Self>> {
+        let Some(timer) = waits.timers().after(Duration::ZERO) else {
+            diagnose(&NO_TIMER);
+            return None;
+        };
+        let now = waits.timers().now();
+        let mut waiter = Box::new(Self {
+            waits: Arc::clone(waits),
+            limiter: limiter.clone(),
+            charges: Charges::from_slice(charges),
+            caller,
+            told: None,
+            own: OwnLimits::new(),
+            has_looked_again: false,
+            line,
+            place: None,
+            wait: None,
+            timer,
+            vacancy: None,
+            asks_every: ASKS_SHARED_EVERY,
+            step: Step::Stands {
+                due: now,
+                may_ask: now,
+                give_up: now,
+            },
+            has_ended: false,
+        });
+        let bounds = (waits.places_in(line), waits.places);
+        let cost = waiter.cost_in(line);
+        waiter.place = waits.queue.stand(line, cost, caller.arrived, bounds);
+        Some(waiter)
+    }
+
+    pub(in crate::limiter) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Ended, StoreError>> {
+        let ended = ready!(self.wait(cx));
+        self.has_ended = true;
+        Poll::Ready(ended)
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
+        loop {
+            match &mut self.step {
+                Step::Stands {
+                    due,
+                    may_ask,
+                    give_up,
+                } => {
+                    let (due, may_ask, give_up) = (*due, *may_ask, *give_up);
+                    let is_freed = self
+                        .vacancy
+                        .as_ref()
+                        .is_some_and(|it| it.poll(cx).is_ready());
+                    let due = if is_freed { may_ask.min(due) } else { due };
+                    ready!(self.stand(due, give_up, cx));
+                }
+                Step::Asks(answer) => {
+                    let outcomes = ready!(answer.as_mut().poll(cx))?;
+                    if outcomes.is_allowed() {
+                        return Poll::Ready(Ok(Ended::Charged(outcomes)));
+                    }
+                    if self.place.is_none() {
+                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
+                    }
+                    if !self.goes_on(&outcomes) {
+                        self.give_up();
+                    }
+                }
+                Step::Foresees(answer, extras) => {
+                    let mut outcomes = ready!(answer.as_mut().poll(cx))?;
+                    let own = own_limits(&outcomes);
+                    if own != self.own && !mem::replace(&mut self.has_looked_again, true) {
+                        self.own = own;
+                        self.foresee();
+                        continue;
+                    }
+                    let extras = mem::take(extras);
+                    for (policy, longer) in &extras {
+                        outcomes.put_behind(*policy, *longer);
+                    }
+                    if outcomes.is_allowed() {
+                        // Those before it are about to ask.
+                        let lines = extras.iter().map(|(policy, _)| *policy);
+                        for policy in lines.chain([self.line.0]) {
+                            outcomes.put_behind(policy, SHORTEST.into());
+                        }
+                    }
+                    if outcomes.is_allowed() {
+                        // The store is away, and the policies that let it wait let everything go on. It
+                        // need not wait, but what it has foreseen was not charged.
+                        self.ask();
+                        continue;
+                    }
+                    if !self.goes_on(&outcomes) {
+                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
+                    }
+                    if let Step::Stands { due, .. } = &mut self.step {
+                        // It may come to the front earlier, if others go away.
+                        *due = self.waits.timers().now();
+                    }
+                }
+            }
+        }
+    }
+
+    /// At the front and after its wait it asks; otherwise it stays until something changes.
+    fn stand(&mut self, due: Instant, give_up: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let now = self.waits.timers().now();
+        // A step may pass over its turn, and over the end of its wait as well.
+        let steps = self.waits.timers().are_stepped();
+        let patience = self.waits.queue.patience();
+        let stand = self.place.as_ref().map(|place| place.look(cx, now, due));
+        let again = match stand {
+            Some(Stand::Front) if due <= now && (now <= give_up || steps) => {
+                match self.who_goes_first(now) {
+                    Some(line) if self.move_to(line) => {}
+                    Some(_) => self.give_up(),
+                    None => self.ask(),
+                }
+                return Poll::Ready(());
+            }
+            Some(Stand::Front) => due.min(give_up),
+            // The request before it is about to ask, and wakes this one then.
+            Some(Stand::Behind(acts_by)) if steps && acts_by <= now + patience => acts_by,
+            Some(Stand::Behind(acts_by)) => acts_by.min(now + patience).min(give_up),
+            None => now,
+        };
+        if now >= give_up && again <= now {
+            self.give_up();
+            return Poll::Ready(());
+        }
+        self.timer.reset(again);
+        self.timer.poll(cx)
+    }
+
+    fn who_goes_first(&self, now: Instant) -> Option<LineId> {
+        let lines = self.waits.lines(&self.charges);
+        self.place.as_ref()?.is_behind_in(lines, now)
+    }
+
+    fn ask(&mut self) {
+        let charges = self.charges.clone();
+        // Before it asks, so that no slot is given back unseen.
+        match &self.vacancy {
+            Some(vacancy) => vacancy.look_ahead(),
+            None => self.vacancy = Vacancy::watch(&charges),
+        }
+        let reply = self.limiter.ask(&charges);
+        self.asks_every = match reply {
+            Reply::Now(_) => ASKS_EVERY,
+            Reply::Later(_) => ASKS_SHARED_EVERY,
+        };
+        let reply = match reply {
+            // If the client goes away now, what the store charges has to end as well.
+            Reply::Later(coming) if self.limiter.holds_any(&charges) => {
+                Reply::Later(Box::pin(HeldAnswer::new(&self.limiter, &charges, coming)))
+            }
+            reply => reply,
+        };
+        self.step = Step::Asks(Box::pin(
+            async move { answered(&charges, reply.wait().await) },
+        ));
+    }
+
+    pub(super) fn foresee(&mut self) {
+        let place = self.place.as_ref();
+        let (limiter, charges) = (&self.limiter, &self.charges);
+        let (answer, extras) = self.waits.foresee(limiter, charges, &self.own, place);
+        self.step = Step::Foresees(answer, extras);
+    }
+
+    /// It is counted as waiting, if it stands in a line.
+    pub(super) fn begins_to_wait(&mut self) {
+        if self.place.is_some() {
+            self.wait = Some(self.limiter.begin_to_wait(self.line.0));
+        }
+    }
+
+    /// Waits no longer, and asks what it is to be told.
+    fn give_up(&mut self) {
+        self.place = None;
+        self.wait = None;
+        self.has_looked_again = false;
+        self.foresee();
+    }
+
+    /// Whether it waits on after such a denial.
+    fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
+        let now = self.waits.timers().now();
+        let hope = self.waits.hope(
+            &self.charges,
+            self.caller,
+            outcomes,
+            now,
+            self.told,
+            self.asks_every,
+        );
+        let (Some((line, step)), true) = (hope, self.place.is_some()) else {
+            return false;
+        };
+        if !self.move_to(line) {
+            return false;
+        }
+        self.told.get_or_insert(now);
+        self.step = step;
+        true
+    }
+
+    /// Goes to another line, if there is a place in it.
+    fn move_to(&mut self, line: LineId) -> bool {
+        let (cost, places) = (self.cost_in(line), self.waits.places_in(line));
+        let Some(place) = &mut self.place else {
+            return false;
+        };
+        let has_moved = place.move_to(line, cost, places);
+        if has_moved {
+            self.line = line;
+            if let Some(wait) = &mut self.wait {
+                wait.move_to(line.0);
+            }
+        }
+        has_moved
+    }
+
+    /// What it is charged under the policy of this line.
+    fn cost_in(&self, (policy, _): LineId) -> u32 {
+        let mut charges = self.charges.iter();
+        let charge = charges.find(|charge| charge.policy == policy);
+        charge.map_or(0, |charge| charge.cost)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let has_waited = self.told.is_some();
+        if has_waited && let Some(leaving) = self.waits.leaving.get(self.line.0) {
+            leaving.ended(self.has_ended);
+        }
+    }
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiter").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! The requests of one line, in the order in which they go.
+//!
+//! The first one goes, and wakes the next. The task of a request may not poll it when it is woken, and must not block
+//! the others: a request that has not gone a while after it could is overdue, and the others go past it. It keeps its
+//! number, so that it is the first again when it is polled.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::task::Waker;
+use std::time::Duration;
+
+#[cfg(feature = "client")]
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+/// Requests by their numbers, the smallest first.
+#[derive(Debug)]
+pub(crate) struct Row<N, T> {
+    members: BTreeMap<N, Member<T>>,
+}
+
+#[derive(Debug)]
+struct Member<T> {
+    value: T,
+    waker: Option<Waker>,
+    /// By when it has gone or has waited on, if it is polled; set when it comes to the front. After that it is
+    /// overdue.
+    acts_by: Option<Instant>,
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    Front,
+    /// Behind a request that has acted by this moment, or is overdue then.
+    Behind(Instant),
+}
+
+/// The wakers to wake outside of a lock.
+#[cfg(feature = "client")]
+pub(crate) type Woken = SmallVec<[Waker; 2]>;
+
+impl<N: Copy + Ord, T> Row<N, T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn join(&mut self, number: N, value: T) {
+        let member = Member {
+            value,
+            waker: None,
+            acts_by: None,
+        };
+        self.members.insert(number, member);
+    }
+
+    /// Takes a request out. Returns whether it was there.
+    pub(crate) fn remove(&mut self, number: N) -> bool {
+        self.members.remove(&number).is_some()
+    }
+
+    /// Takes a request out. Returns whether it was there, and the waker of the request that is at the front now.
+    pub(crate) fn leave(
+        &mut self,
+        number: N,
+        now: Instant,
+        patience: Duration,
+    ) -> (bool, Option<Waker>) {
+        let was_there = self.remove(number);
+        let front = self.active(now).next();
+        let front = front.filter(|(front, _)| **front > number);
+        let waker = front.and_then(|(_, front)| front.is_to_act(now + patience));
+        (was_there, waker)
+    }
+
+    /// Where a request stands that can go at `due`. Behind another one it is woken when it comes to the front. The
+    /// waker that is returned is that of a request that is at the front since others are overdue.
+    pub(crate) fn look(
+        &mut self,
+        number: N,
+        (now, due): (Instant, Instant),
+        patience: Duration,
+        waker: &Waker,
+    ) -> (Stand, Option<Waker>) {
+        let mut before = self.members.range_mut(..number);
+        let Some((_, front)) = before.find(|(_, member)| !member.is_overdue(now)) else {
+            if let Some(member) = self.members.get_mut(&number) {
+                member.acts_by = Some(due.max(now) + patience);
+                member.waker = Some(waker.clone());
+            }
+            return (Stand::Front, None);
+        };
+        let is_new = front.acts_by.is_none();
+        let woken = is_new.then(|| front.is_to_act(now + patience)).flatten();
+        let acts_by = front.acts_by.unwrap_or(now + patience);
+        if let Some(member) = self.members.get_mut(&number) {
+            member.waker = Some(waker.clone());
+        }
+        (Stand::Behind(acts_by), woken)
+    }
+
+    /// Whether a request goes before this one.
+    pub(crate) fn is_behind(&self, number: N, now: Instant) -> bool {
+        let mut before = self.members.range(..number);
+        before.any(|(_, member)| !member.is_overdue(now))
+    }
+
+    /// What is kept of the requests before this one, or of all, in their order.
+    pub(crate) fn before(&self, number: Option<N>) -> impl Iterator<Item = &T> {
+        let end = number.map_or(Bound::Unbounded, Bound::Excluded);
+        let before = self.members.range((Bound::Unbounded, end));
+        before.map(|(_, member)| &member.value)
+    }
+
+    fn active(&mut self, now: Instant) -> impl Iterator<Item = (&N, &mut Member<T>)> {
+        let members = self.members.iter_mut();
+        members.filter(move |(_, member)| !member.is_overdue(now))
+    }
+}
+
+#[cfg(feature = "client")]
+impl<N: Copy + Ord, T> Row<N, T> {
+    /// Takes the wakers of the first two requests, since something has changed for the first: if that does nothing, the
+    /// second one has to know from when on it is overdue.
+    pub(crate) fn wake(&mut self, now: Instant, patience: Duration) -> Woken {
+        let acts_by = now + patience;
+        let mut woken = Woken::new();
+        let mut active = self.active(now);
+        if let Some((_, front)) = active.next() {
+            front.acts_by = Some(front.acts_by.map_or(acts_by, |known| known.min(acts_by)));
+            woken.extend(front.waker.take());
+        }
+        woken.extend(active.next().and_then(|(_, second)| second.waker.take()));
+        woken
+    }
+}
+
+impl<N, T> Default for Row<N, T> {
+    fn default() -> Self {
+        Self {
+            members: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> Member<T> {
+    fn is_overdue(&self, now: Instant) -> bool {
+        self.acts_by.is_some_and(|moment| moment <= now)
+    }
+
+    /// It is at the front, and may not know it yet.
+    fn is_to_act(&mut self, acts_by: Instant) -> Option<Waker> {
+        self.acts_by.get_or_insert(acts_by);
+        self.waker.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_request_that_does_nothing_is_passed_after_a_while_and_is_the_first_again_when_it_acts() {
+        let mut row = Row::default();
+        (0..3).for_each(|number| row.join(number, ()));
+        let start = Instant::now();
+        let mut look =
+            |number: u32, now, due| row.look(number, (now, due), PATIENCE, Waker::noop());
+        let due = start + 3 * PATIENCE;
+        assert_eq!(look(0, start, due).0, Stand::Front);
+        let overdue = due + PATIENCE;
+        assert_eq!(look(1, start, due).0, Stand::Behind(overdue));
+        // The second may do nothing either, which is not known yet.
+        assert_eq!(look(2, overdue, due).0, Stand::Behind(overdue + PATIENCE));
+        assert_eq!(look(1, overdue, due).0, Stand::Front);
+        assert_eq!(look(0, overdue, due).0, Stand::Front);
+        assert_eq!(look(1, overdue, due).0, Stand::Behind(overdue + PATIENCE));
+    }
+
+    #[test]
+    fn the_next_one_is_woken_when_the_one_before_it_leaves_and_not_when_another_does() {
+        let mut row = Row::default();
+        (0..4).for_each(|number| row.join(number, ()));
+        let now = Instant::now();
+        for number in 0..4 {
+            let _ = row.look(number, (now, now), PATIENCE, Waker::noop());
+        }
+        assert!(row.leave(2, now, PATIENCE).1.is_none());
+        assert!(row.leave(0, now, PATIENCE).1.is_some());
+        assert!(row.before(Some(3)).count() == 1 && row.is_behind(3, now));
+        // It was woken, and does nothing.
+        assert!(!row.is_behind(3, now + PATIENCE));
+        assert!(!row.leave(2, now, PATIENCE).0);
+    }
+}

@@ -1,0 +1,175 @@
+//! Wakes requests that wait for a slot of a [`Concurrency`](crate::Concurrency) when another request gives one back.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use ahash::RandomState;
+use smallvec::SmallVec;
+
+use crate::key::Key;
+use crate::store::Charge;
+
+/// Of all limiters of the process: a reload makes other ones over the same store. A request that is woken by a slot of
+/// another limiter asks once in vain.
+static WATCHED: LazyLock<Watched> = LazyLock::new(Watched::default);
+
+#[derive(Default)]
+struct Watched {
+    /// How many are in the map, so that a slot is given back without a lock where no request waits.
+    watches: AtomicUsize,
+    by_key: Mutex<HashMap<Key, SmallVec<[Arc<Signal>; 1]>, RandomState>>,
+}
+
+#[derive(Default)]
+struct Signal(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    is_freed: bool,
+    waker: Option<Waker>,
+}
+
+/// Watches for slots of some keys that are given back, until this is dropped.
+///
+/// A request asks for a slot after it has begun to watch. So a slot that is given back while the answer is on its way is
+/// not missed.
+pub(crate) struct Vacancy {
+    keys: SmallVec<[Key; 1]>,
+    signal: Arc<Signal>,
+}
+
+impl Vacancy {
+    /// Watches for the slots that these charges ask for; `None` if they ask for none.
+    pub(crate) fn watch(charges: &[Charge]) -> Option<Self> {
+        let mut keys = SmallVec::new();
+        for charge in charges.iter().filter(|charge| charge.slot.is_some()) {
+            if !keys.contains(&charge.key) {
+                keys.push(charge.key);
+            }
+        }
+        if keys.is_empty() {
+            return None;
+        }
+        let signal = Arc::<Signal>::default();
+        let mut by_key = WATCHED.by_key();
+        for key in &keys {
+            by_key.entry(*key).or_default().push(Arc::clone(&signal));
+        }
+        drop(by_key);
+        WATCHED.watches.fetch_add(1, Ordering::SeqCst);
+        // Before the request asks: see `slots_are_freed`.
+        fence(Ordering::SeqCst);
+        Some(Self { keys, signal })
+    }
+
+    /// Forgets what was given back until now.
+    pub(crate) fn look_ahead(&self) {
+        self.signal.state().is_freed = false;
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ready if a slot was given back since the request has looked ahead; otherwise the task is woken by the next one.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.signal.state();
+        if state.is_freed {
+            return Poll::Ready(());
+        }
+        match &mut state.waker {
+            Some(known) => known.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Vacancy {
+    fn drop(&mut self) {
+        let mut by_key = WATCHED.by_key();
+        for key in &self.keys {
+            if let Some(signals) = by_key.get_mut(key) {
+                signals.retain(|signal| !Arc::ptr_eq(signal, &self.signal));
+                if signals.is_empty() {
+                    by_key.remove(key);
+                }
+            }
+        }
+        drop(by_key);
+        WATCHED.watches.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Wakes the requests that watch for the slots of these charges, which the store has taken back.
+pub(crate) fn slots_are_freed(charges: &[Charge]) {
+    // Either the request that watches sees the slot when it asks, or it is seen here.
+    fence(Ordering::SeqCst);
+    if WATCHED.watches.load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    let mut woken = SmallVec::<[Waker; 4]>::new();
+    let by_key = WATCHED.by_key();
+    for charge in charges {
+        for signal in by_key.get(&charge.key).into_iter().flatten() {
+            let mut state = signal.state();
+            state.is_freed = true;
+            woken.extend(state.waker.take());
+        }
+    }
+    drop(by_key);
+    woken.into_iter().for_each(Waker::wake);
+}
+
+impl Watched {
+    fn by_key(&self) -> MutexGuard<'_, HashMap<Key, SmallVec<[Arc<Signal>; 1]>, RandomState>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Signal {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::IntoKey;
+    use crate::store::Slot;
+
+    fn charge(key: &str) -> Charge {
+        Charge::new(0, key.into_key(), 1).holding(Slot::unique())
+    }
+
+    fn is_freed(vacancy: &Vacancy) -> bool {
+        vacancy.poll(&Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn each_request_that_watches_a_key_sees_its_slots_and_no_others() {
+        let key = charge("vacancy one");
+        let other = charge("vacancy two");
+        let [one, two] = [(); 2].map(|()| Vacancy::watch(&[key]).unwrap());
+        let both = Vacancy::watch(&[key, other]).unwrap();
+        slots_are_freed(&[other]);
+        assert!(!is_freed(&one) && !is_freed(&two) && is_freed(&both));
+        both.look_ahead();
+        assert!(!is_freed(&both));
+        slots_are_freed(&[key]);
+        assert!(is_freed(&one) && is_freed(&two) && is_freed(&both));
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_request_that_has_gone() {
+        let key = charge("vacancy three");
+        let one = Vacancy::watch(&[key, key]).unwrap();
+        let two = Vacancy::watch(&[key]).unwrap();
+        drop(one);
+        assert_eq!(WATCHED.by_key()[&key.key].len(), 1);
+        drop(two);
+        assert!(!WATCHED.by_key().contains_key(&key.key));
+        let rate = Charge::new(0, "vacancy four".into_key(), 1);
+        assert!(Vacancy::watch(&[rate]).is_none());
+    }
+}

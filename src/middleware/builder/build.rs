@@ -1,0 +1,135 @@
+//! Checks the options of a layer, and makes its gate.
+
+use super::RateLimitLayerBuilder;
+use crate::error::ConfigError;
+use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
+use crate::middleware::RateLimitLayer;
+use crate::middleware::gate::Gate;
+use crate::middleware::settles::Settles;
+use crate::policy::{Http, Policy, warn_of_those_that_never_bind};
+use crate::response::Answers;
+use crate::store::{Guarded, Store};
+
+#[cfg(feature = "tonic")]
+impl<S> RateLimitLayerBuilder<S> {
+    /// Refuses options that an interceptor cannot provide.
+    pub(in crate::middleware) fn check_for_interceptor(&self) -> Result<(), ConfigError> {
+        if let Some(path) = self.lists.exempt_paths().first() {
+            let remedy =
+                "leave it out, since an interceptor is not told the path, or build a layer";
+            return Err(ConfigError::quoting("exempt_paths", path, remedy));
+        }
+        let mut policies = self.policies.iter();
+        if let Some(patient) = policies.find(|policy| policy.patience().is_any()) {
+            let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
+            return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
+        }
+        if let Some(held) = self
+            .policies
+            .iter()
+            .find(|policy| policy.algorithm().is_held())
+        {
+            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
+            return Err(ConfigError::quoting("concurrency", held.name(), remedy));
+        }
+        if let Some(settled) = self.policies.iter().find(|policy| policy.settles()) {
+            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
+            return Err(ConfigError::quoting("settle", settled.name(), remedy));
+        }
+        match self.policies.iter().find(|policy| policy.shapes()) {
+            None => Ok(()),
+            Some(queue) => {
+                let remedy = "build a layer, since an interceptor cannot hold a call, or give the policy an algorithm that only counts";
+                Err(ConfigError::quoting("leaky queue", queue.name(), remedy))
+            }
+        }
+    }
+
+    /// Treats every request as a call.
+    pub(in crate::middleware) fn all_calls(mut self) -> Self {
+        self.answers.grpc.take_all();
+        self.sources.resolver = self
+            .sources
+            .resolver
+            .map(crate::middleware::plan_of::ResolverOf::without_waiting);
+        self
+    }
+}
+
+impl<S: Store> RateLimitLayerBuilder<S> {
+    /// Builds the layer.
+    ///
+    /// # Errors
+    ///
+    /// When
+    ///
+    /// - there is no policy,
+    /// - a name cannot stand in a header, or is there twice,
+    /// - the store cannot hold a policy exactly,
+    /// - two dialects have a common header,
+    /// - the status of refusals is not an error status,
+    /// - a soft policy waits,
+    /// - the jitter is not in whole seconds,
+    /// - a gRPC message is too long,
+    /// - a plan, a limit by key or a limit by operation cannot be,
+    /// - limits are split over no node, or over nodes that share a store, or
+    /// - an exempt path is not a path.
+    pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
+        self.build_gate().map(RateLimitLayer::of)
+    }
+
+    pub(in crate::middleware) fn build_gate(mut self) -> Result<Gate, ConfigError> {
+        self.lists.check()?;
+        self.policies.iter().try_for_each(Policy::check)?;
+        if self.store.is_shared() {
+            self.policies.iter_mut().for_each(Policy::warn_of_sharing);
+        }
+        let is_planned = |policy: &&Policy<Http>| {
+            let mut plans = self.plans.iter();
+            let may_change = self.sources.resolver.is_some() || self.is_adjustable;
+            may_change || plans.any(|plans| plans.speak_of(policy.name()))
+        };
+        let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
+        let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
+        warn_of_those_that_never_bind(&scopes);
+        let holds = self.policies.iter();
+        let holds: Vec<bool> = holds
+            .map(|policy| policy.settles() || policy.algorithm().is_held())
+            .collect();
+        let (policies, readers): (Vec<_>, Vec<_>) =
+            self.policies.into_iter().map(Policy::split).unzip();
+        check_policies(&policies)?;
+        self.answers.check()?;
+        let mut policies = split(policies, self.nodes, &self.store)?;
+        let of_keys = limiter::Sources {
+            are_resolved: self.sources.resolver.is_some(),
+            is_adjustable: self.is_adjustable,
+            ..limiter::Sources::default()
+        };
+        let plans = self.plans.as_ref();
+        let limits = PreparedLimits::new(plans, of_keys, &mut policies, self.nodes)?;
+        let policies = in_parts(policies)?;
+        let ledger = Guarded::open(&self.store, &policies)?;
+        let answers = Answers::new(self.answers, &policies);
+        let modes = self.modes.unwrap_or_default();
+        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
+        let settles = Settles::new(&policies, &readers, &holds);
+        let mut gate = Gate::new(
+            &policies,
+            readers,
+            ledger,
+            answers,
+            limits,
+            modes,
+            self.wait_places,
+        );
+        gate.read_plans(self.sources);
+        gate.settle(settles);
+        gate.look_up_in(self.lists);
+        if self.exposes_decision {
+            gate.expose_decision();
+        }
+        gate.tell(self.hooks);
+        Ok(gate)
+    }
+}

@@ -1,0 +1,65 @@
+use std::fmt;
+use std::time::SystemTime;
+
+use http::Method;
+
+use crate::decision::Decision;
+
+/// A request on which the file in shadow decides otherwise than the file in force; see
+/// [`Watched::shadow`](crate::config::Watched::shadow).
+///
+/// A request that the file in shadow would refuse has it in its extensions, and so has the response to a request that it
+/// would have allowed.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    pub(super) at: SystemTime,
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) would_refuse: bool,
+    pub(super) decision: Option<Decision>,
+}
+
+impl Difference {
+    /// Returns when the request was decided, by the clock of this node.
+    pub fn at(&self) -> SystemTime {
+        self.at
+    }
+
+    /// Returns the method of the request.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// Returns the path of the request without its query; of a long one, the first 256 characters.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns whether the file in shadow would refuse a request that was allowed. If not, it would allow a request that was
+    /// refused.
+    pub fn would_refuse(&self) -> bool {
+        self.would_refuse
+    }
+
+    /// Returns the decision that refuses: that of the file in shadow if it [would refuse](Self::would_refuse), and else that of
+    /// the file in force. `None` if no policy refuses, and a list or a missing key does.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+}
+
+/// One line, such as `GET /search: refused in shadow by minute`.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let says = if self.would_refuse {
+            "refused in shadow"
+        } else {
+            "allowed in shadow, and refused"
+        };
+        write!(f, "{} {}: {says}", self.method, self.path)?;
+        match self.decision.as_ref().and_then(Decision::binding) {
+            Some((policy, _)) => write!(f, " by {policy}"),
+            None => f.write_str(" without a policy"),
+        }
+    }
+}

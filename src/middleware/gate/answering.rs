@@ -1,0 +1,184 @@
+//! Tells clients, handlers and counters what was ruled on a request.
+
+use http::Request;
+
+use super::{Admitted, Gate, Ruling};
+use crate::decision::Outcomes;
+use crate::error::StoreError;
+use crate::key::{Head, Key};
+use crate::limiter::{Charges, NO_TIMER, Ruled, asked};
+use crate::middleware::ending::Kept;
+use crate::middleware::{OverLimit, WouldRefuse};
+use crate::observe::Request as Counted;
+use crate::response::Fields;
+use crate::store::Charge;
+
+impl Gate {
+    /// Tells what the limiter has ruled.
+    #[inline]
+    pub(super) fn answer<B>(
+        &self,
+        ruled: Ruled,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        request: &mut Request<B>,
+    ) -> Ruling {
+        match ruled {
+            Ruled::Untold => {
+                self.limiter.count_allowed(charges);
+                self.pass(None, Kept::default())
+            }
+            Ruled::Allowed(turn) => {
+                let admitted = self.admit(charges, outcomes, request);
+                match turn {
+                    None => Ruling::Pass(admitted),
+                    Some(turn) => Ruling::Hold(turn, admitted),
+                }
+            }
+            Ruled::Denied => self.refuse(charges, outcomes, request),
+            Ruled::Failed(error) => self.fail(charges, &error, request),
+            Ruled::NoTimer => {
+                self.limiter.count_failed(charges);
+                Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
+            }
+            Ruled::Later(question) => Ruling::Wait(question),
+        }
+    }
+
+    #[inline]
+    fn pass(&self, fields: Option<Fields>, kept: Kept) -> Ruling {
+        Ruling::Pass(Admitted {
+            fields,
+            kept,
+            gate: self.id(),
+        })
+    }
+
+    #[inline]
+    fn admit<B>(&self, all: &[Charge], outcomes: &Outcomes, request: &mut Request<B>) -> Admitted {
+        let told = self.limiter.told(all, outcomes);
+        self.mark_shadow(&told, request);
+        if self.is_soft
+            && outcomes
+                .iter()
+                .any(|(_, outcome)| outcome.is_soft() && !outcome.is_allowed())
+        {
+            request.extensions_mut().insert(OverLimit::new(
+                self.limiter.decision(told.clone().into_owned()),
+            ));
+        }
+        if self.exposes_decision {
+            request
+                .extensions_mut()
+                .insert(self.limiter.decision(told.clone().into_owned()));
+        }
+        let charges = &*asked(all, outcomes);
+        let fields = self.fields(charges, &told);
+        let fields = self.with_decision(fields, &told);
+        let kept = self.settles.as_ref().map_or_else(Kept::default, |settles| {
+            Kept::of(settles, &self.limiter, charges, outcomes, request)
+        });
+        self.limiter.count_decided(all, &told);
+        // If it panics, the request ends here, with what is kept.
+        self.tell_hook(all, &told, request);
+        Admitted {
+            fields,
+            kept,
+            gate: self.id(),
+        }
+    }
+
+    /// Marks a request that a policy in shadow would have refused.
+    #[inline]
+    fn mark_shadow<B>(&self, told: &Outcomes, request: &mut Request<B>) {
+        if !self.modes().are_plain() && told.would_refuse().next().is_some() {
+            let decision = self.limiter.decision(told.clone());
+            request.extensions_mut().insert(WouldRefuse::new(decision));
+        }
+    }
+
+    /// The headers of a response to an allowed request, which tell of the policies in force.
+    #[inline]
+    fn fields(&self, charges: &[Charge], told: &Outcomes) -> Option<Fields> {
+        if !charges.iter().any(Charge::is_shadow) {
+            return self.answers.allowed(charges, told);
+        }
+        let (charges, told) = in_force(charges, told);
+        if charges.is_empty() {
+            return None;
+        }
+        self.answers.allowed(&charges, &told)
+    }
+
+    /// Tells the hook, if there is one, of what was decided.
+    #[inline]
+    fn tell_hook<B>(&self, charges: &[Charge], told: &Outcomes, request: &Request<B>) {
+        if let Some(hook) = &self.hooks.on_decision {
+            let binding = told.binding().map(|(policy, _)| policy);
+            let mut bound = charges.iter();
+            let bound = bound.find(|charge| Some(charge.policy) == binding);
+            let key = bound.or(charges.first()).map_or(Key::MISSING, Charge::key);
+            hook(
+                &Head::of(request),
+                key,
+                &self.limiter.decision(told.clone()),
+            );
+        }
+    }
+
+    /// The fields of a response, which gets the decision too if that was asked for.
+    #[inline]
+    fn with_decision(&self, fields: Option<Fields>, told: &Outcomes) -> Option<Fields> {
+        if !self.hooks.in_response {
+            return fields;
+        }
+        let decision = self.limiter.decision(told.clone());
+        Some(Fields::with_decision(fields, decision))
+    }
+
+    /// No policy is asked about the request.
+    pub(super) fn exempt(&self) -> Ruling {
+        self.limiter.counters().request(Counted::Exempt);
+        self.pass(None, Kept::default())
+    }
+
+    fn refuse<B>(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        request: &mut Request<B>,
+    ) -> Ruling {
+        let told = self.limiter.told(charges, outcomes);
+        self.limiter.count_decided(charges, &told);
+        self.tell_hook(charges, &told, request);
+        let decision = self.limiter.decision(told.clone().into_owned());
+        let charges = asked(charges, outcomes);
+        let exposed = self.hooks.in_response.then(|| decision.clone());
+        let mut response = if charges.iter().any(Charge::is_shadow) {
+            let (charges, told) = in_force(&charges, &told);
+            self.answers.denied(&charges, &told, decision, request)
+        } else {
+            self.answers.denied(&charges, &told, decision, request)
+        };
+        if let Some(decision) = exposed {
+            response.extensions_mut().insert(decision);
+        }
+        Ruling::Refuse(response)
+    }
+
+    fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {
+        self.limiter.count_failed(charges);
+        // What refuses no request does not do it without its store either.
+        if charges.iter().all(Charge::is_shadow) {
+            return self.pass(None, Kept::default());
+        }
+        Ruling::Refuse(self.answers.store_failed(error.kind(), request))
+    }
+}
+
+/// The charges and the outcomes of the policies that are not in shadow.
+#[cold]
+fn in_force(charges: &[Charge], told: &Outcomes) -> (Charges, Outcomes) {
+    let charges = charges.iter().filter(|charge| !charge.is_shadow());
+    (charges.copied().collect(), told.in_force())
+}

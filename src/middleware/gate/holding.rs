@@ -1,0 +1,105 @@
+//! The gate as an adapter of the future that holds a request and then calls the inner service.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::{Gate, Ruling};
+use crate::limiter::Question;
+use crate::line::{Answering, Holding};
+use crate::middleware::ResponseBody;
+use crate::middleware::beside::Beside;
+use crate::middleware::ending::Kept;
+use crate::middleware::nesting::Within;
+use crate::response::Fields;
+
+/// What a request that goes on has until its response.
+pub(in crate::middleware) struct Admitted {
+    /// The headers of its response.
+    pub(in crate::middleware) fields: Option<Fields>,
+    pub(in crate::middleware) kept: Kept,
+    /// The gate's number, for layers that stand on a route twice.
+    pub(in crate::middleware) gate: usize,
+}
+
+impl Admitted {
+    /// Without headers.
+    #[inline]
+    pub(in crate::middleware) fn bare(kept: Kept, gate: usize) -> Self {
+        Self {
+            fields: None,
+            kept,
+            gate,
+        }
+    }
+}
+
+impl Holding for Arc<Gate> {
+    type Question = Question;
+    type Kept = Admitted;
+    type Refusal = Response<Bytes>;
+
+    fn waits_its_turn(question: &Question) -> bool {
+        question.waits_its_turn()
+    }
+
+    #[inline]
+    fn within<T>(admitted: &Admitted, call: impl FnOnce() -> T) -> T {
+        let _within = Within::enter(admitted.gate);
+        call()
+    }
+}
+
+impl<S, B, R> Answering<S, Request<B>> for Arc<Gate>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
+    R::Data: From<Bytes>,
+{
+    type Output = Result<Response<ResponseBody<R>>, S::Error>;
+
+    fn resume(
+        &self,
+        question: &mut Question,
+        request: &mut Request<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ruling> {
+        let beside = Beside::carried_by(request);
+        let mut resumed = Gate::resume(self, question, request, cx);
+        match &mut resumed {
+            Poll::Ready(ruling) => beside.compare(ruling, request),
+            Poll::Pending => beside.wait_with(request),
+        }
+        resumed
+    }
+
+    #[inline]
+    fn answered(admitted: &mut Admitted, answer: Result<Response<R>, S::Error>) -> Self::Output {
+        let kept = admitted.kept.take();
+        let response = answer?;
+        let mut response = if kept.is_nothing() {
+            response.map(ResponseBody::inner)
+        } else {
+            kept.answered(response)
+        };
+        // Taking none would copy as much as taking some.
+        if admitted.fields.is_some()
+            && let Some(fields) = admitted.fields.take()
+        {
+            fields.add_to(&mut response);
+        }
+        Ok(response)
+    }
+
+    fn failed(_: Admitted, error: S::Error) -> Self::Output {
+        Err(error)
+    }
+
+    fn refused(response: Response<Bytes>) -> Self::Output {
+        Ok(response.map(ResponseBody::refusal))
+    }
+}

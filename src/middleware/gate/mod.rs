@@ -1,0 +1,329 @@
+//! The gate of a layer: it reads a request, has a limiter rule on it, and turns the ruling into a response.
+
+mod answering;
+mod holding;
+mod reading;
+#[cfg(feature = "config")]
+mod trying;
+
+use std::slice;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::Request;
+
+pub(super) use self::holding::Admitted;
+use self::reading::NoCharge;
+
+use super::deadline::deadline;
+use super::hooks::Hooks;
+use super::lists::{Listed, Lists};
+use super::nesting::{Life, look_for_itself};
+use super::plan_of::Sources;
+use super::settles::Settles;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::key::{Head, Key};
+use crate::limiter::{Asking, Caller, Charges, Limiter, PreparedLimits, Question, Resumed};
+use crate::line;
+use crate::observe::Request as Counted;
+use crate::plan::{ChosenPlan, Finding, Look};
+use crate::policy::{DeclaredModes, Http, Mode, Policy};
+use crate::response::Answers;
+use crate::store::{Charge, Guarded, Ledger, Wanted};
+
+/// Asks a limiter about requests, and turns its answers into responses.
+#[derive(Debug)]
+pub(super) struct Gate {
+    limiter: Limiter<dyn Ledger>,
+    /// How each policy reads a request, with the policy's place in the limiter's list.
+    readers: Vec<(usize, Http)>,
+    answers: Answers,
+    /// `None` if nobody is on them.
+    lists: Option<Lists>,
+    /// How the plan of a request is found.
+    sources: Sources,
+    /// Whether a policy lets requests over its limit go on.
+    is_soft: bool,
+    /// The requests whose numbers are told.
+    wanted: Wanted,
+    /// `None` if no policy holds a request to its end.
+    settles: Option<Arc<Settles>>,
+    exposes_decision: bool,
+    hooks: Hooks,
+    life: Life,
+}
+
+/// What becomes of a request.
+pub(super) type Ruling = line::Ruling<Arc<Gate>>;
+
+impl Gate {
+    /// These policies, whose names are known to be good, over a ledger that was opened for them.
+    pub(super) fn new(
+        policies: &[Policy],
+        readers: Vec<Http>,
+        ledger: Guarded<impl Ledger>,
+        answers: Answers,
+        limits: PreparedLimits,
+        modes: DeclaredModes,
+        wait_places: u32,
+    ) -> Self {
+        let readers = readers.into_iter().enumerate();
+        let is_soft = policies.iter().any(Policy::is_soft);
+        let has_queue = policies.iter().any(Policy::shapes);
+        let limiter = Limiter::of(policies, ledger, limits, modes, wait_places);
+        let tells_all = answers.tell_numbers() || is_soft || has_queue;
+        Self {
+            limiter: limiter.erased(),
+            readers: readers.filter(|(_, reader)| reader.has_a_say()).collect(),
+            wanted: if tells_all {
+                Wanted::Everything
+            } else {
+                Wanted::Refusals
+            },
+            answers,
+            lists: None,
+            sources: Sources::default(),
+            is_soft,
+            settles: None,
+            exposes_decision: false,
+            hooks: Hooks::default(),
+            life: Life::new(),
+        }
+    }
+
+    pub(super) fn limiter(&self) -> &Limiter<dyn Ledger> {
+        &self.limiter
+    }
+
+    pub(super) fn read_plans(&mut self, sources: Sources) {
+        self.sources = sources;
+    }
+
+    pub(super) fn look_up_in(&mut self, lists: Lists) {
+        self.lists = (!lists.are_empty()).then_some(lists);
+    }
+
+    /// Holds requests to their end. What is taken back needs the numbers of its charge.
+    pub(super) fn settle(&mut self, settles: Option<Arc<Settles>>) {
+        if settles.is_some() {
+            self.wanted = Wanted::Everything;
+        }
+        self.settles = settles;
+    }
+
+    pub(super) fn expose_decision(&mut self) {
+        self.exposes_decision = true;
+        self.wanted = Wanted::Everything;
+    }
+
+    /// Tells these of decisions, if they are any.
+    pub(super) fn tell(&mut self, hooks: Hooks) {
+        if hooks.are_any() {
+            self.wanted = Wanted::Everything;
+        }
+        self.hooks = hooks;
+    }
+
+    /// Puts the decision where the inner service finds it, if that was asked for. A request that
+    /// is refused is done with: its extensions are emptied.
+    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
+        self.life.request();
+        look_for_itself(self.id());
+        let head = Head::of(request);
+        match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
+            None | Some(Listed::Nowhere) => {}
+            Some(Listed::Allowed) => return self.exempt(),
+            Some(Listed::Denied) => {
+                self.limiter.counters().request(Counted::Forbidden);
+                return Ruling::Refuse(self.answers.forbidden(request));
+            }
+        }
+        if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
+            return self.exempt();
+        }
+        let look = self.sources.resolver.as_ref();
+        match look.and_then(|resolver| resolver.look(&head)) {
+            None => self.ask_as(None, request),
+            Some(Look::Known(finding)) => self.ask_as(Some(&finding), request),
+            Some(Look::Coming(coming)) => Ruling::Wait(Question::of_plan(coming)),
+        }
+    }
+
+    /// Asks about a request for which a resolver has this.
+    fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
+        let is_plain = self.modes().are_plain();
+        if let Some(kind) = finding.and_then(Finding::refusal)
+            && (is_plain || !self.has_no_mode_over(Mode::Shadow))
+        {
+            self.limiter.count_failed(&[]);
+            return Ruling::Refuse(self.answers.store_failed(kind, request));
+        }
+        let head = Head::of(request);
+        let plan = self.plan(&head, finding);
+        if !is_plain {
+            return self.ask_in_modes((plan, finding), request);
+        }
+        if let [(policy, reader)] = &*self.readers {
+            // A list has room for several charges, all of which would be copied.
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
+            return match self.read(reader, &mut charge, (plan, finding), &head) {
+                Ok(true) => self.put(slice::from_ref(&charge), request),
+                Ok(false) => self.exempt(),
+                Err(no_charge) => self.refuse_for(no_charge, request),
+            };
+        }
+        let mut charges = Charges::new();
+        for (policy, reader) in &self.readers {
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
+            match self.read(reader, &mut charge, (plan, finding), &head) {
+                Ok(true) => charges.push(charge),
+                Ok(false) => {}
+                Err(no_charge) => return self.refuse_for(no_charge, request),
+            }
+        }
+        if charges.is_empty() {
+            return self.exempt();
+        }
+        self.put(&charges, request)
+    }
+
+    #[inline]
+    fn modes(&self) -> &DeclaredModes {
+        self.limiter.declared_modes()
+    }
+
+    /// Whether no policy does more than this.
+    #[cold]
+    fn has_no_mode_over(&self, mode: Mode) -> bool {
+        let mut policies = self.readers.iter().map(|(policy, _)| *policy);
+        policies.all(|policy| self.modes().of(policy) >= mode)
+    }
+
+    /// Asks about a request while some policies are in shadow or off.
+    #[cold]
+    #[inline(never)]
+    fn ask_in_modes<B>(
+        &self,
+        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
+        request: &mut Request<B>,
+    ) -> Ruling {
+        let charges = match self.read_in_modes((plan, finding), &Head::of(request)) {
+            Ok(charges) => charges,
+            Err(no_charge) => return self.refuse_for(no_charge, request),
+        };
+        if charges.is_empty() {
+            return self.exempt();
+        }
+        let is_tried = charges.iter().any(Charge::is_shadow);
+        let wanted = if is_tried {
+            Wanted::Everything
+        } else {
+            self.wanted
+        };
+        self.put_wanting(wanted, &charges, request)
+    }
+
+    /// What the policies charge a request whose modes ask about it.
+    fn read_in_modes(
+        &self,
+        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
+        head: &Head<'_>,
+    ) -> Result<Charges, NoCharge> {
+        let mut charges = Charges::new();
+        for (policy, reader) in &self.readers {
+            let mode = self.modes().of(*policy);
+            if mode == Mode::Off {
+                continue;
+            }
+            let mut charge = Charge::new(*policy, Key::MISSING, 1);
+            match self.read(reader, &mut charge, (plan, finding), head) {
+                Ok(true) if mode == Mode::Shadow => charges.push(charge.shadow()),
+                Ok(true) => charges.push(charge),
+                Err(no_charge) if mode == Mode::Enforce => {
+                    return Err(no_charge);
+                }
+                Ok(false) | Err(_) => {}
+            }
+        }
+        Ok(charges)
+    }
+
+    #[cfg(feature = "config")]
+    pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
+        let listed = self.lists.as_ref().map(|lists| lists.look_up(head));
+        listed.unwrap_or(Listed::Nowhere)
+    }
+
+    /// What a resolver has for a request; `None` if there is none.
+    #[cfg(feature = "admin")]
+    pub(super) fn look_up(&self, head: &Head<'_>) -> Option<Look> {
+        self.sources.resolver.as_ref()?.look(head)
+    }
+
+    /// Says that the gate is one of those that a layer has one after the other: if it sees a single request, the
+    /// layer was still not built for that request.
+    #[cfg(feature = "config")]
+    pub(super) fn is_one_of_many(&self) {
+        self.life.request();
+        self.life.request();
+    }
+
+    #[cfg(any(feature = "admin", feature = "config"))]
+    pub(super) fn readers(&self) -> &[(usize, Http)] {
+        &self.readers
+    }
+
+    /// The same for all clones of a layer, and for no other layer.
+    pub(super) fn id(&self) -> usize {
+        self.life.number()
+    }
+
+    /// The caller of this request, if the request may have to wait.
+    fn caller<B>(&self, request: &Request<B>) -> Option<Caller> {
+        if !self.limiter.may_hold() {
+            return None;
+        }
+        let timers = self.limiter.timers();
+        Some(Caller {
+            arrived: timers.now(),
+            deadline: deadline(request.headers(), request.extensions(), timers),
+        })
+    }
+
+    #[inline]
+    fn put<B>(&self, charges: &[Charge], request: &mut Request<B>) -> Ruling {
+        self.put_wanting(self.wanted, charges, request)
+    }
+
+    fn put_wanting<B>(
+        &self,
+        wanted: Wanted,
+        charges: &[Charge],
+        request: &mut Request<B>,
+    ) -> Ruling {
+        let asking = Asking {
+            wanted,
+            caller: self.caller(request),
+            settles: self.settles.is_some(),
+        };
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let ruled = self.limiter.rule(charges, asking, &mut outcomes);
+        self.answer(ruled, charges, &outcomes, request)
+    }
+
+    /// Goes on with a request that was not ruled on, as [`ask`](Self::ask) does.
+    fn resume<B>(
+        &self,
+        question: &mut Question,
+        request: &mut Request<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ruling> {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let resumed = ready!(question.poll(&self.limiter, &mut outcomes, cx));
+        Poll::Ready(match resumed {
+            Resumed::Found(finding) => self.ask_as(Some(&finding), request),
+            Resumed::Ruled(ruled) => self.answer(ruled, question.charges(), &outcomes, request),
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! A decision on the state of the gate that the request does not feel: it is not refused, does not wait, and gets no
+//! extensions. Counters and hooks are not told either.
+
+use http::Request;
+
+use super::Gate;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::key::Head;
+use crate::middleware::ending::Kept;
+use crate::middleware::lists::Listed;
+use crate::middleware::trial::Trial;
+use crate::plan::{Finding, Look};
+use crate::store::{Charged, Wanted, check};
+
+impl Gate {
+    /// Decides as it would if it were in force, and charges what it allows. A request that is held in a queue is allowed.
+    pub(in crate::middleware) fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
+        let head = Head::of(request);
+        match self.listed(&head) {
+            Listed::Denied => return Trial::Forbidden,
+            Listed::Allowed => return Trial::Exempt,
+            Listed::Nowhere => {}
+        }
+        let look = self.sources.resolver.as_ref();
+        let finding = match look.and_then(|resolver| resolver.look(&head)) {
+            None => None,
+            Some(Look::Known(finding)) => Some(finding),
+            Some(Look::Coming(_)) => return Trial::Unknown,
+        };
+        if finding.as_ref().and_then(Finding::refusal).is_some() {
+            return Trial::Unknown;
+        }
+        let plan = self.plan(&head, finding.as_ref());
+        let Ok(charges) = self.read_in_modes((plan, finding.as_ref()), &head) else {
+            return Trial::NoKey;
+        };
+        if charges.is_empty() {
+            return Trial::Exempt;
+        }
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let charged = self
+            .limiter
+            .charge(&charges, Wanted::Everything, &mut outcomes);
+        if !matches!(charged, Charged::Now(Ok(_))) || check(&charges, &mut outcomes).is_err() {
+            return Trial::Unknown;
+        }
+        let told = self.limiter.told(&charges, &outcomes).into_owned();
+        let decision = self.limiter.decision(told);
+        if outcomes.is_allowed() {
+            let settles = self.settles.as_ref();
+            let kept = settles.map_or_else(Kept::default, |settles| {
+                Kept::of(settles, &self.limiter, &charges, &outcomes, request)
+            });
+            return Trial::Allowed(decision, kept);
+        }
+        if let Some(caller) = self.caller(request)
+            && self.limiter.would_wait(&charges, caller, &outcomes)
+        {
+            return Trial::Waits(decision);
+        }
+        Trial::Denied(decision)
+    }
+}

@@ -1,0 +1,154 @@
+//! A gate that decides beside the one in force, on state of its own, and the differences.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwapOption;
+use http::Request;
+
+use super::difference::Difference;
+use super::ending::Kept;
+use super::gate::{Gate, Ruling};
+use super::trial::Trial;
+use crate::decision::Decision;
+use crate::observe::ShadowStats;
+use crate::response::Refusal;
+
+/// What decides beside the gate in force. It is there before its first gate, so that a file may come later.
+#[derive(Debug, Default)]
+pub(crate) struct Shadow {
+    gate: ArcSwapOption<Gate>,
+    compared: AtomicU64,
+    would_refuse: AtomicU64,
+    would_allow: AtomicU64,
+    last: Mutex<VecDeque<Difference>>,
+    error: Mutex<Option<String>>,
+}
+
+/// How many differences can be read.
+const KEPT: usize = 100;
+
+/// How many characters of a path are kept.
+const LONGEST_PATH: usize = 256;
+
+/// What the shadow has decided on a request.
+pub(super) struct Tried {
+    shadow: Arc<Shadow>,
+    /// The decision that refuses, if one does.
+    verdict: Result<(), Option<Decision>>,
+    kept: Kept,
+}
+
+impl Shadow {
+    /// Decides by this gate from now on. Returns the one before.
+    pub(super) fn put(&self, gate: &Arc<Gate>) -> Option<Arc<Gate>> {
+        gate.is_one_of_many();
+        self.gate.swap(Some(Arc::clone(gate)))
+    }
+
+    /// The differences of the last requests, the oldest first.
+    pub(crate) fn differences(&self) -> Vec<Difference> {
+        let last = self.last.lock();
+        let last = last.unwrap_or_else(PoisonError::into_inner);
+        last.iter().cloned().collect()
+    }
+
+    /// Why the newest file does not decide, for snapshots.
+    pub(crate) fn tell(&self, error: Option<String>) {
+        *self.error() = error;
+    }
+
+    pub(crate) fn stats(&self) -> ShadowStats {
+        ShadowStats {
+            compared: self.compared.load(Ordering::Relaxed),
+            would_refuse: self.would_refuse.load(Ordering::Relaxed),
+            would_allow: self.would_allow.load(Ordering::Relaxed),
+            error: self.error().clone(),
+        }
+    }
+
+    fn error(&self) -> MutexGuard<'_, Option<String>> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides on a request. `None` if it cannot now: what a request waits for is not held against an answer.
+    pub(super) fn try_out<B>(self: &Arc<Self>, request: &mut Request<B>) -> Option<Box<Tried>> {
+        let gate = self.gate.load_full()?;
+        let (verdict, kept) = match gate.try_out(request) {
+            Trial::Exempt => (Ok(()), Kept::default()),
+            Trial::Allowed(_, kept) => (Ok(()), kept),
+            Trial::Denied(decision) => (Err(Some(decision)), Kept::default()),
+            Trial::Forbidden | Trial::NoKey => (Err(None), Kept::default()),
+            Trial::Waits(_) | Trial::Unknown => return None,
+        };
+        Some(Box::new(Tried {
+            shadow: Arc::clone(self),
+            verdict,
+            kept,
+        }))
+    }
+
+    /// Counts a difference. Under contention it is counted alone, so that no request waits for another.
+    fn note(&self, difference: &Difference) {
+        let count = if difference.would_refuse {
+            &self.would_refuse
+        } else {
+            &self.would_allow
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        let mut last = match self.last.try_lock() {
+            Ok(last) => last,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if last.len() == KEPT {
+            last.pop_front();
+        }
+        last.push_back(difference.clone());
+    }
+}
+
+impl Tried {
+    /// Holds it against a ruling, which is the last one on the request.
+    pub(super) fn compare<B>(self, ruling: &mut Ruling, request: &mut Request<B>) {
+        let Self {
+            shadow,
+            verdict,
+            kept,
+        } = self;
+        let live = match ruling {
+            Ruling::Pass(admitted) | Ruling::Hold(_, admitted) => {
+                // It ends with the request that goes on.
+                admitted.kept.join(kept);
+                Ok(())
+            }
+            Ruling::Refuse(response) => match response.extensions().get() {
+                Some(Refusal::Denied(decision)) => Err(Some(decision)),
+                Some(Refusal::Forbidden | Refusal::NoKey(_)) => Err(None),
+                // It is not decided, and so there is no difference.
+                _ => return,
+            },
+            Ruling::Wait(_) => return,
+        };
+        shadow.compared.fetch_add(1, Ordering::Relaxed);
+        let (would_refuse, decision) = match (live, verdict) {
+            (Ok(()), Err(decision)) => (true, decision),
+            (Err(decision), Ok(())) => (false, decision.cloned()),
+            (Ok(()), Ok(())) | (Err(_), Err(_)) => return,
+        };
+        let difference = Difference {
+            at: SystemTime::now(),
+            method: request.method().clone(),
+            path: request.uri().path().chars().take(LONGEST_PATH).collect(),
+            would_refuse,
+            decision,
+        };
+        shadow.note(&difference);
+        match ruling {
+            Ruling::Refuse(response) => drop(response.extensions_mut().insert(difference)),
+            _ => drop(request.extensions_mut().insert(difference)),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What the line of a log says of a request that is decided on again.
+
+use std::sync::Arc;
+
+use crate::key::{Extract, Head, Key, Missing};
+
+/// It stands among the extensions of the request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Logged {
+    /// In place of a key that the request does not show.
+    pub(crate) key: Option<Key>,
+    pub(crate) cost: Option<u32>,
+    pub(crate) plan: Option<Arc<str>>,
+}
+
+/// A key, or that of the log.
+pub(super) struct OrLogged(pub(super) Arc<dyn Extract>);
+
+impl OrLogged {
+    fn or_logged(head: &Head<'_>, key: Result<Key, Missing>) -> Result<Key, Missing> {
+        key.or_else(|missing| {
+            let logged = head.extension::<Logged>();
+            logged.and_then(|logged| logged.key).ok_or(missing)
+        })
+    }
+}
+
+impl Extract for OrLogged {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Self::or_logged(head, self.0.extract(head))
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.0.identity()
+    }
+
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        Self::or_logged(head, self.0.plain(head))
+    }
+}

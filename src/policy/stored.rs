@@ -1,0 +1,113 @@
+//! A policy as a store is opened for it.
+
+use super::never_binds::{Keyless, Scope};
+use super::{MOST_PARTS, PARTS, PRINTABLE, Policy};
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use crate::plan::Plans;
+
+impl Policy {
+    /// Returns the same policy with another limit.
+    pub(crate) fn limited_by(&self, algorithm: Algorithm) -> Self {
+        Self {
+            algorithm,
+            ..self.clone()
+        }
+    }
+
+    /// Notes whether requests may have another limit than the policy's own.
+    pub(crate) fn may_have_several_limits(
+        &mut self,
+        plans: Option<&Plans>,
+        (is_resolved, is_adjustable): (bool, bool),
+    ) {
+        let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
+        let is_planned =
+            is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        // Requests of low priority have the limit without the reserve.
+        self.has_several_limits = is_planned || self.terms.reserve() > 0;
+        if let Some(plans) = plans
+            && !is_planned
+            && !self.is_for_all_plans
+            && self.is_limited()
+        {
+            plans.warn_of_silence_about(&self.name);
+        }
+        self.has_several_limits |= is_adjustable && self.factor.is_none();
+    }
+
+    /// Returns the same policy as a ledger is opened for it: under the name of its state, and counting in parts if it has
+    /// a factor.
+    pub(crate) fn into_stored(mut self) -> Result<Self, ConfigError> {
+        let Some(was) = self.was.take() else {
+            return self.in_parts();
+        };
+        let name = std::mem::replace(&mut self.name, was);
+        let mut stored = self.in_parts()?;
+        let units = match stored.told.take() {
+            Some((_, units)) => units,
+            None => stored.algorithm,
+        };
+        stored.told = Some((name, units));
+        Ok(stored)
+    }
+
+    /// Returns the same policy, counting in parts if it has a factor.
+    ///
+    /// The unit of the limits is then a thousandth of a unit under the most that the factor can be. The name is marked by
+    /// a character that no name of a policy has, since states in parts and in units do not mix.
+    fn in_parts(self) -> Result<Self, ConfigError> {
+        let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
+            return Ok(self);
+        };
+        #[cfg(feature = "calendar")]
+        if matches!(self.algorithm, Algorithm::ByHours(_)) {
+            let remedy = "leave out the factor or the hours: a policy has one of them";
+            return Err(ConfigError::quoting("factor", &self.name, remedy));
+        }
+        if self.has_several_limits {
+            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
+            return Err(ConfigError::quoting("factor", &self.name, remedy));
+        }
+        let most = cell.most().get();
+        let parts = limits
+            .times(most)
+            .filter(|parts| parts.size() <= MOST_PARTS);
+        let Some(algorithm) = parts.and_then(|parts| self.algorithm.under(parts)) else {
+            let remedy = format!(
+                "give at most {} where a factor of at most {} is to apply",
+                MOST_PARTS / most,
+                cell.most(),
+            );
+            return Err(ConfigError::new("limit", self.algorithm, remedy));
+        };
+        Ok(Self {
+            algorithm,
+            name: format!("{}{PARTS}", self.name),
+            told: Some((self.name, self.algorithm)),
+            has_several_limits: true,
+            ..self
+        })
+    }
+
+    /// Refuses the mark of a policy that counts in parts in the name of one that does not.
+    pub(crate) fn check_mark(&self) -> Result<(), ConfigError> {
+        if self.told.is_none() && self.name.ends_with(PARTS) {
+            return Err(ConfigError::quoting("name", &self.name, PRINTABLE));
+        }
+        Ok(())
+    }
+
+    /// Describes this policy for the comparison with others. It applies to every request.
+    pub(crate) fn scope(&self) -> Scope<'_> {
+        Scope {
+            name: &self.name,
+            algorithm: &self.algorithm,
+            is_soft: self.is_soft,
+            // Of limits that differ between requests nothing is known.
+            counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
+            is_conditional: false,
+            refuses: Keyless::None,
+        }
+    }
+}

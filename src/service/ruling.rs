@@ -1,0 +1,141 @@
+//! Asks a limiter about requests, and turns its rulings into answers.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tower_service::Service;
+
+use super::Refused;
+use super::kept::Kept;
+use super::layer::Rules;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::limiter::{Asking, Caller, Question, Resumed, Ruled, heed};
+use crate::line::{self, Answering, Holding};
+use crate::observe::Request;
+use crate::plan::{Finding, Look};
+use crate::store::{Charge, Wanted};
+
+/// What becomes of a request.
+pub(super) type Ruling<Q, T, E> = line::Ruling<Arc<Rules<Q, T, E>>>;
+
+impl<Q, T, E> Rules<Q, T, E> {
+    pub(super) fn ask(&self, request: &Q) -> Ruling<Q, T, E> {
+        match self.look(request) {
+            None => self.ask_as(request, None),
+            Some(Look::Known(finding)) => self.ask_as(request, Some(&finding)),
+            Some(Look::Coming(coming)) => Ruling::Wait(Question::of_plan(coming)),
+        }
+    }
+
+    /// Asks about a request for which a resolver has this.
+    fn ask_as(&self, request: &Q, finding: Option<&Finding>) -> Ruling<Q, T, E> {
+        if let Some(Err(error)) = finding.map(heed) {
+            self.limiter.count_failed(&[]);
+            return Ruling::Refuse(self.refuse(Refused::Store(error)));
+        }
+        let charges = self.read(request, finding);
+        if charges.is_empty() {
+            self.limiter.counters().request(Request::Exempt);
+            return Ruling::Pass(None);
+        }
+        let caller = self.limiter.may_hold().then(|| Caller {
+            arrived: self.limiter.timers().now(),
+            deadline: None,
+        });
+        let asking = Asking {
+            wanted: Wanted::Everything,
+            caller,
+            settles: self.settles(),
+        };
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let ruled = self.limiter.rule(&charges, asking, &mut outcomes);
+        self.answer(ruled, &charges, &outcomes)
+    }
+
+    /// Tells what the limiter has ruled.
+    fn answer(&self, ruled: Ruled, charges: &[Charge], outcomes: &Outcomes) -> Ruling<Q, T, E> {
+        let refused = match ruled {
+            Ruled::Untold => return Ruling::Pass(None),
+            Ruled::Later(question) => return Ruling::Wait(question),
+            Ruled::Allowed(turn) => {
+                self.count(charges, outcomes);
+                let kept = Kept::of(self, charges, outcomes);
+                return match turn {
+                    None => Ruling::Pass(kept),
+                    Some(turn) => Ruling::Hold(turn, kept),
+                };
+            }
+            // What refuses no request does not do it without its store either.
+            Ruled::Failed(_) if charges.iter().all(Charge::is_shadow) => {
+                self.limiter.count_failed(charges);
+                return Ruling::Pass(None);
+            }
+            Ruled::Failed(error) => {
+                self.limiter.count_failed(charges);
+                Refused::Store(error)
+            }
+            Ruled::NoTimer => {
+                self.limiter.count_failed(charges);
+                Refused::NoTimer
+            }
+            Ruled::Denied => {
+                self.count(charges, outcomes);
+                let told = self.limiter.told(charges, outcomes).into_owned();
+                Refused::OverLimit(self.limiter.decision(told))
+            }
+        };
+        Ruling::Refuse(self.refuse(refused))
+    }
+
+    fn count(&self, charges: &[Charge], outcomes: &Outcomes) {
+        let told = self.limiter.told(charges, outcomes);
+        self.limiter.count_decided(charges, &told);
+    }
+}
+
+impl<Q, T, E> Holding for Arc<Rules<Q, T, E>> {
+    type Question = Question;
+    type Kept = Option<Box<Kept<T, E>>>;
+    type Refusal = Result<T, E>;
+
+    fn waits_its_turn(question: &Question) -> bool {
+        question.waits_its_turn()
+    }
+}
+
+impl<S: Service<Q>, Q> Answering<S, Q> for Arc<Rules<Q, S::Response, S::Error>> {
+    type Output = Result<S::Response, S::Error>;
+
+    fn resume(
+        &self,
+        question: &mut Question,
+        request: &mut Q,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ruling<Q, S::Response, S::Error>> {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let resumed = ready!(question.poll(&self.limiter, &mut outcomes, cx));
+        Poll::Ready(match resumed {
+            Resumed::Found(finding) => self.ask_as(request, Some(&finding)),
+            Resumed::Ruled(ruled) => self.answer(ruled, question.charges(), &outcomes),
+        })
+    }
+
+    fn answered(
+        kept: &mut Self::Kept,
+        answer: Result<S::Response, S::Error>,
+    ) -> Result<S::Response, S::Error> {
+        if let Some(kept) = kept.take() {
+            kept.settle(&answer);
+        }
+        answer
+    }
+
+    fn failed(_: Self::Kept, error: S::Error) -> Self::Output {
+        Err(error)
+    }
+
+    fn refused(refusal: Self::Refusal) -> Self::Output {
+        refusal
+    }
+}
