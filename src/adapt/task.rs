@@ -1,6 +1,7 @@
 //! The task that reads the signals, asks the controller and writes the factor.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -237,7 +238,9 @@ impl fmt::Debug for AdaptBuilder {
 
 impl Watch {
     fn read(&mut self, now: Duration, loads: &mut Loads) {
-        let load = self.signal.read(now);
+        // A signal that panics tells nothing, and the limits follow the others.
+        let read = catch_unwind(AssertUnwindSafe(|| self.signal.read(now)));
+        let load = read.unwrap_or_default();
         let name = self.signal.name().to_owned();
         if load.is_some() || self.signal.may_be_absent() {
             self.absent = None;

@@ -23,6 +23,9 @@ pub struct Limit {
     /// Where the windows lie, if it is said.
     #[cfg(feature = "calendar")]
     calendar: Option<Calendar>,
+    /// What is to be left of the limit of the hour; else the numbers are without it.
+    #[cfg(feature = "calendar")]
+    reserve: u32,
 }
 
 impl Limit {
@@ -34,6 +37,8 @@ impl Limit {
             size,
             #[cfg(feature = "calendar")]
             calendar: None,
+            #[cfg(feature = "calendar")]
+            reserve: 0,
         }
     }
 
@@ -77,7 +82,26 @@ impl Limit {
             size: change(self.size),
             #[cfg(feature = "calendar")]
             calendar: self.calendar,
+            #[cfg(feature = "calendar")]
+            reserve: change(self.reserve),
         }
+    }
+
+    /// The limit of the hour before anything is left of it, and what is to be left.
+    #[cfg(feature = "calendar")]
+    pub(super) fn and_reserve(self) -> (Self, u32) {
+        let reserve = self.reserve;
+        (Self { reserve: 0, ..self }, reserve)
+    }
+
+    /// The most units that one request can cost.
+    #[cfg(feature = "http")]
+    pub(crate) fn most(self) -> u32 {
+        #[cfg(feature = "calendar")]
+        let reserve = self.reserve;
+        #[cfg(not(feature = "calendar"))]
+        let reserve = 0;
+        self.size.saturating_sub(reserve)
     }
 }
 
@@ -135,7 +159,12 @@ impl Algorithm {
     }
 
     /// This limit without so much of what it admits at one instant, at the same rate; `None` if it is no more than that.
+    /// If the limit depends on the hour, that is left of the limit of each.
     pub(crate) fn leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
+        #[cfg(feature = "calendar")]
+        if self.has_hours() {
+            return Some(Limit { reserve, ..limit });
+        }
         let size = limit.size.checked_sub(reserve).filter(|size| *size > 0)?;
         // A window has one number for both.
         let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));

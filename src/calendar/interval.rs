@@ -96,7 +96,7 @@ impl Interval {
         match &self.days {
             Days::Every => true,
             Days::Weekdays(days) => days >> date.weekday().to_monday_zero_offset() & 1 == 1,
-            Days::Dates(dates) => dates.contains(&date),
+            Days::Dates(dates) => dates.binary_search(&date).is_ok(),
         }
     }
 
@@ -136,7 +136,9 @@ fn a_week() -> [Date; 7] {
 fn days_of(text: &str) -> Option<Days> {
     if text.starts_with(|first: char| first.is_ascii_digit()) {
         let dates: Option<Vec<Date>> = text.split(',').map(date_of).collect();
-        return dates.map(Days::Dates);
+        let mut dates = dates?;
+        dates.sort_unstable();
+        return Some(Days::Dates(dates));
     }
     let mut days = 0;
     for part in text.split(',') {

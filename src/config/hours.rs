@@ -27,7 +27,7 @@ pub(super) fn by_hours(table: &Table<'_>, policy: &str, own: Algorithm) -> Optio
 mod reading {
     use super::Algorithm;
     use crate::algorithm::{HourlyLimit, Hours};
-    use crate::calendar::{Interval, Zone};
+    use crate::calendar::{Interval, Timetable, Zone};
     use crate::config::fields::HOURS;
     use crate::config::limits::limit;
     use crate::config::tree::{Value, quoted};
@@ -51,6 +51,9 @@ mod reading {
         let mut places = Vec::new();
         let mut are_good = true;
         for (name, at) in limits.entries()? {
+            if read.len() == Timetable::MOST {
+                return limits.refuse(format!("there are more than {} intervals", Timetable::MOST));
+            }
             let interval = match Interval::parse(name.text) {
                 Ok(interval) => interval,
                 Err(error) => {

@@ -106,19 +106,28 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Why a configuration was refused: all mistakes of the file, in its order.
+/// Why a configuration was refused: all mistakes of the file, in its order, up to the first hundred.
+///
+/// The error of a file that is watched is kept and shown, so a file that is all mistakes must not make it large.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FileError {
     mistakes: Vec<Mistake>,
+    /// How many there are in all.
+    number: usize,
 }
+
+/// How many mistakes of a file are told.
+const MOST_TOLD: usize = 100;
 
 impl FileError {
     pub(super) fn new(mut mistakes: Vec<Mistake>) -> Self {
         mistakes.sort_by_key(|mistake| mistake.line().zip(mistake.column()));
-        Self { mistakes }
+        let number = mistakes.len();
+        mistakes.truncate(MOST_TOLD);
+        Self { mistakes, number }
     }
 
-    /// Returns the mistakes. There is at least one.
+    /// Returns the mistakes, up to the first hundred. There is at least one.
     pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
     }
@@ -132,8 +141,9 @@ impl fmt::Display for FileError {
             mistake.draw(f)?;
             f.write_str("\n")?;
         }
-        match self.mistakes.len() {
+        match self.number {
             1 => f.write_str("1 mistake"),
+            many if many > MOST_TOLD => write!(f, "the first {MOST_TOLD} of {many} mistakes"),
             many => write!(f, "{many} mistakes"),
         }
     }

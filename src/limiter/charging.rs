@@ -173,7 +173,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     #[cfg(feature = "http")]
     pub(crate) fn cut(&self, charge: &mut Charge) {
         let own = self.policies.prices.limit_in_units(charge);
-        let own = own.map(Limit::size);
+        let own = own.map(Limit::most);
         let whole = || self.policies.prices.whole(charge.policy)?.limit();
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);

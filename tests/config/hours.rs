@@ -170,3 +170,33 @@ fn a_calendar_window_has_a_limit_and_a_zone() {
         assert!(found[0].contains(remedy), "{found:?}");
     }
 }
+
+/// Each is compared with all before it, and a date with all dates of another.
+#[test]
+fn a_file_with_too_many_intervals_or_dates_is_read_at_once() {
+    let dates: Vec<String> = (0..30_000)
+        .map(|day| {
+            format!(
+                "{:04}-{:02}-{:02}",
+                2000 + day / 336,
+                day / 28 % 12 + 1,
+                day % 28 + 1
+            )
+        })
+        .collect();
+    let limits = |limits: &str| {
+        format!("{POLICY}[policies.a.hours]\nzone = \"UTC\"\n[policies.a.hours.limits]\n{limits}")
+    };
+    let each: String = dates
+        .iter()
+        .map(|date| format!("\"{date}\" = 5\n"))
+        .collect();
+    assert_eq!(
+        mistakes(&limits(&each)),
+        ["<text>:6:1: policies.a.hours.limits: there are more than 255 intervals"]
+    );
+    let dates = dates.join(",");
+    config(&limits(&format!(
+        "\"{dates} 00:00-12:00\" = 5\n\"{dates} 12:00-24:00\" = 6\n"
+    )));
+}

@@ -431,3 +431,19 @@ fn a_secret_comes_from_the_environment_and_no_message_shows_it() {
     );
     assert!(!format!("{config:?}").contains("0123456789abcdef"));
 }
+
+/// The error of a file that is watched is kept, and shown to operators once a second.
+#[test]
+fn a_file_of_mistakes_alone_tells_the_first_hundred_and_their_number() {
+    let fields: String = (0..2_000).map(|field| format!("x{field} = 1\n")).collect();
+    let error = fields.parse::<Config>().unwrap_err();
+    assert_eq!(error.mistakes().len(), 100);
+    // The first is that there is no policy.
+    assert_eq!(error.mistakes()[99].line(), Some(99));
+    let shown = error.to_string();
+    assert!(
+        shown.ends_with("\nthe first 100 of 2001 mistakes"),
+        "{shown}"
+    );
+    assert!(shown.len() < 64 * 1_024, "{}", shown.len());
+}

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::key;
 use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::Unsettled;
 use tower_ratelimit::{
     Concurrency, FixedWindow, LimitLayer, Limiter, ManualClock, MemoryStore, Policy,
     RateLimitLayer, TokenBucket,
@@ -138,6 +139,26 @@ fn a_slot_is_free_when_the_call_is_dropped_fails_or_panics() {
     let call = catch_unwind(AssertUnwindSafe(|| now(panicking.oneshot(get()))));
     assert!(call.is_err());
     assert_eq!(free(&layer), 1);
+}
+
+#[test]
+fn what_a_request_holds_is_given_back_when_the_hook_panics() {
+    let tokens = global("tokens", FixedWindow::per_minute(100))
+        .cost(|_| 40)
+        .unless_settled(Unsettled::Nothing);
+    let layer = RateLimitLayer::builder()
+        .policy(global("at once", Concurrency::of(1)))
+        .policy(tokens)
+        .store(MemoryStore::new().clock(ManualClock::new()))
+        .on_decision(|_, _, _| panic!("a hook"))
+        .build()
+        .unwrap();
+    let service = Hello::behind(&layer);
+    let call = catch_unwind(AssertUnwindSafe(|| now(service.oneshot(get()))));
+    assert!(call.is_err());
+    let told = now(layer.limiter().peek(key::global().key_of(()).unwrap(), 0)).unwrap();
+    let used: Vec<_> = told.policies().map(|(_, told)| told.used()).collect();
+    assert_eq!(used, [0, 0]);
 }
 
 #[test]

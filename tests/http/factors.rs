@@ -168,3 +168,18 @@ fn the_time_to_the_next_request_is_true_when_nothing_is_left() {
         assert_eq!(ask(&service, get()).status, 200, "{algorithm}: {told}");
     }
 }
+
+#[cfg(feature = "adapt")]
+#[test]
+fn a_signal_that_panics_keeps_no_limit_from_following_the_others() {
+    use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
+
+    let adapt = Adapt::builder(Steps::standard().immediate())
+        .signal(from_fn("broken", || panic!("a signal")))
+        .signal(from_fn("cpu", || Some(1.0)))
+        .build()
+        .unwrap();
+    adapt.sample();
+    assert_eq!(adapt.factor().get().get(), 100);
+    assert_eq!(adapt.loads().get("broken"), None);
+}

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::{Request, StatusCode};
-use tower_ratelimit::factor::FactorCell;
+#[cfg(feature = "calendar")]
+use tower_ratelimit::algorithm::{HourlyLimit, Hours};
+use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Http;
@@ -62,6 +64,35 @@ fn low_priority_is_told_the_limit_without_the_reserve_and_waits_for_that() {
     assert_eq!(told(&ask(&service, export())).2, Some("2"));
     clock.advance(Duration::from_secs(2));
     assert_eq!(ask(&service, export()).status, 200);
+}
+
+#[cfg(feature = "calendar")]
+#[test]
+fn low_priority_leaves_the_reserve_of_the_limit_of_the_hour() {
+    let of_the_hour: [(HourlyLimit, u32); 4] = [
+        (FixedWindow::per_hour(10).into(), 10),
+        (FixedWindow::per_hour(3).into(), 3),
+        (FixedWindow::per_hour(30).into(), 30),
+        (Factor::thousandths(2_000).into(), 40),
+    ];
+    for (limit, number) in of_the_hour {
+        let hours = Hours::in_zone("UTC").unwrap();
+        let hours = hours.at("00:00-24:00", limit).unwrap();
+        let policy = global("api", FixedWindow::per_hour(20)).reserve(4);
+        let (_, service) = limited_hello([with_low_exports(policy.hours(&hours).unwrap())]);
+        let low = number.saturating_sub(4);
+        for _ in 0..low {
+            assert_eq!(ask(&service, export()).status, 200, "{number}");
+        }
+        let refused = ask(&service, export());
+        let policy = format!("\"api\";q={low};w=3600");
+        assert_eq!(told(&refused).0, 429, "{number}");
+        assert_eq!(told(&refused).1, Some(&*policy));
+        for _ in low..number {
+            assert_eq!(ask(&service, get()).status, 200, "{number}");
+        }
+        assert_eq!(ask(&service, get()).status, 429, "{number}");
+    }
 }
 
 #[test]

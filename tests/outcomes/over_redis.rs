@@ -5,20 +5,26 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::yield_now;
 use tower_ratelimit::policy::Unsettled;
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
 
+use crate::support::proxy::Proxy;
 use crate::support::redis::{Server, text};
 
 /// So long that a test which reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn limiter(server: &Server, unsettled: Unsettled) -> Limiter<RedisLedger> {
+    limiter_at(&server.url(), unsettled)
+}
+
+fn limiter_at(url: &str, unsettled: Unsettled) -> Limiter<RedisLedger> {
     let policy = Policy::new("units", AnchoredWindow::per_day(100)).unless_settled(unsettled);
     let store = RedisStore::builder().deadline(PATIENCE);
-    let store = store.open(server.url()).unwrap();
+    let store = store.open(url).unwrap();
     let limiter = Limiter::builder().policy(policy).store(store);
     limiter.build().unwrap()
 }
@@ -79,6 +85,30 @@ async fn a_reservation_that_was_never_polled_is_not_charged() {
     assert_eq!(used(&limiter, "ann").await, 0);
 }
 
+/// A runtime that looks after each task whether it is to end.
+fn attentive() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.event_interval(1).enable_all().build().unwrap()
+}
+
+#[test]
+fn settlements_go_on_in_another_runtime_whenever_the_first_ends() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&server, Unsettled::Estimate);
+    for steps in 0..8 {
+        attentive().block_on(async {
+            limiter.reserve("ann", 10).await.unwrap().cancel();
+            for _ in 0..steps {
+                yield_now().await;
+            }
+        });
+    }
+    attentive().block_on(async {
+        limiter.reserve("bob", 10).await.unwrap().cancel();
+        comes_to(&limiter, "bob", 0).await;
+    });
+}
+
 /// How many scripts the server has run.
 fn scripts(server: &Server) -> u64 {
     let info = text(&server.ask(&["INFO", "commandstats"]));
@@ -121,6 +151,29 @@ async fn settlements_at_once_share_calls() {
         assert_eq!(decision.binding().unwrap().1.used(), key % 20);
     }
     assert_eq!(limiter.lost_settlements(), 0);
+}
+
+#[tokio::test]
+async fn settlements_do_not_wait_for_each_other_at_a_server_that_is_far_away() {
+    const REQUESTS: u32 = 640;
+    let server = Server::start(&[]);
+    let mut proxy = Proxy::start(&server);
+    let limiter = limiter_at(&proxy.url(), Unsettled::Estimate);
+    let mut reservations = Vec::new();
+    for key in 0..REQUESTS {
+        reservations.push(limiter.reserve(key, 10).await.unwrap());
+    }
+    let before = scripts(&server);
+    proxy.delay(2 * PATIENCE);
+    for reservation in reservations {
+        reservation.cancel();
+    }
+    // No call is answered yet.
+    let started = Instant::now();
+    while scripts(&server) < before + u64::from(REQUESTS / 64) {
+        assert!(started.elapsed() < PATIENCE / 2, "settlements wait");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 #[tokio::test]

@@ -14,7 +14,9 @@ use tokio::task::{JoinSet, yield_now};
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{Concurrency, Limiter, OnStoreFailure, Policy, RedisStore};
 
-use crate::scene::{ask, calls, cluster_store, daily, limiter, patient, store, used};
+use crate::scene::{
+    ask, calls, cluster_store, daily, limiter, node_of, over, patient, store, used,
+};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{Cluster, Server, until};
 
@@ -212,6 +214,67 @@ fn all_slots_of_a_node_are_renewed_in_one_call() {
     wait_for_a_renewal();
     let took = calls(&server, "evalsha") - before;
     assert_eq!(took, 2);
+}
+
+/// When the last slot of a set ends, by the server's clock, and what time it is there.
+fn end_and_now(server: &Server, set: &str) -> (f64, f64) {
+    let members: Vec<(String, f64)> = ask(server, &["ZRANGE", set, "-1", "-1", "WITHSCORES"]);
+    let (seconds, micros): (f64, f64) = ask(server, &["TIME"]);
+    (members[0].1, seconds * 1e6 + micros)
+}
+
+/// Looks until these slots were renewed past two lives, and sees none of them end.
+fn are_renewed(slots: &[(&Server, String)], life: Duration) {
+    let first: Vec<f64> = slots
+        .iter()
+        .map(|(server, set)| end_and_now(server, set).0)
+        .collect();
+    let lasts = life.as_secs_f64() * 2e6;
+    until("the slots were renewed past two lives", || {
+        slots.iter().zip(&first).all(|((server, set), first)| {
+            let (end, now) = end_and_now(server, set);
+            assert!(end > now, "a slot has ended while its request goes on");
+            end > first + lasts
+        })
+    });
+}
+
+#[test]
+fn a_set_that_cannot_be_read_lets_no_slot_of_the_others_end() {
+    let server = Server::start(&[]);
+    let store = short_lived(&server);
+    let node = Node::new(&store, [at_once(1)]);
+    assert!((0..30).all(|key| node.takes(key)));
+    let set = |key| set_of(&store, key);
+    let _: () = ask(&server, &["SET", &set(29), "text"]);
+    let others: Vec<_> = (0..29).map(|key| (&server, set(key))).collect();
+    are_renewed(&others, LIFE);
+}
+
+#[test]
+fn in_a_cluster_a_server_that_is_away_lets_no_slot_of_the_others_end() {
+    const LIFE: Duration = Duration::from_secs(3);
+    let cluster = Cluster::start();
+    for server in &cluster.nodes {
+        // Else none of them answers while one is away.
+        let _: () = ask(
+            server,
+            &["CONFIG", "SET", "cluster-require-full-coverage", "no"],
+        );
+    }
+    let builder = RedisStore::builder().deadline(Duration::from_millis(500));
+    let store = over(builder.slot_life(LIFE), &cluster);
+    let node = Node::new(&store, [at_once(1)]);
+    assert!((0..60).all(|key| node.takes(key)));
+    let sets = (0..60).map(|key| set_of(&store, key));
+    let slots: Vec<_> = sets.map(|set| (node_of(&cluster, &set), set)).collect();
+    let frozen = slots[0].0.port();
+    slots[0].0.freeze();
+    let others: Vec<_> = slots
+        .into_iter()
+        .filter(|(server, _)| server.port() != frozen)
+        .collect();
+    are_renewed(&others, LIFE);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

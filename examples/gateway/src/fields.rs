@@ -39,10 +39,26 @@ const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 /// Fields that the gateway sets in responses.
 const SET: [&str; 3] = ["ratelimit", "retry-after", "x-ratelimit"];
 
-/// The protocol to which the connection may switch, such as `websocket`.
-pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+/// The one protocol to which a connection may switch.
+const WEBSOCKET: &str = "websocket";
+
+/// Whether the connection is to switch to a WebSocket. With `h2c`, a client could send the upstream any number of requests
+/// that are not counted.
+pub(crate) fn switches(headers: &HeaderMap) -> bool {
     let names_it = options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));
-    headers.get(UPGRADE).filter(|_| names_it).cloned()
+    let mut protocols = headers.get_all(UPGRADE).into_iter();
+    let is_websocket = |protocol: &HeaderValue| {
+        protocol
+            .as_bytes()
+            .eq_ignore_ascii_case(WEBSOCKET.as_bytes())
+    };
+    names_it && protocols.next().is_some_and(is_websocket) && protocols.next().is_none()
+}
+
+/// Lets the connection switch to a WebSocket.
+pub(crate) fn switch(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
 fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -72,21 +88,27 @@ pub(crate) fn is_set_in_responses(name: &HeaderName) -> bool {
 }
 
 fn is_forwarding(name: &HeaderName) -> bool {
-    name == REAL_IP || name == header::FORWARDED || name.as_str().starts_with("x-forwarded-")
+    is_forwarding_text(name.as_str())
+}
+
+fn is_forwarding_text(name: &str) -> bool {
+    name == REAL_IP || name == header::FORWARDED || name.starts_with("x-forwarded-")
+}
+
+/// Whether an upstream may take this field for one that tells who the client is: CGI and its kin read `_` and `-` alike.
+fn passes_for_forwarding(name: &HeaderName) -> bool {
+    name.as_str().contains('_') && is_forwarding_text(&name.as_str().replace('_', "-"))
 }
 
 /// Tells the upstream who has sent the request. What a peer tells that is no trusted proxy is replaced.
 pub(crate) fn tell_the_client(parts: &mut Parts, peer: IpAddr, is_proxy: bool) {
     let Parts { headers, uri, .. } = parts;
-    if !is_proxy {
-        let forged: Vec<HeaderName> = headers
-            .keys()
-            .filter(|name| is_forwarding(name))
-            .cloned()
-            .collect();
-        for name in forged {
-            headers.remove(name);
-        }
+    // A proxy passes on what a client has spelled otherwise.
+    let is_forged =
+        |name: &&HeaderName| passes_for_forwarding(name) || !is_proxy && is_forwarding(name);
+    let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
+    for name in forged {
+        headers.remove(name);
     }
     // HTTP/2 has the host in the URI.
     if let Some(authority) = uri.authority()
@@ -204,14 +226,40 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_is_switched_only_if_connection_says_so() {
-        let both = request(&[
-            ("connection", "keep-alive, Upgrade"),
-            ("upgrade", "websocket"),
-        ]);
-        assert_eq!(upgrade(&both.headers).unwrap(), "websocket");
-        let one = request(&[("upgrade", "websocket")]);
-        assert_eq!(upgrade(&one.headers), None);
+    fn a_forged_field_is_known_by_another_spelling() {
+        let forged = [
+            ("x_forwarded_for", "198.51.100.1"),
+            ("X-Forwarded_For", "198.51.100.1"),
+            ("x_real_ip", "198.51.100.1"),
+            ("x_request_id", "1"),
+        ];
+        for is_proxy in [true, false] {
+            let headers = forwarded(&forged, is_proxy);
+            assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+            assert!(headers.contains_key("x_request_id"));
+            for name in ["x_forwarded_for", "x-forwarded_for", "x_real_ip"] {
+                assert!(!headers.contains_key(name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_switches_to_a_websocket_alone_and_only_if_connection_says_so() {
+        for (connection, protocols, expected) in [
+            ("keep-alive, Upgrade", &["websocket"][..], true),
+            ("upgrade", &["WebSocket"], true),
+            ("keep-alive", &["websocket"], false),
+            ("upgrade, http2-settings", &["h2c"], false),
+            ("upgrade", &["websocket, h2c"], false),
+            ("upgrade", &["websocket", "h2c"], false),
+            ("upgrade", &["tls/1.0"], false),
+            ("upgrade", &[], false),
+        ] {
+            let mut fields = vec![("connection", connection)];
+            fields.extend(protocols.iter().map(|protocol| ("upgrade", *protocol)));
+            let request = request(&fields);
+            assert_eq!(switches(&request.headers), expected, "{fields:?}");
+        }
     }
 
     #[test]

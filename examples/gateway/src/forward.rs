@@ -5,9 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, UPGRADE};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -76,11 +76,11 @@ impl Upstream {
         let Some(sender) = request.extensions_mut().remove::<Sender>() else {
             return told(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
         };
-        let protocol = fields::upgrade(request.headers());
-        let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        let client = fields::switches(request.headers()).then(|| hyper::upgrade::on(&mut request));
         let is_grpc = fields::is_grpc(request.headers());
         let progress = Progress::new();
-        let Some(request) = self.outgoing(request, &sender, protocol, is_grpc, &progress) else {
+        let Some(request) = self.outgoing(request, &sender, client.is_some(), is_grpc, &progress)
+        else {
             return told(StatusCode::BAD_REQUEST, "this target cannot be forwarded");
         };
         let upstream = if is_grpc { &self.http2 } else { &self.http1 };
@@ -104,7 +104,7 @@ impl Upstream {
         &self,
         request: Request<Incoming>,
         sender: &Sender,
-        protocol: Option<HeaderValue>,
+        switches: bool,
         is_grpc: bool,
         progress: &Progress,
     ) -> Option<Request<Watched<Incoming>>> {
@@ -115,9 +115,8 @@ impl Upstream {
         let headers = &mut parts.headers;
         // The gateway has told the client to go on when it reads the body.
         headers.remove(EXPECT);
-        if let Some(protocol) = protocol {
-            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            headers.insert(UPGRADE, protocol);
+        if switches {
+            fields::switch(headers);
         }
         if is_grpc {
             // HTTP/2 has the host in the URI.
@@ -150,34 +149,29 @@ fn incoming(
     sender: &Sender,
 ) -> Response<Body> {
     let has_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let protocol = fields::upgrade(response.headers()).filter(|_| has_switched);
+    let client = client.filter(|_| has_switched && fields::switches(response.headers()));
     let upstream = hyper::upgrade::on(&mut response);
     let (mut parts, body) = response.into_parts();
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
     fields::leave_the_connection(&mut parts.headers, fields::is_set_in_responses);
-    match (protocol, client) {
-        (Some(protocol), Some(client)) => {
-            switch(&mut parts.headers, protocol);
+    match client {
+        Some(client) => {
+            fields::switch(&mut parts.headers);
+            parts.headers.remove(CONTENT_LENGTH);
             sender.heads.upgrade();
             tokio::spawn(tunnel(client, upstream));
         }
-        _ if has_switched => {
+        None if has_switched => {
             return told(
                 StatusCode::BAD_GATEWAY,
                 "the upstream switched protocols unasked",
             );
         }
-        _ => {}
+        None => {}
     }
     let body = body.map_err(Into::into).boxed_unsync();
     Response::from_parts(parts, body)
-}
-
-fn switch(headers: &mut HeaderMap, protocol: HeaderValue) {
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(UPGRADE, protocol);
-    headers.remove(CONTENT_LENGTH);
 }
 
 /// Passes bytes of another protocol both ways, until both sides have ended.

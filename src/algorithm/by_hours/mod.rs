@@ -57,7 +57,15 @@ impl ByHours {
         if self.is_own {
             return self.schedule.algorithm(place);
         }
-        self.schedule.algorithm_under(self.limit, place)
+        let (limit, reserve) = self.limit.and_reserve();
+        let algorithm = self.schedule.algorithm_under(limit, place);
+        if reserve == 0 {
+            return algorithm;
+        }
+        let left = algorithm.limits();
+        let left = left.and_then(|limit| algorithm.leaving(limit, reserve));
+        let left = left.unwrap_or_else(|| Limit::new(0, 0));
+        algorithm.under(left).unwrap_or(algorithm)
     }
 
     /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
@@ -154,7 +162,10 @@ impl ByHours {
 
     pub(super) fn under(self, limit: Limit) -> Option<Self> {
         // A calendar that is not said is that of the policy.
-        let limit = self.schedule.algorithm(0).under(limit)?.limits()?;
+        let (limit, reserve) = limit.and_reserve();
+        let own = self.schedule.algorithm(0);
+        let limit = own.under(limit)?.limits()?;
+        let limit = Algorithm::from(self).leaving(limit, reserve)?;
         let is_own = limit == self.schedule.limit();
         Some(Self {
             limit,

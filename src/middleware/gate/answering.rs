@@ -75,11 +75,12 @@ impl Gate {
         let charges = &*asked(all, outcomes);
         let fields = self.fields(charges, &told);
         let fields = self.with_decision(fields, &told);
-        self.limiter.count_decided(all, &told);
-        self.tell_hook(all, &told, request);
         let kept = self.settles.as_ref().map_or_else(Kept::default, |settles| {
             Kept::of(settles, &self.limiter, charges, outcomes, request)
         });
+        self.limiter.count_decided(all, &told);
+        // If it panics, the request ends here, with what is kept.
+        self.tell_hook(all, &told, request);
         Admitted {
             fields,
             kept,

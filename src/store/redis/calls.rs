@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::iter::once;
 use std::sync::Arc;
@@ -271,7 +270,7 @@ impl Calls {
     }
 
     /// Runs a script about keys of one server.
-    async fn run(
+    pub(super) async fn run(
         &self,
         script: &Script,
         call: &Call,
@@ -288,7 +287,7 @@ impl Calls {
         answer.map_err(failure)
     }
 
-    fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(super) fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &answer
             && is_of_some(error)
         {
@@ -319,7 +318,6 @@ impl Calls {
         charges: &[Charge],
         amendment: Amendment,
     ) -> Result<bool, StoreError> {
-        let until = self.link.deadline();
         self.epochs.advance(charges);
         if amendment.ends_leases() {
             self.changes.advance(charges);
@@ -337,7 +335,8 @@ impl Calls {
             _ => self.groups(charges),
         };
         for group in groups {
-            // That one server fails is no reason to leave out those of the others.
+            // That one server fails is no reason to leave out those of the others, so each has time of its own.
+            let until = self.link.deadline();
             let of_group = self.change(&group, amendment, until).await;
             changed = changed.and_then(|all| of_group.map(|it| all && it));
         }
@@ -354,51 +353,6 @@ impl Calls {
     /// Frees slots.
     pub(super) async fn release(&self, charges: &[Charge]) -> Result<bool, StoreError> {
         self.change_each(charges, Amendment::Release).await
-    }
-
-    /// Renews the slots that these charges hold: in one call, where one server has all keys. Returns how many were lost
-    /// and are taken again.
-    pub(super) async fn renew(&self, charges: &[Charge]) -> Result<u64, StoreError> {
-        let until = self.link.deadline();
-        let mut lost = 0;
-        let mut by_key: HashMap<(Key, usize), Vec<&Charge>> = HashMap::new();
-        for charge in charges {
-            let of_key = by_key.entry((charge.key, charge.policy)).or_default();
-            of_key.push(charge);
-        }
-        let each: Vec<_> = by_key.into_values().collect();
-        let at_once = if self.link.is_divided() {
-            1
-        } else {
-            each.len()
-        };
-        for group in each.chunks(at_once.max(1)) {
-            let Some(first) = group.first().and_then(|of_key| of_key.first()) else {
-                continue;
-            };
-            let Some(lua) = self.policies.get(first.policy).and_then(|it| it.lua) else {
-                continue;
-            };
-            let mut call = self.call(lua.name);
-            call.argument(self.held.life().get());
-            let mut names = Names::default();
-            for of_key in group {
-                let Some(policy) = self.policies.get(of_key[0].policy) else {
-                    continue;
-                };
-                call.key(names.name(&self.prefix, &of_key[0].key, &policy.suffix));
-                call.argument(of_key.len());
-                for charge in of_key {
-                    call.argument(charge.slot.map_or(0, Slot::number));
-                    call.argument(charge.cost);
-                }
-            }
-            let told = self.run(&self.renew, &call, &[**first], until).await;
-            if let Value::Int(number) = self.watched(told)? {
-                lost += u64::try_from(number).unwrap_or(0);
-            }
-        }
-        Ok(lost)
     }
 
     pub(super) fn counts(&self, charge: &Charge) -> bool {
@@ -499,7 +453,7 @@ impl Drop for Ending<'_> {
 pub(super) struct Names(Option<(Key, KeyName)>);
 
 impl Names {
-    fn name(&mut self, prefix: &str, key: &Key, suffix: &str) -> String {
+    pub(super) fn name(&mut self, prefix: &str, key: &Key, suffix: &str) -> String {
         let name = match &self.0 {
             Some((named, name)) if named == key => name,
             _ => &self.0.insert((*key, key.name())).1,

@@ -2,10 +2,20 @@
 -- lasts; then for each key how many requests hold slots of it, and for each of these its number and how many slots it
 -- holds. Returns how many slots were lost and are taken again.
 local now, shortest = moment(ARGV[1])
-local rule, life, at, lost = rules[ARGV[2]], ARGV[3] + 0, 4, 0
+local rule, life, at, lost, failed = rules[ARGV[2]], ARGV[3] + 0, 4, 0, nil
 for index = 1, #KEYS do
   local requests = ARGV[at] + 0
-  lost = lost + rule.renew(KEYS[index], at + 1, at + 2 * requests, now, life, shortest)
+  -- A set that cannot be read lets no slot of the others end.
+  local is_renewed, told = pcall(rule.renew, KEYS[index], at + 1, at + 2 * requests, now, life, shortest)
+  if is_renewed then
+    lost = lost + told
+  else
+    failed = told
+  end
   at = at + 1 + 2 * requests
+end
+if failed then
+  -- What the server itself says begins with its name of the error, but for Redis 6.2.
+  return {err = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')}
 end
 return lost

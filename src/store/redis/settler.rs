@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,8 @@ use crate::clock::Micros;
 use crate::error::StoreError;
 use crate::store::Charge;
 
-/// The script that settles what requests have really cost. One call is under way at a time, and those that come meanwhile
-/// share the next: nothing waits for them.
+/// The script that settles what requests have really cost. While a call is under way, those that come meanwhile share the
+/// next, or as many calls as they fill: nothing waits for them, and a server that is far away gets no backlog.
 pub(super) struct Settler {
     pub(super) script: Script,
     gathered: Mutex<Gathered>,
@@ -18,8 +19,11 @@ pub(super) struct Settler {
 
 #[derive(Default)]
 struct Gathered {
-    waiting: Vec<Waiting>,
-    is_under_way: bool,
+    waiting: VecDeque<Waiting>,
+    /// How many tasks make calls.
+    under_way: usize,
+    /// How many of these have not taken any along yet.
+    starting: usize,
 }
 
 pub(super) struct Waiting {
@@ -34,6 +38,9 @@ pub(super) struct Waiting {
 /// How many settlements share a call at most: other clients of the server wait meanwhile.
 const MOST_TOGETHER: usize = 64;
 
+/// How many calls are under way at most.
+const MOST_CALLS: usize = 256;
+
 impl Settler {
     pub(super) fn new(script: Script) -> Self {
         Self {
@@ -46,28 +53,49 @@ impl Settler {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a task has to make the calls.
+    /// Returns whether another task has to make calls.
     pub(super) fn add(&self, waiting: Vec<Waiting>) -> bool {
         let mut gathered = self.gathered();
         gathered.waiting.extend(waiting);
-        !mem::replace(&mut gathered.is_under_way, true)
+        let is_needed = gathered.needs_a_task();
+        if is_needed {
+            gathered.under_way += 1;
+            gathered.starting += 1;
+        }
+        is_needed
     }
 
     /// Those that share the next call. If there are none, the task is over.
-    pub(super) fn take(&self) -> Vec<Waiting> {
+    pub(super) fn take(&self, has_begun: bool) -> Vec<Waiting> {
         let mut gathered = self.gathered();
         let together = gathered.waiting.len().min(MOST_TOGETHER);
-        gathered.is_under_way = together > 0;
+        gathered.starting -= usize::from(!has_begun);
+        gathered.under_way -= usize::from(together == 0);
         gathered.waiting.drain(..together).collect()
     }
 
-    /// The task has ended with its runtime: those that wait are let go, and told so by that.
-    pub(super) fn let_go(&self) {
+    /// A task has ended with its runtime. If it was the last, those that wait are let go, and told so by that.
+    pub(super) fn let_go(&self, has_begun: bool) {
         let mut gathered = self.gathered();
-        gathered.is_under_way = false;
-        let waiting = mem::take(&mut gathered.waiting);
-        drop(gathered);
-        drop(waiting);
+        gathered.starting -= usize::from(!has_begun);
+        gathered.under_way -= 1;
+        if gathered.under_way == 0 {
+            let waiting = mem::take(&mut gathered.waiting);
+            drop(gathered);
+            drop(waiting);
+        }
+    }
+}
+
+impl Gathered {
+    /// Whether those that wait fill a call more than those that begin will take along.
+    fn needs_a_task(&self) -> bool {
+        let left = self
+            .waiting
+            .len()
+            .saturating_sub(self.starting * MOST_TOGETHER);
+        let is_full = left >= MOST_TOGETHER && self.under_way < MOST_CALLS;
+        is_full || left > 0 && self.under_way == 0
     }
 }
 

@@ -9,14 +9,15 @@ use tokio::task::yield_now;
 use super::batcher::apart;
 use super::calls::{Calls, Forgetting, Names};
 use super::failure::{failure, failure_of, interrupted};
-use super::settler::{Settler, Waiting};
+use super::settler::Waiting;
 use crate::clock::Micros;
 use crate::error::StoreError;
 use crate::store::{Amendment, Charge};
 
-/// The task that makes the calls.
-struct UnderWay<'a> {
-    settler: &'a Settler,
+/// The task that makes the calls. It is there before the task is spawned: a runtime that ends may never poll it.
+struct UnderWay {
+    calls: Arc<Calls>,
+    has_begun: bool,
     is_over: bool,
 }
 
@@ -49,7 +50,12 @@ pub(super) async fn settle(
         });
     }
     if calls.settler.add(waiting) {
-        tokio::spawn(make_calls(Arc::clone(calls)));
+        let under_way = UnderWay {
+            calls: Arc::clone(calls),
+            has_begun: false,
+            is_over: false,
+        };
+        tokio::spawn(make_calls(under_way));
     }
     let mut settled = Ok(true);
     for told in answers {
@@ -59,20 +65,15 @@ pub(super) async fn settle(
     settled
 }
 
-async fn make_calls(calls: Arc<Calls>) {
-    let mut under_way = UnderWay {
-        settler: &calls.settler,
-        is_over: false,
-    };
+async fn make_calls(mut under_way: UnderWay) {
     loop {
         // Settlements of the same moment come along.
         yield_now().await;
-        let together = calls.settler.take();
+        let together = under_way.take();
         if together.is_empty() {
-            under_way.is_over = true;
             return;
         }
-        let answers = calls.settle_together(&together).await;
+        let answers = under_way.calls.settle_together(&together).await;
         for (Waiting { answer, .. }, settled) in together.into_iter().zip(answers) {
             let _ = answer.send(settled.map(drop).map_err(failure));
         }
@@ -105,10 +106,19 @@ impl Calls {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl UnderWay {
+    fn take(&mut self) -> Vec<Waiting> {
+        let together = self.calls.settler.take(self.has_begun);
+        self.has_begun = true;
+        self.is_over = together.is_empty();
+        together
+    }
+}
+
+impl Drop for UnderWay {
     fn drop(&mut self) {
         if !self.is_over {
-            self.settler.let_go();
+            self.calls.settler.let_go(self.has_begun);
         }
     }
 }

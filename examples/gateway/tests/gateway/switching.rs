@@ -61,3 +61,18 @@ async fn an_upstream_that_switches_unasked_has_failed() {
     assert_eq!(scene.get("/", &[]).await.status(), 502);
     serving.await.unwrap();
 }
+
+/// Over HTTP/2 on a connection of its own, a client would ask the upstream without being counted.
+#[tokio::test]
+async fn a_connection_does_not_switch_to_http_2() {
+    let scene = Scene::new(ONE).await;
+    let fields = [
+        "upgrade: h2c",
+        "http2-settings: AAMAAABkAAQAAP__",
+        "connection: Upgrade",
+    ];
+    let answer = scene.get("/", &fields).await;
+    assert_eq!(answer.status(), 200);
+    let arrived = answer.arrived().to_string().to_ascii_lowercase();
+    assert!(!arrived.contains("h2c"), "{arrived}");
+}
