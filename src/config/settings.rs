@@ -112,16 +112,9 @@ impl Settings {
 /// Reads the root. Without a mistake there are settings.
 pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let root = at.table(&ROOT)?;
-    let secret = root.get("secret").and_then(|at| {
-        let text = secret(at)?;
-        if at.is_text() {
-            at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
-        }
-        at.made(Secret::new(text))
-    });
     let common = Common {
         proxies: root.get("proxies").and_then(proxies),
-        secret,
+        secret: root.get("secret").and_then(hashing_secret),
     };
     let store = root.get("store").map(store);
     let policies = root
@@ -214,6 +207,14 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             }
         }),
     })
+}
+
+fn hashing_secret(at: &At<'_>) -> Option<Secret> {
+    let text = secret(at)?;
+    if at.is_text() {
+        at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
+    }
+    at.made(Secret::new(text))
 }
 
 fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerBuilder {
