@@ -21,6 +21,10 @@ pub mod keys {}
 #[doc = include_str!("../docs/adaptive.md")]
 pub mod adaptive {}
 
+#[cfg(all(feature = "adapt", feature = "axum"))]
+#[doc = include_str!("../docs/adaptive-concurrency.md")]
+pub mod adaptive_concurrency {}
+
 #[cfg(feature = "admin")]
 #[doc = include_str!("../docs/dashboard.md")]
 pub mod dashboard {}

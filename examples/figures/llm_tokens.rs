@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -105,7 +106,36 @@ struct Prompt {
 #[derive(Deserialize)]
 struct Message {
     #[serde(default)]
-    content: String,
+    content: Option<Content>,
+}
+
+/// Clients send a text, or a list of parts of which some are text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+struct Part {
+    #[serde(default)]
+    text: String,
+}
+
+impl Message {
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let (text, parts) = match &self.content {
+            Some(Content::Text(text)) => (Some(&**text), &[][..]),
+            Some(Content::Parts(parts)) => (None, &**parts),
+            None => (None, &[][..]),
+        };
+        text.into_iter().chain(parts.iter().map(|part| &*part.text))
+    }
+
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.texts().flat_map(str::split_whitespace)
+    }
 }
 
 #[derive(Deserialize)]
@@ -120,26 +150,22 @@ const MAX_TOKENS: u32 = 256;
 impl Prompt {
     /// A token has about four bytes. It is an estimate, since a model has its own tokens.
     fn estimate(&self) -> u32 {
-        let bytes: usize = self
-            .messages
-            .iter()
-            .map(|message| message.content.len())
-            .sum();
+        let texts = self.messages.iter().flat_map(Message::texts);
+        let bytes: usize = texts.map(str::len).sum();
         u32::try_from(bytes.div_ceil(4)).unwrap_or(u32::MAX)
     }
 
     /// The tokens of this model are words.
     fn tokens(&self) -> u32 {
-        let words = self.messages.iter();
-        let words = words.map(|message| message.content.split_whitespace().count());
-        u32::try_from(words.sum::<usize>()).unwrap_or(u32::MAX)
+        let words = self.messages.iter().flat_map(Message::words);
+        u32::try_from(words.count()).unwrap_or(u32::MAX)
     }
 
     fn answer(&self) -> Answer {
-        let said = self.messages.last().map_or("", |message| &message.content);
-        let words = said.split_whitespace().map(str::to_owned).collect();
+        let said = self.messages.last().into_iter();
+        let words = said.flat_map(Message::words).map(str::to_owned);
         Answer {
-            words,
+            words: words.collect(),
             said: 0,
             most: self.max_tokens.unwrap_or(MAX_TOKENS),
         }
@@ -195,7 +221,7 @@ impl Drop for UnderWay {
 async fn complete(
     State(service): State<Service>,
     headers: HeaderMap,
-    Json(prompt): Json<Prompt>,
+    prompt: Result<Json<Prompt>, JsonRejection>,
 ) -> Response {
     let Some(key) = api_key(&headers, &service.secret) else {
         return failure(
@@ -203,6 +229,13 @@ async fn complete(
             ("invalid_request_error", "invalid_api_key"),
             "Give an API key, `authorization: Bearer`.",
         );
+    };
+    let Json(prompt) = match prompt {
+        Ok(prompt) => prompt,
+        Err(rejection) => {
+            let kind = ("invalid_request_error", "invalid_request");
+            return failure(rejection.status(), kind, &rejection.body_text());
+        }
     };
     let most = prompt.max_tokens.unwrap_or(MAX_TOKENS);
     let estimate = prompt.estimate().saturating_add(most);

@@ -28,14 +28,19 @@
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 
+#[cfg(feature = "redis")]
+mod answer_time;
 mod concurrency;
 mod control;
 mod kernel;
 mod load;
+mod new_times;
 mod signal;
 mod task;
 mod traffic;
 
+#[cfg(feature = "redis")]
+pub use self::answer_time::AnswerTime;
 pub use self::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyBuilder, Permit, Saturated};
 pub use self::control::{Aimd, Controller, Gradient, Steps, Target, Worst};
 pub use self::kernel::{Cpu, Kernel, Memory, Pressure, Resource};

@@ -180,6 +180,12 @@ impl AdaptBuilder {
         self
     }
 
+    /// Replaces the controller.
+    #[cfg(feature = "config")]
+    pub(crate) fn controlled_by(self, controller: Box<dyn Controller>) -> Self {
+        Self { controller, ..self }
+    }
+
     /// Sets the least factor, whatever the controller says. More than 1 counts as 1.
     pub fn floor(self, floor: Factor) -> Self {
         Self { floor, ..self }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::new_times::NewTimes;
 use super::{Load, Signal};
-use crate::observe::{Times, one_in};
+use crate::observe::Times;
 
 /// Counts requests, for the signals that tell of them. Clones share the counts.
 ///
@@ -75,7 +76,7 @@ impl Traffic {
         Latency {
             traffic: self.clone(),
             target,
-            counted: self.took(),
+            times: NewTimes::since(self.took(), ENOUGH),
         }
     }
 
@@ -157,7 +158,7 @@ impl Drop for Passage {
 pub struct Latency {
     traffic: Traffic,
     target: Duration,
-    counted: Vec<u64>,
+    times: NewTimes,
 }
 
 impl Signal for Latency {
@@ -166,16 +167,7 @@ impl Signal for Latency {
     }
 
     fn read(&mut self, _: Duration) -> Option<Load> {
-        let counted = self.traffic.took();
-        let both = counted.iter().zip(&self.counted);
-        let new: Vec<u64> = both.map(|(now, then)| now.saturating_sub(*then)).collect();
-        let all: u64 = new.iter().sum();
-        if all < ENOUGH {
-            return None;
-        }
-        self.counted = counted;
-        let slow = u64::try_from(one_in(10, &new)?.as_micros()).ok()?;
-        Load::of(slow, u64::try_from(self.target.as_micros()).ok()?)
+        self.times.load(self.traffic.took(), self.target)
     }
 
     fn may_be_absent(&self) -> bool {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use super::names::unknown;
 #[cfg(feature = "resolver")]
 use super::resolver_options::ResolverOptions;
+#[cfg(feature = "adapt")]
+use crate::adapt::{Adapt, Signal, Traffic, from_fn};
 #[cfg(feature = "resolver")]
 use crate::error::ConfigError;
 use crate::key::{AnyKey, Extract, Head};
@@ -17,9 +19,19 @@ pub(super) struct Functions {
     costs: Vec<(String, Arc<Cost>)>,
     conditions: Vec<(String, Arc<Condition>)>,
     plans: Vec<(String, Arc<PlanOf>)>,
+    #[cfg(feature = "adapt")]
+    signals: Vec<(String, Arc<ReadSignal>)>,
+    #[cfg(feature = "adapt")]
+    traffic: Option<Traffic>,
+    /// What samples already, if the file is read anew.
+    #[cfg(feature = "adapt")]
+    running: Option<Adapt>,
     #[cfg(feature = "resolver")]
     resolvers: Vec<(String, Arc<MakeResolver>)>,
 }
+
+#[cfg(feature = "adapt")]
+pub(super) type ReadSignal = dyn Fn() -> Option<f64> + Send + Sync;
 
 pub(super) type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 pub(super) type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
@@ -45,6 +57,55 @@ impl Functions {
 
     pub(super) fn add_plan_of(&mut self, name: String, plan_of: Arc<PlanOf>) {
         put(&mut self.plans, name, plan_of);
+    }
+
+    #[cfg(feature = "adapt")]
+    pub(super) fn add_signal(&mut self, name: String, read: Arc<ReadSignal>) {
+        put(&mut self.signals, name, read);
+    }
+
+    #[cfg(feature = "adapt")]
+    pub(super) fn add_traffic(&mut self, traffic: &Traffic) {
+        self.traffic = Some(traffic.clone());
+    }
+
+    #[cfg(feature = "adapt")]
+    pub(super) fn run(&mut self, running: Option<&Adapt>) {
+        self.running = running.cloned();
+    }
+
+    #[cfg(feature = "adapt")]
+    pub(super) fn running(&self) -> Option<&Adapt> {
+        self.running.as_ref()
+    }
+
+    /// The signal of this name. The others that the file knows are named in a mistake.
+    #[cfg(feature = "adapt")]
+    pub(super) fn signal(
+        &self,
+        name: &str,
+        others: &[&str],
+    ) -> Result<impl Signal + use<>, String> {
+        let found = self.signals.iter().find(|(known, _)| known == name);
+        let Some((name, read)) = found else {
+            let own = self.signals.iter().map(|(name, _)| name.as_str());
+            let known: Vec<&str> = others
+                .iter()
+                .copied()
+                .chain(["failures"])
+                .chain(own)
+                .collect();
+            return Err(unknown("signal", name, &known));
+        };
+        let read = Arc::clone(read);
+        Ok(from_fn(name.clone(), move || read()))
+    }
+
+    #[cfg(feature = "adapt")]
+    pub(super) fn traffic(&self) -> Result<&Traffic, String> {
+        let remedy =
+            "code has registered no traffic to look at; register it with `.traffic(&traffic)`";
+        self.traffic.as_ref().ok_or_else(|| remedy.to_owned())
     }
 
     pub(super) fn key(&self, name: &str) -> Result<AnyKey, String> {

@@ -3,14 +3,17 @@
 use super::fields::{CLIENT_IP, KEY};
 use super::functions::Functions;
 use super::walk::{At, Table};
+use crate::factor::FactorCell;
 use crate::key::{
     self, AnyKey, ApiKey, BearerToken, ClientIp, Cookie, Extract, Forwarding, Header, Proxies,
     Secret,
 };
 
-/// What the keys of a file have in common.
+/// What the keys and the policies of a file have in common.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
+    /// Of the policies that follow the load.
+    pub(super) factor: Option<FactorCell>,
     pub(super) proxies: Option<(Proxies, Forwarding)>,
     pub(super) secret: Option<Secret>,
 }

@@ -33,6 +33,7 @@
 //! assert_eq!(error.mistakes().len(), 3);
 //! ```
 
+mod adapt;
 mod conditions;
 mod costs;
 mod departed;
@@ -92,9 +93,13 @@ use self::mistake::Source;
 use self::settings::Settings;
 use self::shadow::ShadowFile;
 use self::store::ReadStore;
+#[cfg(feature = "adapt")]
+use crate::adapt::Adapt;
 use crate::error::ConfigError;
 use crate::key::Proxies;
 use crate::limiter::Limiter;
+#[cfg(feature = "adapt")]
+use crate::middleware::AdaptiveConcurrencyLayer;
 use crate::middleware::RateLimitLayer;
 use crate::policy::Modes;
 #[cfg(feature = "redis")]
@@ -172,6 +177,41 @@ impl Config {
     /// ```
     pub fn headers(&self) -> Arc<[HeaderName]> {
         Arc::clone(&self.settings.headers)
+    }
+
+    /// Returns what the limits of the file follow; `None` without a table `adapt`. Spawn its task once:
+    /// `tokio::spawn(adapt.run())`. Until then, all limits are whole. A reload keeps it.
+    ///
+    /// ```
+    /// use tower_ratelimit::config::Config;
+    ///
+    /// let config: Config = r#"
+    ///     [adapt]
+    ///     signals = ["cpu", "memory"]
+    ///     [policies.api]
+    ///     quota = "100/minute"
+    ///     key = "client_ip"
+    ///     adapt = true
+    /// "#
+    /// .parse()?;
+    /// let layer = config.layer()?;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn spawn(config: &Config) {
+    /// if let Some(adapt) = config.adapt() {
+    ///     tokio::spawn(adapt.run());
+    /// }
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "adapt")]
+    pub fn adapt(&self) -> Option<&Adapt> {
+        self.settings.adapt.as_ref()
+    }
+
+    /// Returns the layer of the adaptive concurrency; `None` if the file says nothing of it. All clones share the limit.
+    #[cfg(feature = "adapt")]
+    pub fn concurrency(&self) -> Option<&AdaptiveConcurrencyLayer> {
+        self.settings.concurrency.as_ref()
     }
 
     /// Makes a layer. All layers of a configuration share the state of its store.

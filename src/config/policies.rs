@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 
+use super::adapt;
 use super::conditions;
 use super::costs;
 use super::endings;
@@ -110,6 +111,7 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
         policy = policy.limited_by(by_hours);
     }
     policy = with_options(policy, &table);
+    policy = adapt::with_factor(common, policy, &table);
     policy = endings::with_unsettled(policy, &table);
     policy = terms::with_terms(common, policy, &table, own.as_ref());
     let keyed = with_reads(common, policy.clone(), &table, key);
@@ -147,6 +149,9 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
     }
     if table.get("for_all_plans").and_then(At::flag) == Some(true) {
         policy = policy.for_all_plans();
+    }
+    if table.get("unleased").and_then(At::flag) == Some(true) {
+        policy = policy.unleased();
     }
     let words = [
         ("local", OnStoreFailure::Local),
@@ -218,6 +223,7 @@ fn with_reads(
         policy = policy.when(move |head: &Head<'_>| when(head));
     }
     policy = terms::with_priority(common, policy, table)?;
+    policy = adapt::with_class(common, policy, table)?;
     policy = endings::with_endings(policy, table)?;
     if let Some(no_key) = no_key {
         policy = policy.no_key(no_key?);

@@ -13,6 +13,8 @@ use super::tree::Node;
 use super::walk::{At, Walk};
 use super::{Config, Origin};
 use super::{json, toml};
+#[cfg(feature = "adapt")]
+use crate::adapt::Traffic;
 #[cfg(feature = "resolver")]
 use crate::error::ConfigError;
 use crate::key::{Extract, Head};
@@ -109,6 +111,25 @@ impl ConfigBuilder {
         self
     }
 
+    /// Registers a signal under a name, for `signals` of the table `adapt`: a closure that tells a share, as
+    /// [`from_fn`](crate::adapt::from_fn) takes it.
+    #[cfg(feature = "adapt")]
+    pub fn signal(
+        mut self,
+        name: impl Into<String>,
+        read: impl Fn() -> Option<f64> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.add_signal(name.into(), Arc::new(read));
+        self
+    }
+
+    /// Registers the requests that the signals `latency`, `in flight` and `failures` of the table `adapt` tell of.
+    #[cfg(feature = "adapt")]
+    pub fn traffic(mut self, traffic: &Traffic) -> Self {
+        self.functions.add_traffic(traffic);
+        self
+    }
+
     #[cfg(feature = "resolver")]
     pub(super) fn registering(
         mut self,
@@ -140,12 +161,24 @@ impl ConfigBuilder {
         let config = self.parse_as(&name, &text, format).map(|config| Config {
             origin: Some(Arc::new(Origin {
                 path: path.to_owned(),
-                builder: self.clone(),
+                builder: self.clone().to_read_again(&config),
                 sha256,
             })),
             ..config
         });
         (Some(sha256), config)
+    }
+
+    /// What is read next follows the factor of what was read first, since that is sampled.
+    #[cfg(feature = "adapt")]
+    fn to_read_again(mut self, read: &Config) -> Self {
+        self.functions.run(read.adapt());
+        self
+    }
+
+    #[cfg(not(feature = "adapt"))]
+    fn to_read_again(self, _: &Config) -> Self {
+        self
     }
 
     /// Reads a text.

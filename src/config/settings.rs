@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
+#[cfg(feature = "adapt")]
+use super::adapt;
 use super::conditions;
 use super::digest::{Sha, digest};
 use super::fields::{LISTS, PROXIES, ROOT};
@@ -17,9 +19,13 @@ use super::resolving::{ReadResolver, resolver};
 use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
 use super::walk::{At, Places, Table};
+#[cfg(feature = "adapt")]
+use crate::adapt::Adapt;
 use crate::algorithm::Algorithm;
 use crate::key::{Forwarding, Head, Proxies, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
+#[cfg(feature = "adapt")]
+use crate::middleware::AdaptiveConcurrencyLayer;
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
 use crate::policy::Modes;
 
@@ -38,6 +44,10 @@ pub(super) struct Settings {
     /// Where the limits stand.
     pub(super) places: Places,
     pub(super) proxies: Option<Proxies>,
+    #[cfg(feature = "adapt")]
+    pub(super) adapt: Option<Adapt>,
+    #[cfg(feature = "adapt")]
+    pub(super) concurrency: Option<AdaptiveConcurrencyLayer>,
     /// The headers that the file reads.
     pub(super) headers: Arc<[HeaderName]>,
     /// The path of the file in shadow, as it is written.
@@ -48,7 +58,7 @@ pub(super) struct Settings {
 }
 
 /// What cannot change while a layer is in use.
-const FIXED: [&str; 2] = ["store", "secret"];
+const FIXED: [&str; 4] = ["store", "secret", "adapt", "concurrency"];
 
 /// The value of a field that cannot change, as a digest, since it may be secret.
 #[derive(Clone, Debug)]
@@ -84,6 +94,10 @@ impl Settings {
             limiter: self.limiter.modes(&other.modes),
             modes: other.modes.clone(),
             store: other.store.clone(),
+            #[cfg(feature = "adapt")]
+            adapt: other.adapt.clone(),
+            #[cfg(feature = "adapt")]
+            concurrency: other.concurrency.clone(),
             ..self
         }
     }
@@ -112,11 +126,16 @@ impl Settings {
 /// Reads the root. Without a mistake there are settings.
 pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let root = at.table(&ROOT)?;
-    let common = Common {
+    let store = root.get("store").map(store);
+    let mut common = Common {
+        factor: None,
         proxies: root.get("proxies").and_then(proxies),
         secret: root.get("secret").and_then(hashing_secret),
     };
-    let store = root.get("store").map(store);
+    #[cfg(feature = "adapt")]
+    let (adapt, concurrency) = load(&root, &mut common, store.as_ref().and_then(Option::as_ref));
+    #[cfg(not(feature = "adapt"))]
+    refuse_load(&root, &mut common);
     let policies = root
         .need(
             "policies",
@@ -195,6 +214,10 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         modes,
         places: at.walk.take_limits(),
         proxies: common.proxies.map(|(proxies, _)| proxies),
+        #[cfg(feature = "adapt")]
+        adapt,
+        #[cfg(feature = "adapt")]
+        concurrency,
         headers: at.walk.take_headers().into_iter().collect(),
         shadow,
         #[cfg(feature = "resolver")]
@@ -225,6 +248,38 @@ fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerB
             layer.plans(plans, move |head: &Head<'_>| plan_of(head))
         }
         None => layer.plans(plans, |_: &Head<'_>| None::<String>),
+    }
+}
+
+/// Reads what follows the load: the factor of policies, and how many requests may be in flight.
+#[cfg(feature = "adapt")]
+fn load(
+    root: &Table<'_>,
+    common: &mut Common,
+    store: Option<&ReadStore>,
+) -> (Option<Adapt>, Option<AdaptiveConcurrencyLayer>) {
+    let table = root.get("adapt");
+    let read = table.and_then(|at| adapt::adapt(at, store));
+    let running = root.at.walk.functions().running().cloned();
+    let adapt = read.map(|read| running.unwrap_or(read));
+    // A table with a mistake is a table: a policy that follows it is right.
+    let factor = adapt.as_ref().map(|adapt| adapt.factor().clone());
+    common.factor = table.map(|_| factor.unwrap_or_default());
+    let concurrency = root.get("concurrency");
+    let concurrency =
+        concurrency.and_then(|at| adapt::concurrency(common, at, common.factor.as_ref()));
+    (adapt, concurrency)
+}
+
+#[cfg(not(feature = "adapt"))]
+fn refuse_load(root: &Table<'_>, common: &mut Common) {
+    for field in ["adapt", "concurrency"] {
+        if let Some(at) = root.get(field) {
+            common.factor = Some(crate::factor::FactorCell::new());
+            at.refuse::<()>(format!(
+                "`{field}` needs feature `adapt` of tower-ratelimit"
+            ));
+        }
     }
 }
 

@@ -46,6 +46,11 @@ impl<'w> Walk<'w> {
         }
     }
 
+    #[cfg(feature = "adapt")]
+    pub(super) fn functions(&self) -> &'w Functions {
+        self.functions
+    }
+
     /// Notes a mistake at this place.
     pub(super) fn note(&self, span: Option<&Range<usize>>, path: &str, message: String) {
         let mistake = Mistake::new(self.source, span, path.to_owned(), message);

@@ -73,7 +73,8 @@ impl Config {
     /// - A file has to keep still for 150 ms before it is read, and at most for a second. A change has reached all requests
     ///   2 seconds after it with events, and 6 seconds after it without.
     /// - A mistake is logged once for each content (`TRL023`), and [`Watched::status`] has it.
-    /// - The store and the secret cannot change without a restart: a file that changes them is refused.
+    /// - The store, the secret, and the tables `adapt` and `concurrency` cannot change without a restart: a file that
+    ///   changes them is refused.
     ///
     /// Call it in a tokio runtime with its timer. Without a runtime the file is read by [`Watched::reload`] alone.
     ///
@@ -263,7 +264,7 @@ impl Followed for Shared {
     }
 }
 
-/// What cannot change while a layer is in use: the store, and the secret that hashes keys.
+/// What cannot change while a layer is in use: the store, the secret that hashes keys, and what is learnt from the load.
 fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, FileError> {
     let mistakes: Vec<Mistake> = Settings::differences(&now.settings, &next.settings)
         .map(|(path, span)| {

@@ -33,8 +33,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         charges: Charges,
     ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static + use<L> {
+        let refusals = self.refusals_about(charges.clone());
         let peeked = self.peek_about(charges);
-        async move { Ok(Inspection::new(peeked.await?)) }
+        async move { Ok(Inspection::new(peeked.await?, refusals.await)) }
     }
 
     pub(crate) fn amend_about(

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use super::refusals::AllCounting;
 #[cfg(feature = "calendar")]
 use crate::decision::HoursNow;
 use crate::decision::{Decision, Outcome};
@@ -18,11 +19,12 @@ use crate::decision::{Decision, Outcome};
 pub struct Inspection {
     /// The decision about a request of cost 0.
     told: Decision,
+    refusals: AllCounting,
 }
 
 impl Inspection {
-    pub(super) fn new(told: Decision) -> Self {
-        Self { told }
+    pub(super) fn new(told: Decision, refusals: AllCounting) -> Self {
+        Self { told, refusals }
     }
 
     /// Returns the outcome under each limited policy, with its name, in the order of declaration.
@@ -36,6 +38,26 @@ impl Inspection {
     /// if it is not blocked.
     pub fn blocked_for(&self) -> Option<Duration> {
         self.policies().filter_map(|(_, told)| blocked(told)).max()
+    }
+
+    /// Returns how many refusals of the key count towards the [penalty](crate::Policy::penalty) of a policy, with the name
+    /// of the policy. Policies without a penalty are left out, and so are all if the store does not tell.
+    pub fn refusals(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.refusals
+            .iter()
+            .map(|it| (self.told.name(it.policy), it.refusals))
+    }
+
+    fn describe_refusals(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = self.refusals.iter();
+        let counting = all.find(|it| self.told.name(it.policy) == policy);
+        match counting {
+            Some(it) if it.refusals > 0 => {
+                let (refusals, of) = (it.refusals, it.of);
+                write!(f, " Refused {refusals} of the {of} times that block it.")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns when the last block of the key ends, by the clock of the store; `None` if the key is
@@ -94,6 +116,7 @@ impl fmt::Display for Inspection {
             describe(told, self.told.is_degraded(), f)?;
             #[cfg(feature = "calendar")]
             self.describe_hours(name, f)?;
+            self.describe_refusals(name, f)?;
             writeln!(f)?;
         }
         let others = if self.told.is_degraded() {
@@ -105,7 +128,7 @@ impl fmt::Display for Inspection {
             writeln!(f, "{name}: {others}.")?;
         }
         if self.told.is_degraded() {
-            f.write_str("ReportedCost by this process alone, since the store is away.\n")?;
+            f.write_str("Told by this process alone, since the store is away.\n")?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::decision::{Names, Outcomes};
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::policy::{Policy, Unkeyed, those_that_never_bind, warn_that_one_never_binds};
+use crate::policy::{Pointless, Policy, Unkeyed, those_that_never_bind};
 use crate::store::Charge;
 
 const COSTS_TOO_MUCH: Diagnostic = Diagnostic::new(
@@ -25,7 +25,7 @@ pub(super) struct Mistakes {
 
 /// Policies that never bind, if all are asked about the same key at the same cost.
 struct NeverBind {
-    subjects: Vec<String>,
+    subjects: Vec<Pointless>,
     /// So many questions were of that kind.
     asked_alike: AtomicU32,
     /// Whether some were not.
@@ -53,9 +53,7 @@ impl NeverBind {
             return;
         }
         if self.asked_alike.fetch_add(1, Ordering::Relaxed) + 1 == Self::ENOUGH {
-            for subject in &self.subjects {
-                warn_that_one_never_binds(subject.clone());
-            }
+            self.subjects.iter().for_each(Pointless::warn);
         }
     }
 }

@@ -59,7 +59,6 @@ impl Limiter {
         self.look_at_costs(&charges, decision.outcomes());
         decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());
-        self.note_shadow(decision.outcomes());
         Ok(decision)
     }
 
@@ -90,7 +89,8 @@ impl Limiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn inspect_now(&self, key: impl IntoKey) -> Inspection {
-        Inspection::new(self.peek_now(key, 0))
+        let key = key.into_key();
+        Inspection::new(self.peek_now(key, 0), self.refusals_now(key))
     }
 
     /// Returns what [`check_now`](Self::check_now) would decide, and charges nothing.
@@ -226,8 +226,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
     ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static {
-        let peeked = self.peek(key, 0);
-        async move { Ok(Inspection::new(peeked.await?)) }
+        let key = key.into_key();
+        let (peeked, refusals) = (self.peek(key, 0), self.refusals(key));
+        async move { Ok(Inspection::new(peeked.await?, refusals.await)) }
     }
 
     /// Takes as much as there is, up to this much; as [`take_up_to_now`](Limiter::take_up_to_now), in

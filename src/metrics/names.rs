@@ -3,20 +3,22 @@
 
 use ::metrics::Unit;
 
+#[cfg(feature = "adapt")]
+use crate::adapt::AdaptiveConcurrency;
 use crate::observe::{KeyStats, PolicyStats, RequestStats, Snapshot, StoreStats};
 
-/// A metric.
-pub(super) struct Metric {
+/// A metric of a source, such as a snapshot.
+pub(super) struct Metric<S: 'static> {
     pub(super) name: &'static str,
     pub(super) unit: Unit,
     pub(super) help: &'static str,
-    pub(super) read: Read,
+    pub(super) read: Read<S>,
 }
 
 /// How its values are read. A counter only rises.
-pub(super) enum Read {
-    Counter(fn(&Snapshot, &mut Emit<'_, u64>)),
-    Gauge(fn(&Snapshot, &mut Emit<'_, f64>)),
+pub(super) enum Read<S: 'static> {
+    Counter(fn(&S, &mut Emit<'_, u64>)),
+    Gauge(fn(&S, &mut Emit<'_, f64>)),
 }
 
 /// Names and values of labels.
@@ -25,12 +27,12 @@ pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 /// Takes each value with its labels.
 pub(super) type Emit<'a, T> = dyn FnMut(Labels<'_>, T) + 'a;
 
-const fn counter(
+const fn counter<S>(
     name: &'static str,
     unit: Unit,
     help: &'static str,
-    read: fn(&Snapshot, &mut Emit<'_, u64>),
-) -> Metric {
+    read: fn(&S, &mut Emit<'_, u64>),
+) -> Metric<S> {
     let read = Read::Counter(read);
     Metric {
         name,
@@ -40,12 +42,12 @@ const fn counter(
     }
 }
 
-const fn gauge(
+const fn gauge<S>(
     name: &'static str,
     unit: Unit,
     help: &'static str,
-    read: fn(&Snapshot, &mut Emit<'_, f64>),
-) -> Metric {
+    read: fn(&S, &mut Emit<'_, f64>),
+) -> Metric<S> {
     let read = Read::Gauge(read);
     Metric {
         name,
@@ -55,8 +57,8 @@ const fn gauge(
     }
 }
 
-/// All metrics.
-pub(super) const METRICS: &[Metric] = &[
+/// All metrics of a limiter.
+pub(super) const METRICS: &[Metric<Snapshot>] = &[
     counter(
         "ratelimit_requests_total",
         Unit::Count,
@@ -298,6 +300,29 @@ pub(super) const METRICS: &[Metric] = &[
                 tell(&[], flag(shadow.error().is_some()));
             }
         },
+    ),
+];
+
+/// All metrics of an adaptive concurrency.
+#[cfg(feature = "adapt")]
+pub(super) const OF_CONCURRENCY: &[Metric<AdaptiveConcurrency>] = &[
+    gauge(
+        "ratelimit_concurrency_limit",
+        Unit::Count,
+        "How many requests may be in flight at once, as an adaptive concurrency has learnt",
+        |limit, tell| tell(&[("policy", limit.name())], limit.limit().into()),
+    ),
+    gauge(
+        "ratelimit_in_flight",
+        Unit::Count,
+        "How many requests hold a slot of an adaptive concurrency",
+        |limit, tell| tell(&[("policy", limit.name())], limit.in_flight().into()),
+    ),
+    counter(
+        "ratelimit_saturated_total",
+        Unit::Count,
+        "Requests that were refused because all slots of an adaptive concurrency were taken",
+        |limit, tell| tell(&[("policy", limit.name())], limit.refused()),
     ),
 ];
 

@@ -4,7 +4,11 @@ use std::time::Duration;
 use ::metrics::{Key, Label, Level, Metadata, Recorder, with_recorder};
 use tokio::time::{MissedTickBehavior, interval};
 
+#[cfg(feature = "adapt")]
+use super::names::OF_CONCURRENCY;
 use super::names::{Labels, METRICS, Metric, Read};
+#[cfg(feature = "adapt")]
+use crate::adapt::AdaptiveConcurrency;
 use crate::observe::{Monitor, Snapshot};
 
 /// Tells the recorder of the program what a [`Monitor`] reads.
@@ -18,6 +22,8 @@ use crate::observe::{Monitor, Snapshot};
 pub struct Publisher {
     monitor: Monitor,
     labels: Vec<(&'static str, Arc<str>)>,
+    #[cfg(feature = "adapt")]
+    concurrency: Vec<AdaptiveConcurrency>,
 }
 
 impl Publisher {
@@ -26,7 +32,16 @@ impl Publisher {
         Self {
             monitor,
             labels: Vec::new(),
+            #[cfg(feature = "adapt")]
+            concurrency: Vec::new(),
         }
+    }
+
+    /// Tells of this adaptive concurrency too. The label `policy` has its name.
+    #[cfg(feature = "adapt")]
+    pub fn concurrency(mut self, concurrency: &AdaptiveConcurrency) -> Self {
+        self.concurrency.push(concurrency.clone());
+        self
     }
 
     /// Adds a label to all metrics. If a program has several limiters or layers whose policies have the same names, a
@@ -49,6 +64,12 @@ impl Publisher {
             for metric in METRICS {
                 self.tell(metric, snapshot, recorder);
             }
+            #[cfg(feature = "adapt")]
+            for concurrency in &self.concurrency {
+                for metric in OF_CONCURRENCY {
+                    self.tell(metric, concurrency, recorder);
+                }
+            }
         });
     }
 
@@ -62,7 +83,7 @@ impl Publisher {
         }
     }
 
-    fn tell(&self, metric: &Metric, snapshot: &Snapshot, recorder: &dyn Recorder) {
+    fn tell<S>(&self, metric: &Metric<S>, source: &S, recorder: &dyn Recorder) {
         let name = metric.name;
         let key = |labels: Labels<'_>| self.key(name, labels);
         let metadata = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
@@ -70,14 +91,14 @@ impl Publisher {
         match metric.read {
             Read::Counter(read) => {
                 recorder.describe_counter(name.into(), unit, help);
-                read(snapshot, &mut |labels, value| {
+                read(source, &mut |labels, value| {
                     let counter = recorder.register_counter(&key(labels), &metadata);
                     counter.absolute(value);
                 });
             }
             Read::Gauge(read) => {
                 recorder.describe_gauge(name.into(), unit, help);
-                read(snapshot, &mut |labels, value| {
+                read(source, &mut |labels, value| {
                     let gauge = recorder.register_gauge(&key(labels), &metadata);
                     gauge.set(value);
                 });

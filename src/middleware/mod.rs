@@ -253,6 +253,8 @@
 mod beside;
 mod body;
 mod builder;
+#[cfg(feature = "adapt")]
+mod concurrency;
 mod deadline;
 #[cfg(feature = "config")]
 mod difference;
@@ -286,6 +288,10 @@ mod would_refuse;
 
 pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
+#[cfg(feature = "adapt")]
+pub use self::concurrency::{
+    AdaptiveConcurrencyLayer, ConcurrencyBody, ConcurrencyFuture, Sample, WithConcurrency,
+};
 pub use self::deadline::Deadline;
 #[cfg(feature = "config")]
 pub use self::difference::Difference;

@@ -17,6 +17,9 @@ pub(crate) struct Calls {
     batched: AtomicU64,
     remembered: AtomicU64,
     took: Recent<Times>,
+    /// The same since the beginning, for a signal that looks at what is new.
+    #[cfg(feature = "adapt")]
+    all: Times,
 }
 
 impl Calls {
@@ -28,6 +31,8 @@ impl Calls {
             batched: AtomicU64::new(0),
             remembered: AtomicU64::new(0),
             took: Recent::new(),
+            #[cfg(feature = "adapt")]
+            all: Times::default(),
         }
     }
 
@@ -40,6 +45,14 @@ impl Calls {
         }
         let took = now.saturating_duration_since(since);
         self.took.now(now).note(took);
+        #[cfg(feature = "adapt")]
+        self.all.note(took);
+    }
+
+    /// How many calls took how long, since the beginning.
+    #[cfg(all(feature = "adapt", feature = "redis"))]
+    pub(crate) fn all_times(&self) -> Vec<u64> {
+        self.all.counts()
     }
 
     /// So many requests share a call that another one began.

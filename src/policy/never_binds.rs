@@ -6,6 +6,7 @@
 
 use crate::algorithm::Algorithm;
 use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::factor::{Factor, FactorCell};
 
 const NEVER_BINDS: Diagnostic = Diagnostic::new(
     "TRL006",
@@ -14,10 +15,20 @@ const NEVER_BINDS: Diagnostic = Diagnostic::new(
     "leave it out, or correct whichever of the two has a digit too few or too many",
 );
 
+const HIDDEN: Diagnostic = Diagnostic::new(
+    "TRL029",
+    "",
+    "a policy can never deny anything, even with its factor at its floor, since another of the same clients is at least as \
+     strict: limits that follow the load have no effect",
+    "give the factor to the stricter policy, or lower the floor",
+);
+
 /// The parts of a policy that decide whether another one makes it pointless.
 pub(crate) struct Scope<'a> {
     pub(crate) name: &'a str,
     pub(crate) algorithm: &'a Algorithm,
+    /// The share of its limit that is in force.
+    pub(crate) factor: Option<&'a FactorCell>,
     pub(crate) is_soft: bool,
     /// Identifies the counted clients and the cost; `None` if they are unknown.
     pub(crate) counts: Option<String>,
@@ -38,20 +49,34 @@ pub(crate) enum Keyless {
     All,
 }
 
-/// Warns of each policy that can never bind because of another.
-#[cfg(feature = "http")]
-pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
-    for subject in those_that_never_bind(policies) {
-        warn_that_one_never_binds(subject);
+/// A policy that can never bind because of another, with that other, as a log names them.
+#[derive(Clone, Debug)]
+pub(crate) struct Pointless {
+    subject: String,
+    follows_load: bool,
+}
+
+impl Pointless {
+    pub(crate) fn warn(&self) {
+        let diagnostic = if self.follows_load {
+            &HIDDEN
+        } else {
+            &NEVER_BINDS
+        };
+        warn_once_of(diagnostic, self.subject.clone());
     }
 }
 
-pub(crate) fn warn_that_one_never_binds(subject: String) {
-    warn_once_of(&NEVER_BINDS, subject);
+/// Warns of each policy that can never bind because of another.
+#[cfg(feature = "http")]
+pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
+    those_that_never_bind(policies)
+        .iter()
+        .for_each(Pointless::warn);
 }
 
-/// Each policy that can never bind because of another, with that other, as a log names them.
-pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<String> {
+/// Each policy that can never bind because of another.
+pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<Pointless> {
     let mut subjects = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
         let by = policies.iter().enumerate().find(|(other, stricter)| {
@@ -61,10 +86,10 @@ pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<String> {
                 && !(first_of_equals && stricter.is_pointless_beside(policy))
         });
         if let Some((_, stricter)) = by {
-            subjects.push(format!(
-                "policy {:?} beside {:?}",
-                policy.name, stricter.name
-            ));
+            subjects.push(Pointless {
+                subject: format!("policy {:?} beside {:?}", policy.name, stricter.name),
+                follows_load: policy.factor.is_some(),
+            });
         }
     }
     subjects
@@ -75,10 +100,17 @@ impl Scope<'_> {
         let same_requests =
             self.counts.is_some() && self.counts == other.counts && !other.is_conditional;
         let refuses_no_more = self.refuses <= other.refuses;
-        same_requests
-            && refuses_no_more
-            && !other.is_soft
-            && never_binds(self.algorithm, other.algorithm)
+        same_requests && refuses_no_more && !other.is_soft && never_binds_in(self, other)
+    }
+
+    /// The least share of its limit that can be in force.
+    fn least(&self) -> Factor {
+        self.factor.map_or(Factor::ONE, FactorCell::least)
+    }
+
+    /// The most of it.
+    fn most(&self) -> Factor {
+        self.factor.map_or(Factor::ONE, FactorCell::most)
     }
 }
 
@@ -132,6 +164,16 @@ impl Bound {
         })
     }
 
+    /// Returns the bound where this share of the limit is in force, counted in thousandths.
+    fn times(self, factor: Factor) -> Self {
+        let factor = u128::from(factor.get());
+        Self {
+            limit: self.limit * factor,
+            per_period: self.per_period * factor,
+            ..self
+        }
+    }
+
     /// Returns the span over which the possibly pointless algorithm counts. Estimates and slots
     /// reach up to twice their period back.
     fn below(algorithm: &Algorithm) -> Option<Self> {
@@ -147,12 +189,19 @@ impl Bound {
     }
 }
 
+/// The same of two policies, under the factors at which this is hardest to say.
+fn never_binds_in(lenient: &Scope<'_>, strict: &Scope<'_>) -> bool {
+    let least = Bound::below(lenient.algorithm).map(|bound| bound.times(lenient.least()));
+    let most = Bound::above(strict.algorithm).map(|bound| bound.times(strict.most()));
+    never_binds(least, most)
+}
+
 /// Whether `lenient` denies no request of any sequence that `strict` admits.
 ///
 /// `true` is proved, from the most that `strict` admits in a span of any length. `false` may mean
 /// unknown.
-fn never_binds(lenient: &Algorithm, strict: &Algorithm) -> bool {
-    let (Some(lenient), Some(strict)) = (Bound::below(lenient), Bound::above(strict)) else {
+fn never_binds(lenient: Option<Bound>, strict: Option<Bound>) -> bool {
+    let (Some(lenient), Some(strict)) = (lenient, strict) else {
         return false;
     };
     let is_faster = |lenient: Bound, strict: Bound| {
@@ -212,6 +261,10 @@ mod tests {
         })
     }
 
+    fn never_binds(lenient: &Algorithm, strict: &Algorithm) -> bool {
+        super::never_binds(Bound::below(lenient), Bound::above(strict))
+    }
+
     fn pointless_pair() -> impl Strategy<Value = (Algorithm, Algorithm)> {
         let pair = (algorithm(), algorithm());
         pair.prop_filter("may bind", |(lenient, strict)| never_binds(lenient, strict))
@@ -245,6 +298,37 @@ mod tests {
     fn assert_never_binds(expected: bool, lenient: &str, strict: &str) {
         let told = never_binds(&lenient.parse().unwrap(), &strict.parse().unwrap());
         assert_eq!(told, expected, "{lenient} beside {strict}");
+    }
+
+    #[test]
+    fn a_policy_that_follows_the_load_is_hidden_by_one_below_its_floor_and_by_no_other() {
+        let cell = FactorCell::between(Factor::thousandths(100), Factor::thousandths(2_000));
+        let told = |lenient: &str, strict: &str, adaptive: [bool; 2]| {
+            let algorithms = [lenient, strict].map(|text| text.parse::<Algorithm>().unwrap());
+            let scope = |place: usize| Scope {
+                name: ["api", "fixed"][place],
+                algorithm: &algorithms[place],
+                factor: adaptive[place].then_some(&cell),
+                is_soft: false,
+                counts: Some(String::new()),
+                is_conditional: false,
+                refuses: Keyless::None,
+            };
+            let found = those_that_never_bind(&[scope(0), scope(1)]);
+            let found = found.into_iter();
+            found
+                .map(|it| (it.subject, it.follows_load))
+                .collect::<Vec<_>>()
+        };
+        let api = "fixed-window 100/min";
+        let hidden = [(r#"policy "api" beside "fixed""#.to_owned(), true)];
+        assert_eq!(told(api, "fixed-window 10/min", [true, false]), hidden);
+        // At a tenth of its limit it denies what the other allows.
+        assert_eq!(told(api, "fixed-window 11/min", [true, false]), []);
+        // The stricter one may grow to twice its limit.
+        assert_eq!(told(api, "fixed-window 60/min", [false, true]), []);
+        let plain = [(r#"policy "api" beside "fixed""#.to_owned(), false)];
+        assert_eq!(told(api, "fixed-window 50/min", [false, true]), plain);
     }
 
     #[test]

@@ -125,6 +125,9 @@ impl fmt::Display for Refused {
             Refusal::NoKey(_) => f.write_str("the request has no key"),
             Refusal::Forbidden => f.write_str("the request is on the list of the denied"),
             Refusal::CannotHold(diagnostic) => diagnostic.fmt(f),
+            Refusal::Saturated { limit } => {
+                write!(f, "{limit} requests are in flight, and no more may be")
+            }
             Refusal::StoreFailed(_) => f.write_str("the rate limiter's store could not decide"),
         }
     }

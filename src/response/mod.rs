@@ -240,6 +240,7 @@
 //! | --- | --- | --- |
 //! | a policy denied it | 429, or as chosen | 8 `RESOURCE_EXHAUSTED` |
 //! | it is on the deny list | 403 | 7 `PERMISSION_DENIED` |
+//! | all slots of an adaptive concurrency are taken | 503, or 429 | 14 `UNAVAILABLE`, or 8 `RESOURCE_EXHAUSTED` |
 //! | the store failed | 503 | 14 `UNAVAILABLE`, with `RetryInfo` |
 //! | the server does not provide its key, or cannot hold it | 500 | 13 `INTERNAL` |
 //! | it has no key, and its policy refuses such requests | 401 | 16 `UNAUTHENTICATED` |
@@ -285,6 +286,8 @@ mod problem;
 mod refusal;
 mod refusals;
 mod responder;
+#[cfg(feature = "adapt")]
+mod saturated;
 mod sentence;
 mod set;
 
@@ -303,3 +306,5 @@ pub(crate) use self::answers::Answers;
 pub(crate) use self::call::is_call;
 pub(crate) use self::fields::Fields;
 pub(crate) use self::options::AnswerOptions;
+#[cfg(feature = "adapt")]
+pub(crate) use self::saturated::saturated;

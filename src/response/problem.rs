@@ -18,6 +18,12 @@ pub(super) fn without_detail(status: StatusCode) -> Bytes {
     format!(r#"{{"type":"about:blank","title":"{title}","status":{code}}}"#).into()
 }
 
+/// Returns the problem of a request that finds no slot of the limit of this name.
+pub(super) fn saturated(name: &str, status: StatusCode) -> Bytes {
+    let (code, name) = (status.as_u16(), quoted(name));
+    format!(r#"{{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporary Reduced Capacity","status":{code},"detail":"Too many requests are in flight.","violated-policies":[{name}]}}"#).into()
+}
+
 /// Writes problems of RFC 9457 with the type of draft-ietf-httpapi-ratelimit-headers-11, section
 /// 6.1.
 #[derive(Debug)]

@@ -135,6 +135,18 @@ impl Refusals {
         refuse(status, PLAIN.filled([]), body, reason, request)
     }
 
+    /// The limit named `name` is that of an adaptive concurrency.
+    pub(super) fn saturated(
+        name: &str,
+        status: StatusCode,
+        limit: u32,
+        request: &mut Extensions,
+    ) -> Response<Bytes> {
+        let body = problem::saturated(name, status);
+        let reason = Refusal::Saturated { limit };
+        refuse(status, PLAIN.filled([]), body, reason, request)
+    }
+
     pub(super) fn store_failed(kind: StoreErrorKind, request: &mut Extensions) -> Response<Bytes> {
         refuse(
             StatusCode::SERVICE_UNAVAILABLE,

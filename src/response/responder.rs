@@ -98,6 +98,10 @@ impl Responder {
             }
             Refusal::Forbidden => Refusals::forbidden(extensions),
             Refusal::CannotHold(diagnostic) => Refusals::cannot_hold(diagnostic, extensions),
+            Refusal::Saturated { limit } => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Refusals::saturated("concurrency", status, limit, extensions)
+            }
             Refusal::StoreFailed(kind) => Refusals::store_failed(kind, extensions),
         }
     }

@@ -29,7 +29,7 @@ pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;
 #[cfg(feature = "redis")]
-pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
+pub use self::redis::{Lease, RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
 #[cfg(feature = "testing")]
 pub(crate) use self::shared::Meanwhile;
@@ -155,6 +155,17 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
+    /// Tells how many refusals of the key count at the moment towards the [penalty](crate::Policy::penalty) of the policy,
+    /// and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell. By default it tells 0.
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        let _ = charge;
+        Reply::Now(Ok(0))
+    }
+
     /// Changes the state of each key under its policy, without deciding.
     ///
     /// Returns `false` if turns of a queue were to be [given back](Amendment::GiveBack) and were not, and
@@ -210,6 +221,8 @@ pub struct Charge {
     pub(crate) window: Option<Duration>,
     /// By which it was priced.
     pub(crate) factor: Factor,
+    /// How much of the size of its limit is room for its price.
+    pub(crate) beyond: u32,
     /// By what its request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
 }
@@ -227,6 +240,7 @@ impl Charge {
             rule: 0,
             window: None,
             factor: Factor::ONE,
+            beyond: 0,
             slot: None,
         }
     }

@@ -1,5 +1,7 @@
 //! Limits from a file: what it means, how its mistakes are told, and its schema.
 
+#[cfg(feature = "adapt")]
+mod adapt;
 mod endings;
 mod folder;
 mod fuzzed;

@@ -8,7 +8,7 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
     Unit, with_local_recorder,
 };
-use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
+use tower_ratelimit::adapt::{Adapt, AdaptiveConcurrency, Steps, from_fn};
 use tower_ratelimit::config::Config;
 use tower_ratelimit::metrics::Publisher;
 use tower_ratelimit::observe::{Monitor, Snapshot};
@@ -192,7 +192,8 @@ async fn the_page_has_each_metric_with_its_kind_labels_unit_and_help() {
     let snapshots = full().await;
     with_local_recorder(&told, || {
         for snapshot in &snapshots {
-            Publisher::new(nobody()).publish_snapshot(snapshot);
+            let publisher = Publisher::new(nobody()).concurrency(&AdaptiveConcurrency::new());
+            publisher.publish_snapshot(snapshot);
         }
     });
     let told = told.0.lock().unwrap();
@@ -273,6 +274,27 @@ fn a_recorder_that_comes_late_misses_nothing() {
     with_local_recorder(&told, || publisher.publish());
     assert!((told.value(&format!("{decisions}=allowed}}")) - 6.0).abs() < 0.1);
     assert!((told.value("ratelimit_store_up{layer=inner,store=memory}") - 1.0).abs() < 0.1);
+}
+
+#[test]
+fn an_adaptive_concurrency_is_told_under_its_name() {
+    let limiter = Limiter::builder().policy(Policy::new("x", FixedWindow::per_day(1)));
+    let queries = AdaptiveConcurrency::builder().name("queries").start(2);
+    let queries = queries.build().unwrap();
+    let publisher = Publisher::new(limiter.build().unwrap().monitor()).concurrency(&queries);
+    let _first = queries.try_enter().unwrap();
+    let _second = queries.try_enter().unwrap();
+    assert!(queries.try_enter().is_err());
+    let told = Told::default();
+    with_local_recorder(&told, || publisher.publish());
+    for (metric, value) in [
+        ("ratelimit_concurrency_limit", 2.0),
+        ("ratelimit_in_flight", 2.0),
+        ("ratelimit_saturated_total", 1.0),
+    ] {
+        let series = format!("{metric}{{policy=queries}}");
+        assert!((told.value(&series) - value).abs() < 0.1, "{series}");
+    }
 }
 
 /// Nothing that a client chooses becomes a label.

@@ -3,6 +3,8 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
+#[cfg(feature = "adapt")]
+mod adaptive_concurrency;
 mod arrivals;
 mod axum;
 mod blocked;
@@ -56,6 +58,7 @@ mod tcp;
 mod traffic;
 mod truth;
 mod unix_socket;
+mod vacancies;
 mod waiting;
 mod waiting_again;
 mod waiting_crowds;

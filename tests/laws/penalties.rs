@@ -71,6 +71,12 @@ impl Model {
         (*until > now).then(|| until - now)
     }
 
+    /// How many refusals count.
+    fn counting(&self, now: u64, rules: &Rules) -> usize {
+        let counts = |then: &&u64| now - **then < rules.within * SECOND;
+        self.refusals.iter().filter(counts).count()
+    }
+
     fn length(level: u32, rules: &Rules) -> u64 {
         let long = (0..level).fold(rules.block, |long, _| {
             (long * u64::from(rules.times)).min(rules.most)
@@ -88,8 +94,7 @@ impl Model {
             return;
         }
         self.refusals.push(now);
-        let counts = |then: &&u64| now - **then < rules.within * SECOND;
-        if self.refusals.iter().filter(counts).count() < rules.refusals as usize {
+        if self.counting(now, rules) < rules.refusals as usize {
             return;
         }
         let forgotten = |until: u64| until + rules.memory * SECOND <= now;
@@ -169,6 +174,7 @@ fn so_many_refusals_block<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
             Step::Pardons => {
                 driver.pardon(at);
                 model = Model::default();
+                prop_assert_eq!(driver.refusals(at), Some(0));
                 continue;
             }
             Step::GivesBack => {
@@ -184,6 +190,8 @@ fn so_many_refusals_block<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
         if cost > 0 && (is_blocked || !own.allowed) {
             model.refuse(at, &case.rules);
         }
+        let counting = u32::try_from(model.counting(at, &case.rules)).unwrap();
+        prop_assert_eq!(driver.refusals(at), Some(counting));
         let left = model.blocked_for(at);
         match left {
             None => prop_assert_eq!(&seen, &own),

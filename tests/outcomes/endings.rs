@@ -5,20 +5,16 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tower::{Service, ServiceExt};
-use tower_ratelimit::key::{self, Head};
+use tower_ratelimit::key;
 use tower_ratelimit::policy::{Http, Settle, Unsettled};
 use tower_ratelimit::{AnchoredWindow, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use crate::script::{PART, Script, WAYS, Way, send, service};
+use crate::script::{PART, Script, WAYS, Way, estimate, send, service};
 
 const PLENTY: u32 = 1_000_000;
 
-pub(crate) fn estimate(head: &Head<'_>) -> Option<u32> {
-    head.header("x-estimate")?.parse().ok()
-}
-
 /// By user, reserving what the request says.
-pub(crate) fn policy(limit: u32) -> Policy<Http> {
+fn policy(limit: u32) -> Policy<Http> {
     Policy::new("units", AnchoredWindow::per_day(limit))
         .key(key::header("x-user"))
         .estimate_with(estimate)

@@ -14,8 +14,12 @@ mod script;
 mod services;
 #[cfg(feature = "http")]
 mod storm;
+#[cfg(all(feature = "http", feature = "redis"))]
+mod storm_of_nodes;
 #[path = "../away/switch.rs"]
 #[allow(dead_code, reason = "another test uses the rest")]
 mod switch;
+#[cfg(feature = "http")]
+mod weather;
 #[cfg(feature = "axum")]
 mod wire;

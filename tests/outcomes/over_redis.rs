@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tower_ratelimit::policy::Unsettled;
 use tower_ratelimit::store::RedisLedger;
@@ -140,4 +141,48 @@ async fn a_settlement_that_cannot_be_fails_alone() {
     assert_eq!(used(&limiter, "ann").await, 4);
     assert_eq!(used(&limiter, "cid").await, 4);
     assert_eq!(limiter.lost_settlements(), 1);
+}
+
+/// The time of the processor that the server has used until now, in microseconds.
+fn spent(server: &Server) -> f64 {
+    let info = text(&server.ask(&["INFO", "cpu"]));
+    let seconds = info.lines().filter_map(|line| {
+        let (name, seconds) = line.split_once(':')?;
+        let is_all = matches!(name, "used_cpu_user" | "used_cpu_sys");
+        is_all.then(|| seconds.trim().parse::<f64>().unwrap())
+    });
+    seconds.sum::<f64>() * 1e6
+}
+
+/// Decisions at once share calls too.
+#[tokio::test]
+async fn a_settlement_takes_less_of_the_server_than_a_decision() {
+    const REQUESTS: u32 = 500;
+    let server = Server::start(&[]);
+    let limiter = limiter(&server, Unsettled::Estimate);
+    let mut least = [f64::MAX; 2];
+    for round in 0..8_u32 {
+        let before = spent(&server);
+        let keys = (0..REQUESTS).map(|key| limiter.reserve((round % 2, key), 10));
+        let reservations = join_all(keys).await;
+        let between = spent(&server);
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        for reservation in reservations {
+            let reservation = reservation.unwrap();
+            assert!(reservation.is_allowed());
+            reservation.settle(7);
+        }
+        tasks_end(tasks).await;
+        let after = spent(&server);
+        least = [
+            least[0].min(between - before),
+            least[1].min(after - between),
+        ];
+    }
+    let [decisions, settlements] = least;
+    println!("{REQUESTS} decisions in {decisions:.0} us, their settlements in {settlements:.0} us");
+    assert!(
+        settlements <= 0.8 * decisions,
+        "{settlements} of {decisions} us"
+    );
 }

@@ -1,12 +1,15 @@
 //! An inner service whose requests end in any way, and a client that goes away in any way.
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::pending;
 use std::io;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -14,7 +17,9 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 use tower::{Layer, Service, ServiceExt};
+use tower_ratelimit::key::Head;
 use tower_ratelimit::policy::{Cost, Spend};
 use tower_ratelimit::{RateLimit, RateLimitLayer};
 
@@ -99,29 +104,69 @@ impl Way {
 }
 
 /// What the inner service does with a request, in the extensions of the request.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) way: Way,
     /// What the request really costs.
     pub(crate) cost: u32,
+    /// Whose requests are limited together.
+    team: String,
+    /// For so many milliseconds the service works, and again the client before it reads the body.
+    rests: u32,
     /// Tells that the service works on it.
     works: Arc<Notify>,
+    enter: Option<Arc<Enter>>,
 }
+
+/// Called when a request comes to the service. What it returns is dropped when the service has done with the request: at
+/// the end of the body, or when its future or the body is dropped.
+pub(crate) type Enter = dyn Fn() -> Inside + Send + Sync;
+pub(crate) type Inside = Box<dyn Any + Send>;
 
 impl Script {
     pub(crate) fn new(way: Way, cost: u32) -> Self {
-        let works = Arc::default();
-        Self { way, cost, works }
+        Self {
+            way,
+            cost,
+            team: "all".to_owned(),
+            rests: 0,
+            works: Arc::default(),
+            enter: None,
+        }
+    }
+
+    /// The same, of a team, for which the service tells when it begins and ends.
+    pub(crate) fn of_team(self, team: String, rests: u32, enter: Arc<Enter>) -> Self {
+        Self {
+            team,
+            rests,
+            enter: Some(enter),
+            ..self
+        }
     }
 }
 
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script")
+            .field("way", &self.way)
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The estimate that a request says.
+pub(crate) fn estimate(head: &Head<'_>) -> Option<u32> {
+    head.header("x-estimate")?.parse().ok()
+}
+
 /// Frames of a body, and what comes after them.
-#[derive(Debug)]
 pub(crate) struct Frames {
     parts: VecDeque<Frame<Bytes>>,
     declared: Option<u64>,
     then: Way,
     spend: Option<(Spend, u32)>,
+    inside: Option<Inside>,
 }
 
 pub(crate) const PART: &[u8] = b"part";
@@ -138,12 +183,20 @@ impl Body for Frames {
             if let Some((spend, units)) = &self.spend {
                 spend.add(*units);
             }
+            let is_last =
+                frame.is_trailers() || self.parts.is_empty() && self.then == Way::LengthReached;
+            if is_last {
+                self.inside = None;
+            }
             return Poll::Ready(Some(Ok(frame)));
         }
+        if self.then == Way::BrokenOff {
+            return Poll::Pending;
+        }
+        self.inside = None;
         match self.then {
             Way::BodyFails => Poll::Ready(Some(Err(io::ErrorKind::BrokenPipe.into()))),
             Way::BodyPanics => quiet_panic(),
-            Way::BrokenOff => Poll::Pending,
             _ => Poll::Ready(None),
         }
     }
@@ -154,9 +207,25 @@ impl Body for Frames {
     }
 }
 
-async fn respond(request: Request<()>) -> Result<Response<Frames>, io::Error> {
-    let Script { way, cost, works } = request.extensions().get::<Script>().unwrap().clone();
+async fn rest(millis: u32) {
+    if millis > 0 {
+        sleep(Duration::from_millis(millis.into())).await;
+    }
+}
+
+async fn respond(
+    request: Request<()>,
+    inside: Option<Inside>,
+) -> Result<Response<Frames>, io::Error> {
+    let Script {
+        way,
+        cost,
+        rests,
+        works,
+        ..
+    } = request.extensions().get::<Script>().unwrap().clone();
     let spend = request.extensions().get::<Spend>().cloned();
+    rest(rests).await;
     match way {
         Way::Gone | Way::GoneAtOnce => {
             works.notify_one();
@@ -198,6 +267,7 @@ async fn respond(request: Request<()>) -> Result<Response<Frames>, io::Error> {
         declared: None,
         then: way,
         spend: spend.map(|spend| (spend, cost)),
+        inside,
     };
     Ok(response.body(body).unwrap())
 }
@@ -219,10 +289,11 @@ impl Service<Request<()>> for Scripted {
 
     fn call(&mut self, request: Request<()>) -> Respond {
         let script = request.extensions().get::<Script>().unwrap();
+        let inside = script.enter.as_ref().map(|enter| enter());
         if script.way == Way::CallPanics {
             quiet_panic();
         }
-        Box::pin(respond(request))
+        Box::pin(respond(request, inside))
     }
 }
 
@@ -244,6 +315,7 @@ pub(crate) async fn send(
     let request = Request::builder()
         .method(method)
         .header("x-user", user)
+        .header("x-team", &script.team)
         .header("x-estimate", estimate)
         .extension(script.clone())
         .body(())
@@ -280,6 +352,7 @@ async fn end(
         return Some(status);
     }
     let mut body = Box::pin(response.into_body());
+    rest(script.rests).await;
     match script.way {
         Way::Read | Way::Trailers => drop(body.collect().await.unwrap()),
         Way::LengthReached => {

@@ -1,121 +1,162 @@
 //! Twenty thousand requests that end in every way, at random, of a few clients at once.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tower_ratelimit::policy::{Ending, Settle, Unsettled};
-use tower_ratelimit::store::Store;
-use tower_ratelimit::{MemoryStore, Policy, RateLimitLayer, key};
+use futures_util::future::join_all;
+use http::StatusCode;
+use tower_ratelimit::{MemoryStore, RateLimitLayer};
 
-use crate::endings::policy;
-use crate::script::{Script, WAYS, Way, send, service};
+use crate::script::{Enter, send, service};
+use crate::weather::{Dice, Drawn, layer, used, user};
 
 const REQUESTS: u32 = 20_000;
 const CLIENTS: u32 = 40;
 const USERS: u32 = 12;
-const PLENTY: u32 = 1_000_000_000;
-const UNSETTLED: u32 = 7;
+const TEAMS: u32 = 3;
 
 /// So long that a test which reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Numbers that look random, the same in each run.
-struct Dice(u64);
+/// What all requests of each user cost, under `units` and under `successes`.
+type Model = HashMap<u32, [u32; 2]>;
 
-impl Dice {
-    fn below(&mut self, most: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        u32::try_from(self.0 >> 32).unwrap() % most
+/// What the service behind the layer sees of each team.
+#[derive(Default)]
+struct Seen {
+    inside: [AtomicU32; TEAMS as usize],
+    most: AtomicU32,
+    refused: AtomicU32,
+}
+
+struct Guest(Arc<Seen>, usize);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.inside[self.1].fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// What all requests of each user cost, under `units` and under `successes`.
-type Model = HashMap<String, [u32; 2]>;
-
-fn user(number: u32) -> String {
-    format!("user-{number}")
+fn enter(seen: &Arc<Seen>, team: u32) -> Arc<Enter> {
+    let (seen, team) = (Arc::clone(seen), team as usize);
+    Arc::new(move || {
+        let inside = seen.inside[team].fetch_add(1, Ordering::SeqCst) + 1;
+        seen.most.fetch_max(inside, Ordering::SeqCst);
+        Box::new(Guest(Arc::clone(&seen), team))
+    })
 }
 
-fn layer<S: Store>(store: S) -> RateLimitLayer {
-    let units = policy(PLENTY)
-        .settle(Settle::from_header("x-cost"))
-        .unless_settled(Unsettled::Units(UNSETTLED));
-    let successes = Policy::new("successes", tower_ratelimit::SlidingWindow::per_day(PLENTY))
-        .key(key::header("x-user"))
-        .charge_when(|ending: &Ending<'_>| ending.is_complete())
-        .unless_settled(Unsettled::Nothing);
-    let builder = RateLimitLayer::builder().policy(units).policy(successes);
-    builder.store(store).build().unwrap()
+fn not_seen() -> Arc<Enter> {
+    Arc::new(|| Box::new(()))
 }
 
-/// Sends all requests, and returns what they cost.
-async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> Model {
+/// Sends requests until so many were let go on, and returns what they cost.
+async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Model, Arc<Seen>) {
     let model: Arc<Mutex<Model>> = Arc::default();
+    let seen: Arc<Seen> = Arc::default();
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
-        let (layer, model) = (layer.clone(), Arc::clone(&model));
+        let (layer, model, seen) = (layer.clone(), Arc::clone(&model), Arc::clone(&seen));
         clients.push(tokio::spawn(async move {
             let service = service(&layer);
-            let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ u64::from(client + 1) << 20);
-            for _ in 0..REQUESTS / CLIENTS {
-                let way = WAYS[dice.below(17) as usize];
-                let (estimate, cost) = (dice.below(100), dice.below(200));
-                let user = user(dice.below(USERS));
-                send(&service, &user, estimate, &Script::new(way, cost)).await;
-                let is_charged = way != Way::NeverPolled || is_charged_unpolled;
-                let units = match way {
-                    _ if way.has_an_answer() => cost,
-                    _ if is_charged => UNSETTLED,
-                    _ => 0,
+            let mut dice = Dice::new(client);
+            let mut left = REQUESTS / CLIENTS;
+            while left > 0 {
+                let drawn = Drawn::by(&mut dice, USERS);
+                let team = dice.below(TEAMS);
+                let (name, enter) = if drawn.is_alone() {
+                    (alone(client, left), not_seen())
+                } else {
+                    (format!("team-{team}"), enter(&seen, team))
                 };
+                let script = drawn.script().of_team(name, dice.below(3), enter);
+                let status = send(&service, &user(drawn.user), drawn.estimate, &script).await;
+                if status == Some(StatusCode::TOO_MANY_REQUESTS) {
+                    seen.refused.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                left -= 1;
                 let mut model = model.lock().unwrap();
-                let [all, successes] = model.entry(user).or_default();
-                *all += units;
-                *successes += u32::from(way.is_complete());
+                let all = model.entry(drawn.user).or_default();
+                for (all, one) in all.iter_mut().zip(drawn.costs(is_charged_unpolled)) {
+                    *all += one;
+                }
             }
         }));
     }
     for client in clients {
         client.await.unwrap();
     }
-    Arc::try_unwrap(model).unwrap().into_inner().unwrap()
+    let model = Arc::try_unwrap(model).unwrap().into_inner().unwrap();
+    (model, seen)
 }
 
-async fn used(layer: &RateLimitLayer) -> Model {
-    let limiter = layer.limiter();
+/// What each user has used, and how many slots are held.
+async fn state(layer: &RateLimitLayer) -> (Model, u32) {
     let mut all = Model::new();
-    for user in (0..USERS).map(user) {
-        let key = key::header("x-user").key_of(&user).unwrap();
-        let decision = limiter.peek(key, 0).await.unwrap();
-        let numbers: Vec<u32> = decision.policies().map(|(_, told)| told.used()).collect();
-        all.insert(user, numbers.try_into().unwrap());
+    for number in 0..USERS {
+        let [units, successes, _] = used(layer, "x-user", &user(number)).await;
+        all.insert(number, [units, successes]);
     }
-    all
+    let mut held = 0;
+    for team in 0..TEAMS {
+        held += used(layer, "x-team", &format!("team-{team}")).await[2];
+    }
+    (all, held)
+}
+
+fn alone(client: u32, left: u32) -> String {
+    format!("alone-{client}-{left}")
+}
+
+/// How many slots requests hold that were in teams of their own.
+async fn held_alone(layer: &RateLimitLayer) -> u32 {
+    let mut held = 0;
+    for client in 0..CLIENTS {
+        let teams: Vec<_> = (1..=REQUESTS / CLIENTS)
+            .map(|left| alone(client, left))
+            .collect();
+        let each = join_all(teams.iter().map(|team| used(layer, "x-team", team))).await;
+        held += each.iter().map(|used| used[2]).sum::<u32>();
+    }
+    held
+}
+
+fn tell(seen: &Seen, at_once: u32) {
+    let most = seen.most.load(Ordering::SeqCst);
+    let refused = seen.refused.load(Ordering::SeqCst);
+    println!("{REQUESTS} requests, {refused} more refused, {most} of {at_once} at once");
+    assert_eq!(most, at_once);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_request_is_settled_once_in_process() {
-    let layer = layer(MemoryStore::new());
-    let model = storm(&layer, true).await;
-    assert_eq!(used(&layer).await, model);
+    const AT_ONCE: u32 = 3;
+    let layer = layer(AT_ONCE, MemoryStore::new());
+    let (model, seen) = storm(&layer, true).await;
+    assert_eq!(state(&layer).await, (model, 0));
+    assert_eq!(held_alone(&layer).await, 0);
     assert_eq!(layer.limiter().lost_settlements(), 0);
+    tell(&seen, AT_ONCE);
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_request_is_settled_once_over_redis() {
+    const AT_ONCE: u32 = 5;
     let server = crate::support::redis::Server::start(&[]);
     let store = tower_ratelimit::RedisStore::builder().deadline(PATIENCE);
-    let layer = layer(store.open(server.url()).unwrap());
-    let model = storm(&layer, false).await;
+    let layer = layer(AT_ONCE, store.open(server.url()).unwrap());
+    let (model, seen) = storm(&layer, false).await;
+    let expected = (model, 0);
     let started = Instant::now();
     // Settlements are under way yet. Those that are missing never come.
-    while used(&layer).await != model {
+    while state(&layer).await != expected {
         if started.elapsed() > PATIENCE {
-            assert_eq!(used(&layer).await, model);
+            assert_eq!(state(&layer).await, expected);
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -124,6 +165,8 @@ async fn every_request_is_settled_once_over_redis() {
     while tasks.num_alive_tasks() > 4 && started.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(used(&layer).await, model);
+    assert_eq!(state(&layer).await, expected);
+    assert_eq!(held_alone(&layer).await, 0);
     assert_eq!(layer.limiter().lost_settlements(), 0);
+    tell(&seen, AT_ONCE);
 }

@@ -13,7 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::timeout;
-use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer, key};
+use tower_ratelimit::policy::Settle;
+use tower_ratelimit::{AnchoredWindow, Concurrency, Policy, RateLimitLayer, key};
 
 /// So long that a test which reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -81,4 +82,64 @@ async fn each_request_ends_once_and_is_complete_if_all_of_it_went_out() {
     let limiter = layer.limiter();
     let told = limiter.peek(key::global().key_of(()).unwrap(), 0).await;
     assert_eq!(told.unwrap().binding().unwrap().1.used(), 5);
+}
+
+/// On one connection of HTTP/2, which goes on.
+#[tokio::test]
+async fn a_stream_that_is_reset_frees_its_slot_at_once_and_is_settled() {
+    let (ended, mut endings) = mpsc::unbounded_channel();
+    let bytes = Policy::new("bytes", AnchoredWindow::per_day(1_000))
+        .key(key::global())
+        .estimate(100)
+        .settle(Settle::from_ending(move |ending| {
+            let told = (ending.bytes(), ending.is_complete());
+            let _ = ended.send(told);
+            u32::try_from(ending.bytes()).ok()
+        }));
+    let layer = RateLimitLayer::builder()
+        .policy(bytes)
+        .policy(Policy::new("at once", Concurrency::of(1)).key(key::global()))
+        .build()
+        .unwrap();
+    let endless = || async {
+        let part = stream::iter([Ok::<_, Infallible>("part")]);
+        Body::from_stream(part.chain(stream::pending()))
+    };
+    let app = Router::new().route("/", get(endless)).layer(layer.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+
+    let (client, connection) = h2::client::handshake(TcpStream::connect(address).await.unwrap())
+        .await
+        .unwrap();
+    tokio::spawn(async move { connection.await.unwrap() });
+    let mut client = client.ready().await.unwrap();
+    let mut ask = || {
+        let request = http::Request::get("http://a/").body(()).unwrap();
+        client.send_request(request, true).unwrap()
+    };
+    for requests in 1..=3_u32 {
+        let (response, mut stream) = ask();
+        let mut body = response.await.unwrap().into_body();
+        assert_eq!(&*body.data().await.unwrap().unwrap(), b"part");
+        let (refused, _) = ask();
+        assert_eq!(
+            refused.await.unwrap().status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+        assert!(endings.try_recv().is_err(), "it is still on its way");
+        // The client wants no more of it.
+        stream.send_reset(h2::Reason::CANCEL);
+        let ended = timeout(PATIENCE, endings.recv()).await.unwrap();
+        assert_eq!(ended, Some((4, false)));
+        let told = layer.limiter().peek(key::global().key_of(()).unwrap(), 0);
+        let used: Vec<u32> = told
+            .await
+            .unwrap()
+            .policies()
+            .map(|(_, it)| it.used())
+            .collect();
+        assert_eq!(used, [4 * requests, 0]);
+    }
 }

@@ -4,6 +4,8 @@
 mod support;
 
 mod agreement;
+#[cfg(feature = "adapt")]
+mod answer_time;
 mod apart;
 mod connecting;
 mod damage;
@@ -11,6 +13,7 @@ mod denials;
 mod expiry;
 mod idle;
 mod keys;
+mod leases;
 mod nodes;
 mod permissions;
 mod plans;

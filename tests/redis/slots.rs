@@ -5,8 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
 use tower_ratelimit::store::RedisLedger;
@@ -308,4 +310,72 @@ async fn while_the_server_is_away_a_node_has_its_share_of_slots() {
     held.pop();
     assert!(!node.reserve(7_u64, 2).await.unwrap().is_allowed());
     assert!(node.reserve(7_u64, 1).await.unwrap().is_allowed());
+}
+
+/// The time of the processor that the server has used until now, in microseconds, and how many scripts it has run.
+fn spent(server: &Server) -> (f64, u64) {
+    let info: String = ask(server, &["INFO", "cpu"]);
+    let seconds = info.lines().filter_map(|line| {
+        let (name, seconds) = line.split_once(':')?;
+        let is_all = matches!(name, "used_cpu_user" | "used_cpu_sys");
+        is_all.then(|| seconds.trim().parse::<f64>().unwrap())
+    });
+    (seconds.sum::<f64>() * 1e6, calls(server, "evalsha"))
+}
+
+/// How long the commands take that any renewal needs: an end for each member of each set.
+fn bare_commands(server: &Server, sets: &[String]) -> f64 {
+    let mut commands = redis::pipe();
+    for set in sets {
+        let members: Vec<String> = ask(server, &["ZRANGE", set, "0", "-1"]);
+        let copy = commands.cmd("ZADD").arg(format!("copy {set}"));
+        for member in members {
+            copy.arg("1700000000000000").arg(member);
+        }
+        copy.ignore();
+    }
+    let mut connection = server.connection();
+    let mut least = f64::MAX;
+    for _ in 0..4 {
+        let before = spent(server).0;
+        commands.query::<()>(&mut connection).unwrap();
+        least = least.min(spent(server).0 - before);
+    }
+    least
+}
+
+#[test]
+fn ten_thousand_slots_are_renewed_in_one_call_that_takes_little_more_than_its_commands() {
+    const KEYS: u64 = 100;
+    let server = Server::start(&[]);
+    let store = patient().slot_life(3 * LIFE).open(server.url()).unwrap();
+    let node = Node::new(&store, [at_once(100)]);
+    for _ in 0..100 {
+        let each = (0..KEYS).map(|key| node.limiter.reserve(key, 1));
+        for held in node.runtime.block_on(join_all(each)) {
+            let held = held.unwrap();
+            assert!(held.is_allowed());
+            mem::forget(held);
+        }
+    }
+    let mut renewals = Vec::new();
+    until("it is measured", || {
+        let (before, calls) = spent(&server);
+        // Questions meanwhile would be measured, too.
+        thread::sleep(LIFE);
+        let (after, now) = spent(&server);
+        if now == calls + 1 {
+            renewals.push(after - before);
+        }
+        renewals.len() == 4
+    });
+    let sets: Vec<String> = (0..KEYS).map(|key| set_of(&store, key)).collect();
+    let slots: u64 = sets.iter().map(|set| members(&server, set)).sum();
+    assert_eq!(slots, 10_000);
+    let renewal = renewals.into_iter().fold(f64::MAX, f64::min);
+    let bare = bare_commands(&server, &sets);
+    println!(
+        "10,000 slots renewed in {renewal:.0} us of the server; its commands alone take {bare:.0} us"
+    );
+    assert!(renewal < 3.0 * bare, "{renewal} and {bare} us");
 }

@@ -210,3 +210,37 @@ fn limiters_over_one_store_count_refusals_of_one_policy_together() {
     assert!(!one.admit_now("ann", 1));
     assert_eq!(other.inspect_now("ann").blocked_for(), Some(MINUTE));
 }
+
+#[test]
+fn an_operator_sees_the_refusals_that_count_and_not_only_the_block() {
+    let penalty = Penalty::after(3, MINUTE).block(HOUR);
+    let policy = Policy::new("login", AnchoredWindow::of(quota(2, HOUR))).penalty(penalty);
+    let (clock, limiter) = limiter(policy);
+    let told = || {
+        let inspection = limiter.inspect_now("ann");
+        let refusals: Vec<_> = inspection
+            .refusals()
+            .map(|(_, refusals)| refusals)
+            .collect();
+        (refusals, inspection.to_string())
+    };
+    assert_eq!(told(), (vec![0], "login: nothing of 2 used.\n".into()));
+    assert!(limiter.check_now("ann", 2).is_allowed());
+    for refusals in 1..=2 {
+        assert!(!limiter.check_now("ann", 1).is_allowed());
+        let (counting, text) = told();
+        assert_eq!(counting, [refusals]);
+        let sentence = format!(" Refused {refusals} of the 3 times that block it.\n");
+        assert!(text.ends_with(&sentence), "{text}");
+    }
+    clock.advance(MINUTE);
+    assert_eq!(told().0, [0]);
+    for _ in 0..3 {
+        assert!(!limiter.check_now("ann", 1).is_allowed());
+    }
+    let (counting, text) = told();
+    assert_eq!(counting, [0]);
+    assert!(text.starts_with("login: blocked for 1h"), "{text}");
+    limiter.unblock_now("ann");
+    assert_eq!(told().0, [0]);
+}

@@ -44,8 +44,9 @@ use crate::factor::FactorCell;
 /// - **The reading** is the 90th percentile of a window; the limit follows the median of the last five.
 /// - **The baseline** is what requests take when few of them are in flight: the lower quartile of windows in which at most
 ///   half of the limit was used. A limit that refuses requests has no such windows. It makes one every 30 seconds: for one
-///   window, it admits half. One lucky window moves nothing, and the baseline never learns from requests that wait for
-///   each other.
+///   window, it admits half. One lucky window moves nothing, and requests that wait for each other teach no baseline. If
+///   the limit has fallen to a quarter and requests are no faster, they are slow for another reason, and the baseline
+///   learns that.
 /// - **The gradient** is 1.5 times the baseline, divided by the reading, from 0.5 to 2. The target is limit × gradient +
 ///   √limit ÷ 2. In each window the limit goes half of the way down to it, or a fifth of the way up. After a fall it goes
 ///   half of the way back to where it was.
@@ -56,6 +57,7 @@ use crate::factor::FactorCell;
 /// The gradient is that of Netflix's `Gradient2Limit` with the allowance of Envoy's adaptive concurrency.
 #[derive(Clone)]
 pub struct AdaptiveConcurrency {
+    name: Arc<str>,
     shared: Arc<Shared>,
     made: Instant,
 }
@@ -64,6 +66,7 @@ pub struct AdaptiveConcurrency {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct AdaptiveConcurrencyBuilder {
+    name: Arc<str>,
     start: u32,
     least: u32,
     most: u32,
@@ -82,6 +85,7 @@ impl AdaptiveConcurrency {
     ///
     /// # Defaults
     ///
+    /// - its name is `concurrency`
     /// - the limit starts at 20, and stays from 1 to 1,000
     /// - no partitions
     /// - no cap of the baseline, and nothing that freezes it
@@ -89,8 +93,9 @@ impl AdaptiveConcurrency {
         AdaptiveConcurrencyBuilder::new()
     }
 
-    fn of(shared: Shared) -> Self {
+    fn of(name: Arc<str>, shared: Shared) -> Self {
         Self {
+            name,
             shared: Arc::new(shared),
             made: Instant::now(),
         }
@@ -113,6 +118,11 @@ impl AdaptiveConcurrency {
     /// When no slot is free, and the partition has its share.
     pub fn try_enter_in(&self, partition: &str) -> Result<Permit, Saturated> {
         Permit::enter(&self.shared, Some(partition), self.made)
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns how many requests may be in flight at once.
@@ -144,6 +154,7 @@ impl AdaptiveConcurrency {
 impl AdaptiveConcurrencyBuilder {
     fn new() -> Self {
         Self {
+            name: "concurrency".into(),
             start: 20,
             least: 1,
             most: 1_000,
@@ -151,6 +162,12 @@ impl AdaptiveConcurrencyBuilder {
             freezing: Vec::new(),
             partitions: Vec::new(),
         }
+    }
+
+    /// Sets the name by which headers and metrics speak of it.
+    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
+        let name = name.into();
+        Self { name, ..self }
     }
 
     /// Sets the limit before anything is learnt.
@@ -196,7 +213,7 @@ impl AdaptiveConcurrencyBuilder {
     ///
     /// # Errors
     ///
-    /// When `least`, `start` and `most` are not in this order or 0, when the shares are more than 100 % together or one
+    /// When the name is not 1 to 64 printable characters of ASCII, when `least`, `start` and `most` are not in this order or 0, when the shares are more than 100 % together or one
     /// is 0, and when two partitions have one name or one has none.
     pub fn build(self) -> Result<AdaptiveConcurrency, ConfigError> {
         self.check()?;
@@ -214,11 +231,17 @@ impl AdaptiveConcurrencyBuilder {
                 .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
         };
         let partitions = Partitions::new(self.partitions);
-        AdaptiveConcurrency::of(Shared::new(bounds, partitions, self.freezing))
+        AdaptiveConcurrency::of(self.name, Shared::new(bounds, partitions, self.freezing))
     }
 
     fn check(&self) -> Result<(), ConfigError> {
         let wrong = |field, value: u32, remedy| Err(ConfigError::new(field, value, remedy));
+        let is_good = (1..=64).contains(&self.name.len())
+            && self.name.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
+        if !is_good {
+            let remedy = "give 1 to 64 printable characters of ASCII";
+            return Err(ConfigError::quoting("name", &self.name, remedy));
+        }
         if self.least == 0 {
             return wrong("least", 0, "give 1 or more, so that requests can be served");
         }

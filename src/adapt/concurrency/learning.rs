@@ -91,10 +91,10 @@ impl Learning {
 
     /// Learns from a window, and says what holds during the next. While it `is_frozen`, the baseline learns nothing.
     pub(super) fn step(&mut self, window: &Window, is_frozen: bool) -> Held {
-        // A probe begins with more in flight, but none of these counts in it.
-        let is_calm = self.is_probing || u64::from(window.peak) * 2_000 <= self.limit;
+        let is_calm = u64::from(window.peak) * 2_000 <= self.limit;
+        let is_calm_enough = is_calm || self.is_as_good_as_calm(window);
         if let Some(latency) = window.latency
-            && is_calm
+            && is_calm_enough
             && !is_frozen
         {
             self.learn(window.now, latency);
@@ -136,6 +136,19 @@ impl Learning {
             None => self.recent.iter().copied().min()?,
         };
         Some(self.bounds.healthy.map_or(known, |cap| known.min(cap)))
+    }
+
+    /// Whether requests hardly wait for each other, though more than half of the limit is used.
+    fn is_as_good_as_calm(&self, window: &Window) -> bool {
+        // A probe begins with more in flight, but none of these counts in it.
+        let is_probed = self.is_probing || self.limit < 2_000;
+        // A quarter of the requests is no faster: they are slow for another reason.
+        let has_fallen = self.before.is_some_and(|before| self.limit * 4 <= before);
+        // Waiting makes nothing faster. Before the first measurement, this says little.
+        let baseline = self.baseline().filter(|_| !self.calm.is_empty());
+        let both = baseline.zip(window.latency);
+        let is_faster = both.is_some_and(|(baseline, latency)| latency < baseline);
+        is_probed || has_fallen || is_faster
     }
 
     fn learn(&mut self, now: Duration, latency: u64) {

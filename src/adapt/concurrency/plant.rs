@@ -31,6 +31,8 @@ pub(super) struct Weather {
     pub(super) tells_overload: bool,
     /// Whether a request is answered after a microsecond.
     pub(super) is_lucky: bool,
+    /// The share of requests that are critical, and have a partition.
+    pub(super) critical: f64,
 }
 
 impl Weather {
@@ -41,6 +43,7 @@ impl Weather {
             failing: 0.0,
             tells_overload: false,
             is_lucky: false,
+            critical: 0.0,
         }
     }
 }
@@ -53,6 +56,9 @@ pub(super) struct Second {
     /// Requests that were answered in time.
     pub(super) good: u32,
     pub(super) refused: u32,
+    /// Those of them that were critical.
+    pub(super) critical_good: u32,
+    pub(super) critical_refused: u32,
 }
 
 /// Microseconds that a request takes on average.
@@ -66,8 +72,8 @@ pub(super) fn capacity(servers: u32) -> f64 {
     f64::from(servers) * 1e6 / SERVICE
 }
 
-/// When a request leaves, when it came, in which epoch, and what it has to tell.
-type Leaving = (u64, u64, u32, Tells);
+/// When a request leaves, when it came, in which epoch, what it has to tell, and its partition.
+type Leaving = (u64, u64, u32, Tells, Option<usize>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tells {
@@ -85,11 +91,20 @@ pub(super) struct Plant {
     now: u64,
     next_arrival: f64,
     good: u32,
+    critical_good: u32,
+    critical_refused: u32,
 }
+
+/// The place of the partition of critical requests.
+const CRITICAL: usize = 0;
 
 impl Plant {
     pub(super) fn new(seed: u64, servers: u32, bounds: Bounds) -> Self {
-        let shared = Shared::new(bounds, Partitions::new(Vec::new()), Vec::new());
+        let shared = Shared::new(
+            bounds,
+            Partitions::new(vec![("critical".into(), 80)]),
+            Vec::new(),
+        );
         Self {
             shared,
             random: Random(seed),
@@ -98,12 +113,15 @@ impl Plant {
             now: 0,
             next_arrival: 0.0,
             good: 0,
+            critical_good: 0,
+            critical_refused: 0,
         }
     }
 
     pub(super) fn second(&mut self, weather: Weather) -> Second {
         let ends = self.now + 1_000_000;
         let (good, refused) = (self.good, self.shared.refused());
+        let critical = (self.critical_good, self.critical_refused);
         let mut is_lucky = weather.is_lucky;
         self.next_arrival = self.next_arrival.max(self.now as f64);
         loop {
@@ -124,15 +142,23 @@ impl Plant {
             limit: self.shared.limit(),
             good: self.good - good,
             refused: (self.shared.refused() - refused) as u32,
+            critical_good: self.critical_good - critical.0,
+            critical_refused: self.critical_refused - critical.1,
         }
     }
 
     fn arrive(&mut self, at: u64, weather: Weather, is_lucky: &mut bool) {
-        if !self.shared.enter(None) {
+        let is_critical = weather.critical > 0.0 && self.random.uniform() < weather.critical;
+        let partition = is_critical.then_some(CRITICAL);
+        if !self.shared.enter(partition) {
+            self.critical_refused += u32::from(is_critical);
             return;
         }
         let epoch = self.shared.epoch();
-        let mut leave = |at_last, tells| self.leaving.push(Reverse((at_last, at, epoch, tells)));
+        let mut leave = |at_last, tells| {
+            self.leaving
+                .push(Reverse((at_last, at, epoch, tells, partition)));
+        };
         if std::mem::take(is_lucky) {
             return leave(at + 1, Tells::Answer);
         }
@@ -159,7 +185,8 @@ impl Plant {
     }
 
     fn leave_until(&mut self, now: u64) {
-        while let Some(Reverse((ended, began, epoch, tells))) = self.leaving.peek().copied() {
+        while let Some(Reverse(leaving)) = self.leaving.peek().copied() {
+            let (ended, began, epoch, tells, partition) = leaving;
             if ended > now {
                 break;
             }
@@ -168,14 +195,16 @@ impl Plant {
             let ended = Duration::from_micros(ended);
             match tells {
                 Tells::Answer => {
-                    self.good += u32::from(took < DEADLINE);
+                    let is_good = u32::from(took < DEADLINE);
+                    self.good += is_good;
+                    self.critical_good += is_good * u32::from(partition.is_some());
                     let took = Duration::from_micros(took);
                     self.shared.note(Ended::Answered(took), epoch, ended);
                 }
                 Tells::Overload => self.shared.note(Ended::Overloaded, epoch, ended),
                 Tells::Nothing => {}
             }
-            self.shared.leave(None);
+            self.shared.leave(partition);
         }
     }
 }

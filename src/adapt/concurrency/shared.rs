@@ -107,20 +107,16 @@ impl Shared {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |in_flight| {
                     (in_flight < limit || is_within_its_share).then(|| in_flight.saturating_add(1))
                 });
-        match taken {
-            Ok(before) => {
-                let now = before.saturating_add(1);
-                if now > self.peak.load(Ordering::Relaxed) {
-                    self.peak.fetch_max(now, Ordering::Relaxed);
-                }
-                true
-            }
-            Err(_) => {
-                self.partitions.leave(partition);
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                false
-            }
+        let Ok(before) = taken else {
+            self.partitions.leave(partition);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
+        let now = before.saturating_add(1);
+        if now > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(now, Ordering::Relaxed);
         }
+        true
     }
 
     /// Frees a slot.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::AdaptiveConcurrency;
 use super::learning::{Bounds, Learning, Window};
 use super::plant::{Plant, Second, Weather, best_static, capacity, goodput, run};
+use super::shared::Ended;
 use crate::factor::{Factor, FactorCell};
 
 const BOUNDS: Bounds = Bounds {
@@ -125,6 +126,18 @@ fn a_limit_does_not_grow_without_end_under_an_overload_that_lasts() {
 
 #[test]
 fn a_steady_load_does_not_make_the_limit_flap() {
+    for seed in 0..5 {
+        let seconds = run(seed, SERVERS, BOUNDS, vec![overload(SERVERS); 600]);
+        let mut limits: Vec<_> = seconds[60..].iter().map(|second| second.limit).collect();
+        limits.sort_unstable();
+        // But for the probes, one second in thirty.
+        let (low, high) = (limits[limits.len() / 20], limits[limits.len() * 19 / 20]);
+        assert!(high <= 2 * low, "seed {seed}: from {low} to {high}");
+    }
+}
+
+#[test]
+fn few_requests_at_once_prove_nothing_of_a_limit() {
     let mut learning = Learning::new(BOUNDS);
     let mut limits = Vec::new();
     for second in 0..600_u64 {
@@ -154,6 +167,30 @@ fn below_capacity_next_to_nothing_is_shed() {
     }
 }
 
+/// A tenth of the requests, with a share of the slots of their own.
+#[test]
+fn a_critical_class_is_served_while_the_rest_is_cut() {
+    for seed in 0..10 {
+        let weather = Weather {
+            critical: 0.1,
+            ..overload(SERVERS)
+        };
+        let seconds = run(seed, SERVERS, BOUNDS, vec![weather; 120]);
+        let sum = |of: fn(&Second) -> u32| seconds[20..].iter().map(of).sum::<u32>();
+        let good = sum(|second| second.critical_good);
+        let refused = sum(|second| second.critical_refused);
+        assert!(
+            good > 1_000 && refused * 99 <= good,
+            "seed {seed}: {refused} and {good}"
+        );
+        let (all, cut) = (sum(|second| second.good), sum(|second| second.refused));
+        assert!(
+            cut > all,
+            "seed {seed}: {cut} of the rest are cut, {all} are served"
+        );
+    }
+}
+
 #[test]
 fn a_service_that_was_idle_for_hours_is_protected_at_once() {
     let mut weather = vec![overload(SERVERS); 60];
@@ -177,9 +214,11 @@ fn a_service_that_is_slower_for_good_is_learnt() {
         };
         300
     ]);
-    let seconds = run(1, 32, BOUNDS, weather);
-    let served = goodput(&seconds[240..]);
-    assert!(served >= 0.9 * capacity(32) / 3.0, "{served}");
+    for seed in 0..5 {
+        let seconds = run(seed, 32, BOUNDS, weather.clone());
+        let served = goodput(&seconds[90..]);
+        assert!(served >= 0.9 * capacity(32) / 3.0, "seed {seed}: {served}");
+    }
 }
 
 #[test]
@@ -219,15 +258,17 @@ fn a_request_of_an_earlier_epoch_is_no_sample_of_a_probe() {
     let last = epochs.last().copied().unwrap_or_default();
     // One probe in half a minute is two epochs; the first are sooner.
     assert!((6..=16).contains(&last), "{last}");
-    // A reading of the fastest kind that began before does not count.
-    let before = plant.shared.baseline();
-    for _ in 0..1_000 {
-        let ended = super::shared::Ended::Answered(Duration::from_micros(10));
-        plant
-            .shared
-            .note(ended, last.wrapping_sub(1), Duration::from_secs(121));
+
+    // Sixty of another epoch are no window; sixty of this one are.
+    let shared = Plant::new(1, SERVERS, BOUNDS).shared;
+    for (epoch, second, is_known) in [(1, 2, false), (0, 4, true)] {
+        for number in 0..60 {
+            let ended = Ended::Answered(Duration::from_millis(10));
+            let now = Duration::from_secs(second) + Duration::from_millis(10 * number);
+            shared.note(ended, epoch, now);
+        }
+        assert_eq!(shared.baseline().is_some(), is_known, "epoch {epoch}");
     }
-    assert_eq!(plant.shared.baseline(), before);
 }
 
 #[test]
@@ -307,6 +348,7 @@ fn threads_never_have_more_slots_than_there_are() {
 fn numbers_that_cannot_be_are_refused_by_name() {
     let builder = AdaptiveConcurrency::builder;
     let wrong = [
+        (builder().name("naïve"), "name"),
         (builder().least(0), "least"),
         (builder().least(30), "start"),
         (builder().most(10), "most"),

@@ -2,6 +2,7 @@
 //!
 //! The walk knows a field from this list, and the JSON Schema is written from it, so the two cannot differ.
 
+mod adapt;
 mod limits;
 mod policy;
 mod requests;
@@ -9,6 +10,9 @@ mod responses;
 mod root;
 mod store;
 
+pub(super) use self::adapt::CLASS;
+#[cfg(feature = "adapt")]
+pub(super) use self::adapt::{ADAPT, CONCURRENCY, PARTITION, STEP};
 pub(super) use self::limits::{KEY_LIMITS, LIMIT, QUOTA};
 #[cfg(feature = "calendar")]
 pub(super) use self::policy::HOURS;

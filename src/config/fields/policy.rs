@@ -1,5 +1,6 @@
 //! The fields of a policy.
 
+use super::adapt::{CLASS, CLASSES};
 use super::limits::{KEY_LIMITS, QUOTA};
 use super::requests::{COST, FUNCTION};
 use super::{Fields, Shape, field};
@@ -90,6 +91,11 @@ pub(crate) static POLICY: Fields = Fields(&[
         Shape::Whole,
     ),
     field(
+        "unleased",
+        "Has the store decide on each request, where it leases units to nodes.",
+        Shape::Flag,
+    ),
+    field(
         "for_all_plans",
         "Says that the policy has one limit under all plans.",
         Shape::Flag,
@@ -173,6 +179,16 @@ pub(crate) static POLICY: Fields = Fields(&[
         "first_day",
         "On which day a calendar-week begins; monday unless said.",
         Shape::Word(&WEEKDAYS),
+    ),
+    field(
+        "adapt",
+        "Lets the limit follow the load, as the table `adapt` of the file says.",
+        Shape::Flag,
+    ),
+    field(
+        "class",
+        "How much requests matter under load; critical unless said. Of a list, the first that holds.",
+        Shape::OneOrList(&Shape::Any(&[Shape::Word(CLASSES), Shape::Table(&CLASS)])),
     ),
 ]);
 

@@ -1,5 +1,6 @@
 //! The fields at the top of the file, and those of its tables that concern all policies.
 
+use super::adapt::{ADAPT, CONCURRENCY};
 use super::responses::RESPONSES;
 use super::store::STORE;
 use super::{Fields, Shape, field};
@@ -80,6 +81,16 @@ pub(crate) static ROOT: Fields = Fields(&[
         "secret",
         "Hashes keys that are credentials.",
         Shape::Named("secret"),
+    ),
+    field(
+        "adapt",
+        "What the limits of policies follow that have `adapt`.",
+        Shape::Table(&ADAPT),
+    ),
+    field(
+        "concurrency",
+        "How many requests may be in flight at once, learnt from how long they take: \"adaptive\", or a table.",
+        Shape::Any(&[Shape::Word(&["adaptive"]), Shape::Table(&CONCURRENCY)]),
     ),
 ]);
 

@@ -75,6 +75,13 @@ impl Offences {
         Some(length)
     }
 
+    /// How many refusals count at the moment.
+    pub(crate) fn counting(&self, now: Micros, penalty: &Penalty) -> u32 {
+        let refusals = self.refusals.iter();
+        let counting = refusals.filter(|refusal| now.saturating_sub(**refusal) < penalty.within);
+        u32::try_from(counting.count()).unwrap_or(u32::MAX)
+    }
+
     /// The moment from which on nothing of it counts.
     pub(crate) fn last_until(&self, penalty: &Penalty) -> Micros {
         let refusals = self.refusals.last();
@@ -113,8 +120,13 @@ mod tests {
         let penalty = Penalty::after(3, MINUTE);
         let mut offences = Offences::default();
         // The first is 60 seconds old when the third comes, and the second is not when the fourth does.
-        let lengths = noted(&mut offences, &penalty, &[0, 50, 60, 100]);
-        assert_eq!(lengths, [None, None, None, Some(60)]);
+        for (second, counting) in [(0, 1), (50, 2), (60, 2)] {
+            assert_eq!(noted(&mut offences, &penalty, &[second]), [None]);
+            assert_eq!(offences.counting(at(second), &penalty), counting);
+        }
+        let lengths = noted(&mut offences, &penalty, &[100]);
+        assert_eq!(lengths, [Some(60)]);
+        assert_eq!(offences.counting(at(100), &penalty), 0);
         // They count once.
         let lengths = noted(&mut offences, &penalty, &[161, 162, 163]);
         assert_eq!(lengths, [None, None, Some(60)]);

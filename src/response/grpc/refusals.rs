@@ -108,6 +108,7 @@ impl GrpcRefusals {
         let (mut head, _) = response.into_parts();
         let refusal = head.extensions.remove::<Refusal>();
         let message = match refusal {
+            Some(Refusal::Saturated { .. }) => "too many calls are in flight",
             Some(Refusal::StoreFailed(_)) => "the rate limiter is unavailable",
             _ => head.status.canonical_reason().unwrap_or("Refused"),
         };
@@ -122,6 +123,18 @@ impl GrpcRefusals {
             response.extensions_mut().insert(refusal);
         }
         response
+    }
+
+    /// The same of a request with these headers, if that is a call.
+    #[cfg(feature = "adapt")]
+    pub(in crate::response) fn translated_if_call(
+        request: &HeaderMap,
+        response: Response<Bytes>,
+    ) -> Response<Bytes> {
+        match content_type::of_answer_to(request) {
+            Some(content_type) => Self::translated(content_type, response),
+            None => response,
+        }
     }
 
     /// Returns the wait with its jitter.

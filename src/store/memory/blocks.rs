@@ -82,6 +82,17 @@ impl Blocks {
             .note(fingerprint, now, penalty, is_blocked, block)
     }
 
+    /// How many refusals of this key count at the moment.
+    pub(super) fn refusals(
+        &self,
+        fingerprint: u64,
+        penalty: &NamedPenalty,
+        clock: &dyn Clock,
+    ) -> u32 {
+        self.offenders
+            .counting(fingerprint, clock.now(), &penalty.penalty)
+    }
+
     /// All blocks that are not forgotten.
     pub(super) fn each(&self) -> Blocked {
         let spans = self.blocked.each().into_iter();

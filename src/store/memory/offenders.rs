@@ -5,7 +5,7 @@ use ahash::RandomState;
 
 use crate::clock::Micros;
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::policy::{NamedPenalty, Offences};
+use crate::policy::{NamedPenalty, Offences, Penalty};
 
 /// The keys whose refusals may count under one policy, by their fingerprints.
 #[derive(Debug, Default)]
@@ -65,6 +65,13 @@ impl Offenders {
         length
     }
 
+    /// How many refusals of this key count at the moment.
+    pub(super) fn counting(&self, fingerprint: u64, now: Micros, penalty: &Penalty) -> u32 {
+        let held = self.held();
+        let known = held.by_fingerprint.get(&fingerprint);
+        known.map_or(0, |(offences, _)| offences.counting(now, penalty))
+    }
+
     /// Forgets what this key has done.
     pub(super) fn pardon(&self, fingerprint: u64) {
         self.held().take(fingerprint);
@@ -111,7 +118,7 @@ mod tests {
 
     use super::*;
     use crate::algorithm::FixedWindow;
-    use crate::policy::{Penalty, Policy};
+    use crate::policy::Policy;
 
     fn penalty() -> NamedPenalty {
         let penalty = Penalty::after(2, Duration::from_secs(60));

@@ -1,9 +1,9 @@
 -- Changes what is kept of keys, whatever they ask for. KEYS: their states. ARGV: the time, or nothing; the
 -- verb; then for each key its rule, how much, a moment, four numbers of the rule, the limit first, and its hours or
 -- nothing; and last, for a key that gets a limit of its own, the four numbers of that. Returns 1 if turns of a queue were given
--- back, else 0.
+-- back, else 0; of `refusals`, how many count.
 local now, shortest = moment(ARGV[1])
-local verb, marking, given_back = ARGV[2], marking(), false
+local verb, marking, given_back, counting = ARGV[2], marking(), false, 0
 
 for index = 1, #KEYS do
   local at = 8 * index - 5
@@ -58,6 +58,8 @@ for index = 1, #KEYS do
     marks.block = {now, now + amount}
   elseif verb == 'unblock' then
     marks.block, marks.offences = nil, nil
+  elseif verb == 'refusals' then
+    counting, changes = counting + marking.refusals(marks, now, amount), false
   elseif verb == 'override' then
     rule.refund(kept, now, 0, limit, a, b, c)
     local last = #ARGV
@@ -73,4 +75,4 @@ for index = 1, #KEYS do
     save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, unpack(lasts))
   end
 end
-return given_back and 1 or 0
+return verb == 'refusals' and counting or given_back and 1 or 0

@@ -89,6 +89,17 @@ local function marking()
     return string.format('%d', blocked), told, changed, limit, a, b, c
   end
 
+  -- How many refusals count at the moment, as `Offences::counting`.
+  local function refusals(marks, now, within)
+    local offences, counting = marks.offences or {}, 0
+    for index = 4, #offences do
+      if now - math.min(offences[index], now) < within then
+        counting = counting + 1
+      end
+    end
+    return counting
+  end
+
   -- Notes a refusal, as `Offences::note`. Returns whether a mark has changed, and how long the key is blocked from now
   -- on, if it is for this one. The numbers are those of `Penalty::numbers`.
   local function penalize(marks, numbers, now)

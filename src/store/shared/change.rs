@@ -34,6 +34,8 @@ pub(super) enum Verb {
     /// Charges as many units as all grant.
     Take,
     Peek,
+    /// Tells how many refusals count, in place of units.
+    Refusals,
     Amend(Amendment),
 }
 
@@ -116,6 +118,11 @@ impl Change {
                 let parts;
                 (units, parts) = self.shared_out(&items, now);
                 decide(&parts, &mut items, true, &mut outcomes);
+            }
+            Verb::Refusals => {
+                let counting = self.parts.iter();
+                let counting = counting.map(|part| part.refusals(&items[part.item], now));
+                units = counting.sum();
             }
             Verb::Amend(amendment) => {
                 for part in &self.parts {

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -152,6 +153,11 @@ impl<I: Items> Ledger for SharedLedger<I> {
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         let changed = self.decide(charges, Verb::Peek);
         changed.map(|changed| changed?.answer)
+    }
+
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        let changed = self.decide(slice::from_ref(charge), Verb::Refusals);
+        changed.map(|changed| changed.map(|changed| changed.units))
     }
 
     /// Changes one item after another, if they cannot be changed together.

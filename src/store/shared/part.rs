@@ -230,6 +230,14 @@ impl Part {
         }
     }
 
+    /// How many refusals count at the moment.
+    pub(super) fn refusals(&self, item: &Item, now: Micros) -> u32 {
+        let Some(penalty) = &self.penalty else {
+            return 0;
+        };
+        Offences::of_words(item.words(self.tags.offences)).counting(now, penalty)
+    }
+
     /// Notes a refusal, and returns the block that begins for it, if one does.
     fn penalize(&self, item: &mut Item, now: Micros, block: Option<Span>) -> Option<Span> {
         let penalty = self.penalty?;

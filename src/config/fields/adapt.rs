@@ -1,0 +1,130 @@
+//! The tables of limits that follow the load.
+
+use super::{Fields, Shape, field};
+
+pub(super) const CLASSES: &[&str] = &["critical_plus", "critical", "sheddable_plus", "sheddable"];
+
+pub(crate) static CLASS: Fields = Fields(&[
+    field(
+        "class",
+        "How much such requests matter.",
+        Shape::Word(CLASSES),
+    ),
+    field(
+        "when",
+        "Which requests; all unless said. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+]);
+
+pub(crate) static ADAPT: Fields = Fields(&[
+    field(
+        "signals",
+        "What is read: cpu, memory, cpu pressure, memory pressure, io pressure, failures, or what code has registered.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "latency",
+        "Adds the signal `latency`, of this target.",
+        Shape::Duration,
+    ),
+    field(
+        "in_flight",
+        "Adds the signal `in flight`, of so many requests.",
+        Shape::Whole,
+    ),
+    field(
+        "answer_time",
+        "Adds the signal `store`, the answer time of Redis, of this target.",
+        Shape::Duration,
+    ),
+    field(
+        "steps",
+        "A table of thresholds, in place of the standard one: 90 % to a tenth, 70 % to a half, 50 % of cpu to three quarters.",
+        Shape::List(&Shape::Table(&STEP)),
+    ),
+    field(
+        "targets",
+        "The most percent that each of these signals should tell: limits fall while it tells more.",
+        Shape::Map(&Shape::Whole),
+    ),
+    field(
+        "gradients",
+        "Signals that should stay near what they are when all is well.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field(
+        "least",
+        "The least part of the limits, in percent; 10 unless said.",
+        Shape::Whole,
+    ),
+    field(
+        "most",
+        "The most that limits can grow to, in percent; 100 unless said.",
+        Shape::Whole,
+    ),
+    field(
+        "grow_by",
+        "By how many percent steps grow at once; 5 unless said.",
+        Shape::Whole,
+    ),
+    field(
+        "hold",
+        "The time between two steps up; 10 seconds unless said.",
+        Shape::Duration,
+    ),
+    field(
+        "immediate",
+        "Follows each sample as it is, without smoothing and holds.",
+        Shape::Flag,
+    ),
+]);
+
+pub(crate) static STEP: Fields = Fields(&[
+    field(
+        "signals",
+        "Of any of these signals.",
+        Shape::OneOrList(&Shape::Text),
+    ),
+    field("above", "Above so many percent.", Shape::Whole),
+    field("limit", "The part of the limits, in percent.", Shape::Whole),
+]);
+
+pub(crate) static CONCURRENCY: Fields = Fields(&[
+    field(
+        "start",
+        "The limit before anything is learnt; 20 unless said.",
+        Shape::Whole,
+    ),
+    field("least", "The least; 1 unless said.", Shape::Whole),
+    field("most", "The most; 1,000 unless said.", Shape::Whole),
+    field(
+        "healthy",
+        "The longest time that counts as healthy.",
+        Shape::Duration,
+    ),
+    field(
+        "partitions",
+        "Shares that are kept for some requests, and lent while they are idle.",
+        Shape::Map(&Shape::Table(&PARTITION)),
+    ),
+    field(
+        "except",
+        "Requests that take no slot, such as probes. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+    field(
+        "refusal_status",
+        "The status of a refusal: 503 unless said, or 429.",
+        Shape::Whole,
+    ),
+]);
+
+pub(crate) static PARTITION: Fields = Fields(&[
+    field("share", "The share, in percent.", Shape::Whole),
+    field(
+        "when",
+        "Which requests. Of a list, one has to hold.",
+        Shape::OneOrList(&Shape::Named("condition")),
+    ),
+]);

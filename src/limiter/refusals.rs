@@ -1,0 +1,95 @@
+//! The refusals of keys that count towards the penalties of policies, for operators.
+
+use smallvec::SmallVec;
+
+use super::{Charges, Limiter};
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::store::{Charge, Ledger, Reply};
+
+/// By policy, how many refusals block a key; `None` of a policy without a penalty.
+pub(super) struct Penalties(Box<[Option<u32>]>);
+
+/// How many refusals of a key count under a policy, and how many block the key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counting {
+    pub(super) policy: usize,
+    pub(super) refusals: u32,
+    pub(super) of: u32,
+}
+
+pub(super) type AllCounting = SmallVec<[Counting; 1]>;
+
+impl Penalties {
+    pub(super) fn of(policies: &[Policy]) -> Self {
+        let penalties = policies.iter().map(Policy::named_penalty);
+        let refusals = penalties.map(|named| Some(named?.penalty.refusals()));
+        Self(refusals.collect())
+    }
+
+    fn of_policy(&self, policy: usize) -> Option<u32> {
+        self.0.get(policy).copied().flatten()
+    }
+
+    /// A question about this key to each policy with a penalty.
+    fn about(&self, key: Key) -> Charges {
+        let policies = (0..self.0.len()).filter(|policy| self.of_policy(*policy).is_some());
+        policies.map(|policy| Charge::new(policy, key, 0)).collect()
+    }
+}
+
+impl Limiter {
+    /// How many refusals of this key count.
+    pub(super) fn refusals_now(&self, key: Key) -> AllCounting {
+        let penalties = &self.policies.penalties;
+        let asked = penalties.about(key);
+        let counting = asked.iter().filter_map(|charge| {
+            let Reply::Now(Ok(refusals)) = self.ledger.refusals(charge) else {
+                return None;
+            };
+            let (policy, of) = (charge.policy, penalties.of_policy(charge.policy)?);
+            Some(Counting {
+                policy,
+                refusals,
+                of,
+            })
+        });
+        counting.collect()
+    }
+}
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// How many refusals of this key count.
+    pub(super) fn refusals(
+        &self,
+        key: Key,
+    ) -> impl Future<Output = AllCounting> + Send + 'static + use<L> {
+        self.refusals_about(self.policies.penalties.about(key))
+    }
+
+    /// How many refusals of the keys of these charges count. Where the store does not tell, nothing is told.
+    pub(super) fn refusals_about(
+        &self,
+        charges: Charges,
+    ) -> impl Future<Output = AllCounting> + Send + 'static + use<L> {
+        let penalties = &self.policies.penalties;
+        let asked = charges.into_iter().filter_map(|charge| {
+            let of = penalties.of_policy(charge.policy)?;
+            Some((charge.policy, of, self.ledger.refusals(&charge)))
+        });
+        let asked: Vec<_> = asked.collect();
+        async move {
+            let mut all = AllCounting::new();
+            for (policy, of, reply) in asked {
+                if let Ok(refusals) = reply.wait().await {
+                    all.push(Counting {
+                        policy,
+                        refusals,
+                        of,
+                    });
+                }
+            }
+            all
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! A layer that bounds how many requests are in flight at once, by a limit that it learns.
+//!
+//! It is a layer of its own, so that a service without it pays nothing for it, and so that it can stand on the other side
+//! of a rate limit.
+
+mod body;
+mod future;
+mod layer;
+mod options;
+mod sample;
+mod service;
+
+pub use self::body::ConcurrencyBody;
+pub use self::future::ConcurrencyFuture;
+pub use self::layer::AdaptiveConcurrencyLayer;
+pub use self::sample::Sample;
+pub use self::service::WithConcurrency;

@@ -1,0 +1,33 @@
+//! The refusal of a request that finds all slots of an adaptive limit taken.
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+
+use super::draft11::quoted;
+use super::names::{RATELIMIT, RATELIMIT_POLICY};
+use super::refusals::Refusals;
+
+/// Refuses a request: `limit` of them are in flight. No wait is told, since when one of them ends is not known.
+pub(crate) fn saturated<B>(
+    name: &str,
+    status: StatusCode,
+    limit: u32,
+    request: &mut Request<B>,
+) -> Response<Bytes> {
+    let response = Refusals::saturated(name, status, limit, request.extensions_mut());
+    #[cfg(feature = "tonic")]
+    let response = super::grpc::GrpcRefusals::translated_if_call(request.headers(), response);
+    let mut response = response;
+    let name = quoted(name);
+    let headers = response.headers_mut();
+    let policy = format!("{name};q={limit};qu=\"concurrent-requests\"");
+    for (field, value) in [
+        (&RATELIMIT_POLICY, policy),
+        (&RATELIMIT, format!("{name};r=0")),
+    ] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(field, value);
+        }
+    }
+    response
+}

@@ -1,0 +1,398 @@
+//! Twenty thousand requests before nodes that share a Redis, while nodes are killed and stopped, and the server is stopped.
+//!
+//! Each node is a process, and says of each request when it begins, how it has ended, and when all that have ended so far
+//! are settled. What a killed node had not settled is in doubt, and each such request costs one of a few numbers. All
+//! others cost what the model says, to the unit.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tower_ratelimit::RedisStore;
+
+use crate::script::{WAYS, Way};
+use crate::support::redis::{Server, until};
+use crate::weather::{Dice, Drawn, UNSETTLED, layer, used, user};
+
+const REQUESTS: usize = 20_000;
+const NODES: usize = 3;
+const AT_ONCE: usize = 4;
+const USERS: u32 = 400;
+const TEAMS: u32 = 24;
+
+/// After so many requests something happens to a node or to the server.
+const BETWEEN: usize = 1_200;
+
+/// How long a node or the server is stopped: less than two thirds of the life of a slot.
+const STOPPED: Duration = Duration::from_millis(300);
+
+/// So long that a test which reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the service behind the layer sees: which requests are inside, by team.
+#[derive(Default)]
+struct Judge {
+    inside: HashMap<u32, HashSet<(u32, u64)>>,
+    dead: HashSet<u32>,
+    most: usize,
+    guests: u64,
+}
+
+impl Judge {
+    fn hear(&mut self, node: u32, message: &str) {
+        let mut words = message.split(' ');
+        let sign = words.next().unwrap();
+        let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+        let (request, team) = (number(), u32::try_from(number()).unwrap());
+        let inside = self.inside.entry(team).or_default();
+        if sign == "-" {
+            inside.remove(&(node, request));
+        } else if !self.dead.contains(&node) {
+            inside.insert((node, request));
+            self.most = self.most.max(inside.len());
+            self.guests += 1;
+        }
+    }
+
+    /// Its requests have ended with it.
+    fn dies(&mut self, node: u32) {
+        self.dead.insert(node);
+        for inside in self.inside.values_mut() {
+            inside.retain(|(of, _)| *of != node);
+        }
+    }
+}
+
+type Shared = Arc<Mutex<Judge>>;
+
+fn lock(judge: &Shared) -> MutexGuard<'_, Judge> {
+    judge.lock().unwrap()
+}
+
+/// Listens to nodes, and returns where.
+fn judge() -> (Shared, String) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let judge = Shared::default();
+    let shared = Arc::clone(&judge);
+    thread::spawn(move || {
+        for node in listener.incoming() {
+            let (node, judge) = (node.unwrap(), Arc::clone(&shared));
+            thread::spawn(move || listen(node, &judge));
+        }
+    });
+    (judge, address)
+}
+
+/// Hears a node until it has gone.
+fn listen(node: TcpStream, judge: &Shared) {
+    node.set_nodelay(true).unwrap();
+    let mut answers = node.try_clone().unwrap();
+    let mut lines = BufReader::new(node).lines();
+    let mut next = || {
+        let line = lines.next()?.ok()?;
+        Some(line)
+    };
+    let Some(number) = next() else {
+        return;
+    };
+    let number = number.parse().unwrap();
+    let mut is_there = answers.write_all(b".").is_ok();
+    while is_there && let Some(message) = next() {
+        lock(judge).hear(number, &message);
+        is_there = answers.write_all(b".").is_ok();
+    }
+}
+
+/// What a node has said.
+enum Said {
+    Line(u32, String),
+    /// It says no more.
+    Gone(u32),
+}
+
+struct Node {
+    number: u32,
+    process: Child,
+}
+
+impl Node {
+    fn start(number: u32, url: &str, judge: &str, said: &Sender<Said>) -> Self {
+        let numbers = [number, u32::try_from(AT_ONCE).unwrap(), USERS, TEAMS];
+        let mut process = Command::new(env!("CARGO_BIN_EXE_storm_node"))
+            .args([url, judge])
+            .args(numbers.map(|number| number.to_string()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = process.stdout.take().unwrap();
+        let said = said.clone();
+        thread::spawn(move || hear(number, stdout, &said));
+        Self { number, process }
+    }
+
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let told = kill.args(["-s", name, &self.process.id().to_string()]);
+        assert!(told.status().unwrap().success());
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn hear(number: u32, stdout: ChildStdout, said: &Sender<Said>) {
+    for line in BufReader::new(stdout).lines() {
+        let Ok(line) = line else {
+            break;
+        };
+        let _ = said.send(Said::Line(number, line));
+    }
+    let _ = said.send(Said::Gone(number));
+}
+
+/// What is known of the requests of a node that are not settled for sure.
+#[derive(Default)]
+struct Unsettled {
+    /// Those that have begun, and those of them that have ended.
+    begun: HashMap<u64, Drawn>,
+    ended: HashSet<u64>,
+}
+
+/// What requests cost, by user.
+#[derive(Default)]
+struct Account {
+    of_nodes: HashMap<u32, Unsettled>,
+    settled: HashMap<u32, [u32; 2]>,
+    /// Of each request in doubt, what it may cost under each policy.
+    doubtful: HashMap<u32, Vec<[BTreeSet<u32>; 2]>>,
+    let_go_on: usize,
+    refused: usize,
+    in_doubt: usize,
+    gone: HashSet<u32>,
+    lost: HashMap<u32, u64>,
+}
+
+impl Account {
+    fn hear(&mut self, said: Said) {
+        let (node, line) = match said {
+            Said::Line(node, line) => (node, line),
+            Said::Gone(node) => {
+                self.gone.insert(node);
+                return;
+            }
+        };
+        let mut words = line.split(' ');
+        let verb = words.next().unwrap();
+        let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
+        let unsettled = self.of_nodes.entry(node).or_default();
+        match (verb, &numbers[..]) {
+            ("began", [request, drawn @ ..]) => {
+                let drawn: Vec<u32> = drawn.iter().map(|it| u32::try_from(*it).unwrap()).collect();
+                let [user, estimate, cost, way] = drawn.try_into().unwrap();
+                let drawn = Drawn {
+                    user,
+                    estimate,
+                    cost,
+                    way: WAYS[way as usize],
+                };
+                unsettled.begun.insert(*request, drawn);
+            }
+            ("refused", [request]) => {
+                unsettled.begun.remove(request);
+                self.refused += 1;
+            }
+            ("ended", [request]) => {
+                unsettled.ended.insert(*request);
+                self.let_go_on += 1;
+            }
+            ("settled", []) => {
+                for (request, drawn) in unsettled.begun.drain() {
+                    assert!(unsettled.ended.remove(&request), "{drawn:?} has not ended");
+                    let all = self.settled.entry(drawn.user).or_default();
+                    for (all, one) in all.iter_mut().zip(drawn.costs(false)) {
+                        *all += one;
+                    }
+                }
+            }
+            ("lost", [lost]) => {
+                self.lost.insert(node, *lost);
+            }
+            _ => panic!("node {node} says {line:?}"),
+        }
+    }
+
+    /// What the node has not settled for sure is in doubt.
+    fn dies(&mut self, node: u32) {
+        let Unsettled { begun, ended } = self.of_nodes.remove(&node).unwrap_or_default();
+        for (request, drawn) in begun {
+            let [units, successes] = drawn.costs(false);
+            // It was charged its estimate, and then settled; a client that has gone leaves it open whether it was asked.
+            let mut may_cost = [
+                BTreeSet::from([drawn.estimate, units, UNSETTLED]),
+                BTreeSet::from([1, successes, 0]),
+            ];
+            let has_answer = ended.contains(&request) && drawn.way.has_an_answer();
+            if drawn.way == Way::NeverPolled {
+                continue;
+            } else if has_answer {
+                may_cost = [
+                    BTreeSet::from([drawn.estimate, units]),
+                    BTreeSet::from([1, successes]),
+                ];
+            } else {
+                may_cost[0].insert(0);
+            }
+            self.in_doubt += 1;
+            self.doubtful.entry(drawn.user).or_default().push(may_cost);
+        }
+    }
+
+    /// Everything that a user may have used under a policy.
+    fn possible(&self, user: u32, policy: usize) -> BTreeSet<u32> {
+        let settled = self.settled.get(&user).map_or(0, |both| both[policy]);
+        let mut sums = BTreeSet::from([settled]);
+        for request in self.doubtful.get(&user).into_iter().flatten() {
+            let add = |sum: &u32| {
+                let sum = *sum;
+                request[policy].iter().map(move |cost| sum + cost)
+            };
+            sums = sums.iter().flat_map(add).collect();
+        }
+        sums
+    }
+}
+
+#[test]
+fn every_request_is_settled_once_while_nodes_are_killed() {
+    let server = Server::start(&[]);
+    let (judge, address) = judge();
+    let (said, hears) = channel();
+    let mut account = Account::default();
+    let mut started = 0;
+    let mut start = || {
+        started += 1;
+        Node::start(started, &server.url(), &address, &said)
+    };
+    let mut nodes: Vec<Node> = (0..NODES).map(|_| start()).collect();
+    let mut dice = Dice::new(0);
+    let (mut kills, mut stops, mut freezes) = (0, 0, 0);
+    while account.let_go_on < REQUESTS {
+        let goal = account.let_go_on + BETWEEN;
+        hear_until(&hears, &mut account, |account| account.let_go_on >= goal);
+        let victim = dice.below(3) as usize;
+        match dice.below(4) {
+            0 => {
+                nodes[victim].signal("STOP");
+                thread::sleep(STOPPED);
+                nodes[victim].signal("CONT");
+                stops += 1;
+            }
+            1 => {
+                server.freeze();
+                thread::sleep(STOPPED);
+                server.thaw();
+                freezes += 1;
+            }
+            _ => {
+                let number = nodes[victim].number;
+                nodes[victim].process.kill().unwrap();
+                nodes[victim].process.wait().unwrap();
+                lock(&judge).dies(number);
+                hear_until(&hears, &mut account, |account| {
+                    account.gone.contains(&number)
+                });
+                account.dies(number);
+                nodes[victim] = start();
+                kills += 1;
+            }
+        }
+    }
+    for node in &mut nodes {
+        drop(node.process.stdin.take());
+    }
+    let all: Vec<u32> = nodes.iter().map(|node| node.number).collect();
+    hear_until(&hears, &mut account, |account| {
+        all.iter().all(|node| account.gone.contains(node))
+    });
+    for node in &mut nodes {
+        assert!(node.process.wait().unwrap().success());
+        assert_eq!(account.lost.get(&node.number), Some(&0));
+    }
+    let in_doubt = account.in_doubt;
+    for node in all {
+        account.dies(node);
+    }
+    assert_eq!(account.in_doubt, in_doubt, "a node has left something open");
+
+    let judged = lock(&judge);
+    println!(
+        "{} requests, {} more refused, {in_doubt} in doubt, {} at once of {AT_ONCE}, {} calls of the service; {kills} kills, \
+         {stops} stops of a node, {freezes} of the server",
+        account.let_go_on, account.refused, judged.most, judged.guests,
+    );
+    assert!(kills > 3 && stops > 0 && freezes > 0);
+    assert_eq!(judged.most, AT_ONCE);
+    assert!(judged.inside.values().all(HashSet::is_empty));
+    drop(judged);
+    states_are_as_modelled(&server, &account);
+    // Those of a node that was killed end by themselves.
+    until("no slot is held", || no_slot_is_held(&server));
+}
+
+fn states_are_as_modelled(server: &Server, account: &Account) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let store = RedisStore::builder().open(server.url());
+    let layer = layer(1, store.unwrap());
+    let mut exact = 0;
+    for number in 0..USERS {
+        let name = user(number);
+        let [units, successes, _] = runtime.block_on(used(&layer, "x-user", &name));
+        for (policy, used) in [units, successes].into_iter().enumerate() {
+            let possible = account.possible(number, policy);
+            assert!(
+                possible.contains(&used),
+                "{name}: {used} is none of {possible:?}"
+            );
+            exact += usize::from(possible.len() == 1);
+        }
+    }
+    println!("{exact} of {} states are exact", 2 * USERS);
+    assert!(exact > USERS as usize / 2);
+}
+
+/// Whether each set has none, or none whose end is still to come.
+fn no_slot_is_held(server: &Server) -> bool {
+    let keys: Vec<String> = redis::from_redis_value(server.ask(&["KEYS", "*"])).unwrap();
+    let (seconds, _): (u64, u64) = redis::from_redis_value(server.ask(&["TIME"])).unwrap();
+    let now = (seconds * 1_000_000).to_string();
+    keys.iter().all(|key| {
+        let kind = server.ask(&["TYPE", key]);
+        if kind != redis::Value::SimpleString("zset".to_owned()) {
+            return true;
+        }
+        let held: u64 =
+            redis::from_redis_value(server.ask(&["ZCOUNT", key, &now, "+inf"])).unwrap();
+        held == 0
+    })
+}
+
+fn hear_until(hears: &Receiver<Said>, account: &mut Account, is_so: impl Fn(&Account) -> bool) {
+    let began = Instant::now();
+    while !is_so(account) {
+        let said = hears.recv_timeout(PATIENCE);
+        account.hear(said.expect("the nodes go on"));
+        assert!(began.elapsed() < PATIENCE, "the nodes do not come so far");
+    }
+}

@@ -1,0 +1,104 @@
+//! Requests that are drawn at random, the policies that count them, and what each of them costs.
+
+use tower_ratelimit::policy::{Ending, Settle, Unsettled};
+use tower_ratelimit::store::Store;
+use tower_ratelimit::{AnchoredWindow, Concurrency, Policy, RateLimitLayer, SlidingWindow, key};
+
+use crate::script::{Script, WAYS, Way};
+
+/// So many that no rate refuses a request.
+const PLENTY: u32 = 1_000_000_000;
+
+/// What a request without an answer costs under `units`.
+pub(crate) const UNSETTLED: u32 = 7;
+
+/// Numbers that look random, the same in each run.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u32) -> Self {
+        Self(0x9e37_79b9_7f4a_7c15 ^ u64::from(seed + 1) << 20)
+    }
+
+    pub(crate) fn below(&mut self, most: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from(self.0 >> 32).unwrap() % most
+    }
+}
+
+/// A request before it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drawn {
+    pub(crate) user: u32,
+    pub(crate) estimate: u32,
+    pub(crate) cost: u32,
+    pub(crate) way: Way,
+}
+
+impl Drawn {
+    pub(crate) fn by(dice: &mut Dice, users: u32) -> Self {
+        Self {
+            way: WAYS[dice.below(17) as usize],
+            estimate: dice.below(100),
+            cost: dice.below(200),
+            user: dice.below(users),
+        }
+    }
+
+    pub(crate) fn script(&self) -> Script {
+        Script::new(self.way, self.cost)
+    }
+
+    /// Whether the client has gone before it is told a refusal. Nothing but the state tells whether such a request was let
+    /// go on, so each is in a team of its own.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.way, Way::NeverPolled | Way::GoneAtOnce)
+    }
+
+    /// What it costs under `units` and `successes` if it is let go on. A store that answers later is not asked by a
+    /// request that is never polled.
+    pub(crate) fn costs(&self, is_charged_unpolled: bool) -> [u32; 2] {
+        let is_charged = self.way != Way::NeverPolled || is_charged_unpolled;
+        let units = match self.way {
+            way if way.has_an_answer() => self.cost,
+            _ if is_charged => UNSETTLED,
+            _ => 0,
+        };
+        [units, u32::from(self.way.is_complete())]
+    }
+}
+
+pub(crate) fn user(number: u32) -> String {
+    format!("user-{number}")
+}
+
+/// A team is all requests whose header `x-team` says so; of each, so many are let go on at once.
+pub(crate) fn layer(at_once: u32, store: impl Store) -> RateLimitLayer {
+    let units = Policy::new("units", AnchoredWindow::per_day(PLENTY))
+        .key(key::header("x-user"))
+        .estimate_with(crate::script::estimate)
+        .settle(Settle::from_header("x-cost"))
+        .unless_settled(Unsettled::Units(UNSETTLED));
+    let successes = Policy::new("successes", SlidingWindow::per_day(PLENTY))
+        .key(key::header("x-user"))
+        .charge_when(|ending: &Ending<'_>| ending.is_complete())
+        .unless_settled(Unsettled::Nothing);
+    let at_once = Policy::new("at once", Concurrency::of(at_once)).key(key::header("x-team"));
+    RateLimitLayer::builder()
+        .policy(units)
+        .policy(successes)
+        .policy(at_once)
+        .store(store)
+        .build()
+        .unwrap()
+}
+
+/// What a key has used under each policy.
+pub(crate) async fn used(layer: &RateLimitLayer, header: &str, value: &str) -> [u32; 3] {
+    let key = key::header(header).key_of(value).unwrap();
+    let decision = layer.limiter().peek(key, 0).await.unwrap();
+    let numbers: Vec<u32> = decision.policies().map(|(_, told)| told.used()).collect();
+    numbers.try_into().unwrap()
+}
