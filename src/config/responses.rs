@@ -105,8 +105,11 @@ fn grpc(at: &At<'_>, builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
 }
 
 #[cfg(feature = "tonic")]
+type Calls = fn() -> Grpc;
+
+#[cfg(feature = "tonic")]
 fn grpc(at: &At<'_>, builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
-    const WORDS: &[(&str, fn() -> Grpc)] = &[
+    const WORDS: &[(&str, Calls)] = &[
         ("detected", Grpc::detected),
         ("always", Grpc::always),
         ("never", Grpc::never),

@@ -126,18 +126,11 @@ impl Settings {
 /// Reads the root. Without a mistake there are settings.
 pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let root = at.table(&ROOT)?;
-    let secret = root.get("secret").and_then(|at| {
-        let text = secret(at)?;
-        if at.is_text() {
-            at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
-        }
-        at.made(Secret::new(text))
-    });
     let store = root.get("store").map(store);
     let mut common = Common {
         factor: None,
         proxies: root.get("proxies").and_then(proxies),
-        secret,
+        secret: root.get("secret").and_then(hashing_secret),
     };
     #[cfg(feature = "adapt")]
     let (adapt, concurrency) = load(&root, &mut common, store.as_ref().and_then(Option::as_ref));
@@ -237,6 +230,14 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             }
         }),
     })
+}
+
+fn hashing_secret(at: &At<'_>) -> Option<Secret> {
+    let text = secret(at)?;
+    if at.is_text() {
+        at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
+    }
+    at.made(Secret::new(text))
 }
 
 fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerBuilder {

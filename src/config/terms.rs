@@ -79,6 +79,8 @@ pub(super) fn with_terms(
     policy
 }
 
+type Show = fn(&Common, HeaviestKeys) -> HeaviestKeys;
+
 fn heaviest_keys(common: &Common, at: &At<'_>) -> Option<HeaviestKeys> {
     if !at.is_table() {
         return most(at).map(|keys| hashed(common, keys));
@@ -87,7 +89,6 @@ fn heaviest_keys(common: &Common, at: &At<'_>) -> Option<HeaviestKeys> {
     let keys = table
         .need("most", "say how many keys are told, such as most = 10")
         .and_then(most);
-    type Show = fn(&Common, HeaviestKeys) -> HeaviestKeys;
     let words: [(_, Show); 3] = [
         ("hashed", hashed),
         ("masked", |_, keys| keys.masked()),

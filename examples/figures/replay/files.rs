@@ -144,8 +144,8 @@ impl File {
 }
 
 impl Differences {
-    fn note(&mut self, line: usize, request: &Request, live: &Replayed, other: &Replayed) {
-        let says = match (live.goes_on(), other.goes_on()) {
+    fn note(&mut self, line: usize, request: &Request, in_force: &Replayed, other: &Replayed) {
+        let says = match (in_force.goes_on(), other.goes_on()) {
             (true, false) => {
                 self.would_refuse += 1;
                 "refused"
@@ -158,7 +158,7 @@ impl Differences {
         };
         *self.by_key.entry(request.key.clone()).or_default() += 1;
         if self.first.len() < SHOWN {
-            let by = refuser(if live.goes_on() { other } else { live });
+            let by = refuser(if in_force.goes_on() { other } else { in_force });
             let by = by.unwrap_or_else(|| "no policy".to_owned());
             self.first.push(format!(
                 "line {line}, {} µs, {}: {says}, by {by}",

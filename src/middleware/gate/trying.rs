@@ -39,10 +39,10 @@ impl Gate {
             return Trial::Exempt;
         }
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let charged = self
+        let answer = self
             .limiter
             .charge(&charges, Wanted::Everything, &mut outcomes);
-        if !matches!(charged, Charged::Now(Ok(_))) || check(&charges, &mut outcomes).is_err() {
+        if !matches!(answer, Charged::Now(Ok(_))) || check(&charges, &mut outcomes).is_err() {
             return Trial::Unknown;
         }
         let told = self.limiter.told(&charges, &outcomes).into_owned();
