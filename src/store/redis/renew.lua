@@ -1,18 +1,18 @@
 -- Renews the slots that requests of a node hold. KEYS: the sets. ARGV: the time, or nothing; the rule; how long a slot
--- lasts; then for each key how many requests hold slots of it, and for each of these its number and how many slots it
--- holds. Returns how many slots were lost and are taken again.
+-- lasts; then for each key how many slots of it are held, and the member of each. Returns how many slots were lost and are
+-- taken again.
 local now, shortest = moment(ARGV[1])
 local rule, life, at, lost, failed = rules[ARGV[2]], ARGV[3] + 0, 4, 0, nil
 for index = 1, #KEYS do
-  local requests = ARGV[at] + 0
+  local slots = ARGV[at] + 0
   -- A set that cannot be read lets no slot of the others end.
-  local is_renewed, told = pcall(rule.renew, KEYS[index], at + 1, at + 2 * requests, now, life, shortest)
+  local is_renewed, told = pcall(rule.renew, KEYS[index], at + 1, at + slots, now, life, shortest)
   if is_renewed then
     lost = lost + told
   else
     failed = told
   end
-  at = at + 1 + 2 * requests
+  at = at + 1 + slots
 end
 if failed then
   -- What the server itself says begins with its name of the error, but for Redis 6.2.

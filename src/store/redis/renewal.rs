@@ -127,10 +127,17 @@ impl Calls {
                 continue;
             };
             call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
-            call.argument(of_key.len());
+            let slots = of_key.iter().map(|charge| u64::from(charge.cost));
+            call.argument(slots.sum::<u64>());
             for charge in of_key {
-                call.argument(charge.slot.map_or(0, Slot::number));
-                call.argument(charge.cost);
+                let slot = charge.slot.map_or(0, Slot::number);
+                // As `concurrency.members` in Lua has them.
+                for index in 1..=charge.cost {
+                    match index {
+                        1 => call.argument(slot),
+                        _ => call.argument(format_args!("{slot}.{index}")),
+                    }
+                }
             }
         }
         let until = self.link.deadline();
