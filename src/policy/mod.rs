@@ -106,6 +106,10 @@ pub(crate) use self::settling::{Ended, ReportedCost, Settling};
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a policy limits nothing until a limiter or a layer has it"]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is said by a method of its own"
+)]
 pub struct Policy<R = Unkeyed> {
     name: String,
     algorithm: Algorithm,

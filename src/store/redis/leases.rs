@@ -233,7 +233,7 @@ impl Leases {
 
     fn new_entry(&self, charge: &Charge) -> Entry {
         Entry {
-            of: Of::of(charge),
+            of: Of::without_cost(charge),
             pair: Pair::default(),
             epoch: self.changes.of(&charge.key),
             told: None,
@@ -305,7 +305,8 @@ impl Leases {
                 // It was changed in between, or is not kept any more.
                 let is_kept = self.changes.is_still(question.epoch);
                 if !is_kept {
-                    let returned = Of::of(&charge).question(all_of(grant), question.epoch, now);
+                    let returned =
+                        Of::without_cost(&charge).question(all_of(grant), question.epoch, now);
                     counts.gives_back(&returned.ask);
                     self.returns().push(returned);
                     if let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) {

@@ -18,7 +18,8 @@ use crate::store::Charge;
 /// How often a node looks for units that no request asks for.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 
-/// Questions on their way. Where no answer comes, or no one waits for it any more, the next request asks again.
+/// Questions on their way. Where no answer comes, or the request has gone away, the next
+/// request asks again.
 struct Asking {
     calls: Arc<Calls>,
     questions: Questions,

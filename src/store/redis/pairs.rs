@@ -104,7 +104,7 @@ impl Entry {
 }
 
 impl Of {
-    pub(super) fn of(charge: &Charge) -> Self {
+    pub(super) fn without_cost(charge: &Charge) -> Self {
         let free = Charge::new(charge.policy, charge.key, 0);
         Self(Charge {
             limit: charge.limit,

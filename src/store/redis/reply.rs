@@ -134,9 +134,11 @@ impl ScriptReply {
             let mut each = SmallVec::new();
             for &charge in charges {
                 let (fits, blocked) = (parts.next()?, parts.next()?.parse().ok()?);
-                let grant = match grants {
-                    true => grant_of([parts.next()?, parts.next()?, parts.next()?])?,
-                    false => None,
+                let grant = if grants {
+                    let grant = grant_of([parts.next()?, parts.next()?, parts.next()?])?;
+                    Some(grant).filter(|grant| grant.units > 0)
+                } else {
+                    None
                 };
                 let (leased, text) = leased_of(parts.next()?)?;
                 let (own, state) = state_of(text)?;
@@ -320,15 +322,14 @@ impl ScriptReply {
 }
 
 /// How many units are granted, the end of their class, and how long they last.
-fn grant_of(words: [&str; 3]) -> Option<Option<Grant>> {
+fn grant_of(words: [&str; 3]) -> Option<Grant> {
     let [units, end, lasts] = words;
     let (units, end, lasts) = (units.parse().ok()?, end.parse().ok()?, lasts.parse().ok()?);
-    let grant = Grant {
+    Some(Grant {
         units,
         end: Micros::new(end),
         lasts: Micros::new(lasts),
-    };
-    Some((units > 0).then_some(grant))
+    })
 }
 
 /// What nodes hold, if they hold anything, and what stands behind.
