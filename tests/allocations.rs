@@ -91,16 +91,16 @@ fn a_denial_allocates_nothing() {
 }
 
 #[test]
-fn four_policies_are_decided_and_told_without_allocating_and_up_to_eight_with_one() {
+fn up_to_eight_policies_are_decided_and_told_without_allocating() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    for (policies, expected) in [(4, 0), (5, 1), (8, 1)] {
+    for policies in 1..=8 {
         let limiter = limiter(&names[..policies], "token-bucket 1000000/day");
         let count = allocations(|| {
             let decision = limiter.check_now("ann", 1);
             assert!(decision.is_allowed());
             assert_eq!(decision.policies().len(), policies);
         });
-        assert_eq!(count, expected, "{policies} policies");
+        assert_eq!(count, 0, "{policies} policies");
     }
 }
 

@@ -22,7 +22,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{
     self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies, Secret,
 };
-use tower_ratelimit::plan::{Operations, Plan, Plans};
+use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans};
 use tower_ratelimit::policy::{Http, NoKey, Settle};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
@@ -650,6 +650,54 @@ fn an_unknown_plan_is_named_once_and_is_the_default_plan() {
         }
     });
     assert_warns_once(&lines, "TRL017", "plan \"platinum\"");
+}
+
+#[test]
+fn plans_that_no_request_can_have_are_named() {
+    let hour = FixedWindow::per_hour;
+    let by =
+        |names: [&str; 2]| Plans::new(names.map(|name| Plan::new(name).limit("hour", hour(10))));
+    let layer = |plans, finds: bool| {
+        let policy = Policy::new("hour", hour(10)).key(key::global());
+        let builder = RateLimitLayer::builder().policy(policy);
+        let builder = match finds {
+            true => builder.plans(plans, |_| None::<&str>),
+            false => builder.plans_by_name(plans),
+        };
+        builder.build().unwrap();
+    };
+    let ((), lines) = Log::of(|| layer(by(["default", "found"]), true));
+    assert!(lines.is_empty(), "{lines:?}");
+    let ((), lines) = Log::of(|| layer(by(["default", "found by nothing"]), false));
+    assert_warns_once(&lines, "TRL033", "plan \"found by nothing\"");
+
+    let limiter = |plan: &str, limits: KeyLimits| {
+        let policy = Policy::new("hour", hour(10)).key_limits(limits);
+        let plans = Plans::new([Plan::new(plan).limit("hour", hour(20))]);
+        let limiter = Limiter::builder().policy(policy).plans_by_name(plans);
+        limiter.build().unwrap();
+    };
+    let some = KeyLimits::new().key("ann", hour(1));
+    let ((), lines) = Log::of(|| limiter("of all but ann", some.clone()));
+    assert!(lines.is_empty(), "{lines:?}");
+    let ((), lines) = Log::of(|| limiter("behind a table", some.clone().other(hour(2))));
+    assert_warns_once(&lines, "TRL033", "plan \"behind a table\"");
+}
+
+#[test]
+fn a_limit_of_a_closure_that_cannot_be_is_named_once() {
+    let ((), lines) = Log::of(|| {
+        let policy = Policy::new("limited by a closure", FixedWindow::per_hour(10));
+        let limiter = Limiter::builder()
+            .policy(policy.limit_by(|_| Some(FixedWindow::per_day(99))))
+            .build()
+            .unwrap();
+        for _ in 0..3 {
+            let decision = limiter.check_now("ann", 1);
+            assert_eq!(decision.rule().unwrap().to_string(), "policy");
+        }
+    });
+    assert_warns_once(&lines, "TRL020", "policy \"limited by a closure\"");
 }
 
 #[test]

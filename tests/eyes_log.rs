@@ -14,8 +14,12 @@ use std::time::Duration;
 
 use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
 use tower_ratelimit::config::Config;
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
-    FixedWindow, Limiter, ManualClock, MemoryStore, OnStoreFailure, Policy, RedisStore,
+    ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, OnStoreFailure, Policy,
+    RedisStore, StoreError,
 };
 
 use crate::support::log::{Line, Log};
@@ -59,6 +63,60 @@ fn each_refusal_is_told_at_debug_and_the_first_of_a_minute_at_info() {
     assert!(each[0].fields["wait"].ends_with('s') && each[0].fields["blocked"] == "false");
     assert_eq!(refusals(&lines, tracing::Level::INFO).len(), 2);
     assert!(!format!("{lines:?}").contains("secret"));
+}
+
+/// A store that is not shared, so that no guard decides for it.
+#[derive(Clone, Debug, Default)]
+struct Flaky(Arc<AtomicBool>);
+
+#[derive(Debug)]
+struct FlakyLedger(MemoryLedger, Flaky);
+
+impl Store for Flaky {
+    type Ledger = FlakyLedger;
+
+    fn open(&self, policies: &[Policy]) -> Result<FlakyLedger, ConfigError> {
+        Ok(FlakyLedger(
+            MemoryStore::new().open(policies)?,
+            self.clone(),
+        ))
+    }
+}
+
+impl Ledger for FlakyLedger {
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
+        if self.1.0.load(Ordering::Relaxed) {
+            return Charged::Now(Err(StoreError::new(StoreErrorKind::Unavailable)));
+        }
+        self.0.charge(charges, wanted, outcomes)
+    }
+}
+
+/// The verbs of a limiter told of it in their results alone, and a layer told the log.
+#[test]
+fn a_limiter_without_a_layer_tells_once_that_its_store_fails_and_once_that_it_answers() {
+    let store = Flaky::default();
+    let limiter = Limiter::builder()
+        .policy(Policy::new("daily", FixedWindow::per_day(9)))
+        .store(store.clone())
+        .build()
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.unwrap();
+    let ((), lines) = Log::of_all(|| {
+        for fails in [false, true, true, false, false] {
+            store.0.store(fails, Ordering::Relaxed);
+            let answer = runtime.block_on(limiter.check("ann", 1));
+            assert_eq!(answer.is_err(), fails);
+        }
+    });
+    let told: Vec<_> = lines
+        .iter()
+        .filter(|line| line.target == "tower_ratelimit::store")
+        .map(|line| &*line.fields["message"])
+        .collect();
+    assert_eq!(told.len(), 2, "{lines:?}");
+    assert!(told[0].contains("has failed") && told[1].contains("answers again"));
 }
 
 /// Things happen, each of which is told once.

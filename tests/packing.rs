@@ -41,16 +41,48 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
         prop::sample::select(vec![3, 997, 1_021, 1_031, 2_039, 2_053, 999_983]),
     ];
     let burst = prop_oneof![around(0..33), around(9..14)];
-    (0_u8..5, limit, period, burst).prop_map(|(shape, limit, period, burst)| {
+    (0_u8..SHAPES, limit, period, burst).prop_map(|(shape, limit, period, burst)| {
         let quota = Quota::new(limit, Duration::from_micros(period)).unwrap();
         match shape {
             0 => FixedWindow::of(quota).into(),
             1 => AnchoredWindow::of(quota).into(),
             2 => SlidingWindow::of(quota).into(),
             3 => TokenBucket::of(quota).burst(burst).by_interval().into(),
+            #[cfg(feature = "calendar")]
+            5.. => by_calendar(shape, quota, burst),
             _ => Gcra::of(quota).burst(burst).into(),
         }
     })
+}
+
+const SHAPES: u8 = if cfg!(feature = "calendar") { 11 } else { 5 };
+
+/// Windows of a calendar, and windows by hours, of which this is the other limit.
+#[cfg(feature = "calendar")]
+fn by_calendar(shape: u8, quota: Quota, other: u32) -> Algorithm {
+    use tower_ratelimit::Hours;
+    use tower_ratelimit::calendar::Zone;
+
+    let zone = Zone::named("America/Sao_Paulo").unwrap();
+    let of = |limit| -> [Algorithm; 4] {
+        let quota = Quota::new(limit, quota.period()).unwrap();
+        [
+            FixedWindow::per_calendar_day(limit).zone(zone).into(),
+            FixedWindow::per_calendar_month(limit).zone(zone).into(),
+            FixedWindow::of(quota).into(),
+            AnchoredWindow::of(quota).into(),
+        ]
+    };
+    let (own, other) = (of(quota.limit()), of(other));
+    let by_hours = |place: usize| {
+        let hours = Hours::of(zone).at("22:00-06:00", other[place]).unwrap();
+        hours.over(own[place]).unwrap()
+    };
+    match shape {
+        5 => own[0],
+        6 => own[1],
+        shape => by_hours(usize::from(shape) - 7),
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

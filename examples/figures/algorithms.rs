@@ -16,7 +16,8 @@
 //! A request that the server does not answer within `DEADLINE_MS` (default 100) is decided by this
 //! process alone, as are all once the server is known to be away, and when it was never there; `degraded`
 //! tells so. `NODES` is how many such processes there are: each then keeps to its share of `LIMIT`
-//! meanwhile, and to all of it if that was not said. That the server is away, that it has come back,
+//! meanwhile, and to all of it if that was not said. With `LEASE_MS`, a process takes several units of a key at once and
+//! spends them itself; one lasts for so long at most, from 10 to 60000. That the server is away, that it has come back,
 //! and what it refuses, such as a password, stands in the log.
 //!
 //! `/calendar-day` has a limit for each day of the time zone `ZONE` (default UTC), such as Europe/London.
@@ -122,10 +123,14 @@ impl State {
         if let Some(nodes) = optional("NODES")? {
             store = store.nodes(nodes);
         }
+        if let Some(life) = optional("LEASE_MS")? {
+            let life = Duration::from_millis(life);
+            store = store.lease(tower_ratelimit::store::Lease::up_to(life));
+        }
         // The first request connects, so that this starts while the server is away.
-        let store = store
-            .open(url)
-            .map_err(|error| format!("REDIS_URL, NODES or DEADLINE_MS cannot be used: {error}"))?;
+        let store = store.open(url).map_err(|error| {
+            format!("REDIS_URL, NODES, LEASE_MS or DEADLINE_MS cannot be used: {error}")
+        })?;
         Ok(Self::InRedis(store))
     }
 

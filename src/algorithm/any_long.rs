@@ -1,5 +1,6 @@
 //! A rule of any algorithm whose states have any number of words.
 
+#[cfg(feature = "calendar")]
 use super::by_hours::Timed;
 use super::step::{Long, Step};
 use super::unlimited::Unlimited;
@@ -7,7 +8,8 @@ use super::{Algorithm, Limit, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
-/// The rule of any algorithm whose states have any number of words, under any limit, which may depend on the hour.
+/// The rule of any algorithm whose states have any number of words, under any limit, which may depend on the hour. One
+/// table of memory for all of them is less code than one for each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnyLong(Algorithm);
 
@@ -23,6 +25,7 @@ macro_rules! ask {
         match $any.0 {
             Algorithm::SlidingLog($rule) => $value,
             Algorithm::SlidingSlots($rule) => $value,
+            #[cfg(feature = "calendar")]
             Algorithm::ByHours(hours) => {
                 let $rule = Timed::<AnyLong>::new(hours);
                 $value

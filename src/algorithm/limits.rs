@@ -47,25 +47,19 @@ impl Limit {
         self.size
     }
 
-    /// Each number times this; `None` if that is too large.
-    pub(crate) fn times(self, by: u32) -> Option<Self> {
-        let (quota, size) = (self.quota.checked_mul(by)?, self.size.checked_mul(by)?);
-        Some(Self::new(quota, size))
+    /// The largest size in parts: a charge can take as much again beyond it, and all of it fits in 32 bits.
+    pub(crate) const MOST_PARTS: u32 = u32::MAX / 2;
+
+    /// The same limit where a unit is so many parts; `None` if that is too large.
+    pub(crate) fn in_parts(self, of_a_unit: u32) -> Option<Self> {
+        let quota = self.quota.checked_mul(of_a_unit)?;
+        let size = self.size.checked_mul(of_a_unit)?;
+        (size <= Self::MOST_PARTS).then_some(self.with(quota, size))
     }
 
     /// The share of each of so many nodes, rounded up.
     pub(crate) fn shared_by(self, nodes: NonZeroU32) -> Self {
         self.map(|number| number.div_ceil(nodes.get()))
-    }
-
-    /// This limit, raised by as much as `raised` is above `whole`.
-    pub(crate) fn beyond(self, whole: Self, raised: Self) -> Self {
-        let more = |own: u32, from: u32, to: u32| own.saturating_add(to.saturating_sub(from));
-        Self {
-            quota: more(self.quota, whole.quota, raised.quota),
-            size: more(self.size, whole.size, raised.size),
-            ..self
-        }
     }
 
     /// The same with other numbers.
@@ -129,8 +123,7 @@ impl Algorithm {
     }
 
     /// The limit under which a charge can take so much beyond this limit, at the same rate.
-    pub(crate) fn beyond(&self, more: u32) -> Option<Limit> {
-        let limit = self.limits()?;
+    pub(crate) fn beyond(&self, limit: Limit, more: u32) -> Option<Limit> {
         let size = limit.size.checked_add(more)?;
         // A window has one number for both.
         let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));

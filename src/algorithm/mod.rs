@@ -26,7 +26,6 @@
 // `use` here, and a line of the list in `kind.rs`.
 
 mod anchored_window;
-#[cfg(feature = "calendar")]
 mod any_long;
 mod any_rule;
 #[cfg(feature = "calendar")]
@@ -80,7 +79,6 @@ pub use self::token_bucket::TokenBucket;
 #[doc(hidden)]
 pub use self::unparsed::{Parsed, Unparsed};
 
-#[cfg(feature = "calendar")]
 pub(crate) use self::any_long::AnyLong;
 pub(crate) use self::any_rule::AnyRule;
 #[cfg(feature = "redis")]

@@ -75,6 +75,11 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// How long a request of this cost has to wait if it is denied now.
     fn retry_after(&self, kept: &Self::Kept, now: Micros, cost: u32) -> Micros;
 
+    /// The rule that says when a key refuses, whatever limit is in force next: the same with the least.
+    fn strictest(&self) -> Self {
+        *self
+    }
+
     /// How long a client has to make do with what remains in order not to be refused.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
 

@@ -79,7 +79,6 @@ impl Span {
         (self.from..self.until).contains(&now)
     }
 
-    #[cfg(test)]
     pub(crate) fn length(self) -> Micros {
         self.until.saturating_sub(self.from)
     }

@@ -68,8 +68,9 @@ impl Line {
         number
     }
 
-    pub(super) fn leave(&mut self, number: u64, now: Instant) {
-        self.waiting.leave(number, now, PACE);
+    /// Takes a call out. The calls behind it are to be [woken](Self::wake).
+    pub(super) fn leave(&mut self, number: u64) {
+        self.waiting.remove(number);
     }
 
     /// Whether the call of this number may go. If so, it has left the line. If not, its waker is woken when something
@@ -84,7 +85,7 @@ impl Line {
         let (stand, woken) = self.waiting.look(number, (now, due), PACE, waker);
         let again_at = match stand {
             Stand::Front if may == May::Go => {
-                self.leave(number, now);
+                self.leave(number);
                 return Next::Goes(self.send(now));
             }
             Stand::Front => due,

@@ -269,7 +269,7 @@ impl Drop for WaitingCall {
         let now = self.lines.timers.now();
         let mut table = self.lines.lock();
         if let Some(line) = table.lines.get_mut(&self.key) {
-            line.leave(self.number, now);
+            line.leave(self.number);
         }
         let woken = table.settle_and_wake(self.key, now);
         drop(table);

@@ -194,14 +194,13 @@ impl Config {
         Ok(self.with_shadow(layer))
     }
 
-    /// Makes a limiter, whose caller gives key and cost. It has the policies and the plans of the file. It reads no
-    /// requests, and so keys, costs, conditions and lists of the file are not for it; the caller names the plan and the
+    /// Makes a limiter, whose caller gives key and cost. It has the policies and the plans of the file, and denies at once what
+    /// a layer would let wait. It reads no requests, and so keys, costs, conditions and lists of the file are not for it; the caller names the plan and the
     /// operation, by [`Limiter::plan`] and [`Limiter::operation`].
     ///
     /// # Errors
     ///
-    /// When a policy lets requests wait, which only a layer can do, and when the store of the file cannot hold a policy
-    /// exactly.
+    /// When the store of the file cannot hold a policy exactly.
     pub fn limiter(&self) -> Result<Limiter<dyn Ledger>, ConfigError> {
         match &self.settings.store {
             ReadStore::Memory(store) => self.limiter_over(store.clone()),

@@ -148,6 +148,9 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
     if table.get("for_all_plans").and_then(At::flag) == Some(true) {
         policy = policy.for_all_plans();
     }
+    if table.get("unleased").and_then(At::flag) == Some(true) {
+        policy = policy.unleased();
+    }
     let words = [
         ("local", OnStoreFailure::Local),
         ("allow", OnStoreFailure::Allow),

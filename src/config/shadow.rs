@@ -30,6 +30,7 @@ pub(super) struct ShadowFile {
     builder: ConfigBuilder,
     shadow: Arc<Shadow>,
     state: Mutex<State>,
+    reading: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +104,7 @@ impl ShadowFile {
             builder,
             shadow: Arc::default(),
             state: Mutex::default(),
+            reading: Mutex::default(),
         };
         file.read_again();
         Arc::new(file)
@@ -149,6 +151,8 @@ impl Followed for ShadowFile {
     }
 
     fn read_again(&self) {
+        // One at a time: the last to begin has the newest file.
+        let _one = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let (sha256, read) = self.builder.read_with_digest(&self.path);
         let mut state = self.state();
         let next = read.map(|next| match &state.config {

@@ -9,7 +9,7 @@ use super::tree::{Node, Value};
 use super::walk::At;
 use crate::store::MemoryStore;
 #[cfg(feature = "redis")]
-use crate::store::{RedisStore, RedisStoreBuilder};
+use crate::store::{Lease, RedisStore, RedisStoreBuilder};
 
 /// The store of a file.
 #[derive(Clone, Debug)]
@@ -30,6 +30,7 @@ const OF_REDIS: &[&str] = &[
     "deadline",
     "remember_denials_for",
     "slot_life",
+    "lease",
     "nodes",
 ];
 const PLACES: &[&str] = &["redis", "cluster", "sentinel"];
@@ -82,6 +83,9 @@ fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
     }
     if let Some(at) = table.get("slot_life") {
         builder = builder.slot_life(at.duration()?);
+    }
+    if let Some(at) = table.get("lease") {
+        builder = builder.lease(Lease::up_to(at.duration()?));
     }
     if let Some(at) = table.get("nodes") {
         builder = builder.nodes(at.whole()?);

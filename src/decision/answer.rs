@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::each::Place;
 #[cfg(feature = "calendar")]
 use super::hours_now::HoursNow;
 use super::limit_rule::LimitRule;
@@ -9,7 +10,7 @@ use super::names::Names;
 #[cfg(feature = "http")]
 use super::names::Rule;
 use super::outcome::Outcome;
-use super::outcomes::{Outcomes, Place};
+use super::outcomes::Outcomes;
 #[cfg(feature = "resolver")]
 use super::resolution::Resolution;
 use crate::clock::Micros;

@@ -12,6 +12,8 @@ pub enum LimitRule {
     Policy,
     /// The plan of this name.
     Plan(Arc<str>),
+    /// The closure of the policy: see [`Policy::limit_by`](crate::Policy::limit_by).
+    Closure,
     /// The entry for this key, among limits by key.
     Key(Arc<str>),
     /// The entry for keys that begin with this text.
@@ -39,6 +41,7 @@ impl fmt::Display for LimitRule {
         match self {
             Self::Policy => f.write_str("policy"),
             Self::Plan(name) => write!(f, "plan {name}"),
+            Self::Closure => f.write_str("closure"),
             Self::Key(key) => write!(f, "key {key:?}"),
             Self::Prefix(prefix) => write!(f, "prefix {prefix:?}"),
             Self::Other => f.write_str("other keys"),

@@ -5,6 +5,7 @@
 //! names of the policies for the caller.
 
 mod answer;
+mod each;
 #[cfg(feature = "calendar")]
 mod hours_now;
 mod limit_rule;

@@ -219,6 +219,17 @@ impl Outcome {
         }
     }
 
+    /// The same for a request that is allowed, with so many units left.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_remaining(self, remaining: u32) -> Self {
+        Self {
+            allowed: true,
+            remaining: remaining.min(self.limit),
+            wait: None,
+            ..self
+        }
+    }
+
     /// The same in units, of a policy whose store counts in parts of them.
     pub(crate) fn in_units(self, units: &Units) -> Self {
         let told = Self {

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
+use super::each::{Each, Place};
 use super::outcome::{Outcome, Wait, Weight};
 use crate::clock::Micros;
 
@@ -18,28 +17,7 @@ pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
 pub struct Outcomes {
     at: Micros,
     is_degraded: bool,
-    /// Eight in place, so that a decision on as many policies allocates nothing.
-    pub(super) each: SmallVec<[(Place, Outcome); 8]>,
-}
-
-/// Which policy an outcome is of, and which rule gave the limit, by their places in the limiter's lists.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    policy: u32,
-    pub(super) rule: u32,
-}
-
-impl Place {
-    #[inline]
-    fn of(policy: usize) -> Self {
-        let policy = u32::try_from(policy).unwrap_or(u32::MAX);
-        Self { policy, rule: 0 }
-    }
-
-    #[inline]
-    pub(super) fn policy(self) -> usize {
-        self.policy as usize
-    }
+    pub(super) each: Each,
 }
 
 impl Clone for Outcomes {
@@ -48,7 +26,7 @@ impl Clone for Outcomes {
         Self {
             at: self.at,
             is_degraded: self.is_degraded,
-            each: SmallVec::from_slice(&self.each),
+            each: Each::copy_of(&self.each),
         }
     }
 }
@@ -59,7 +37,7 @@ impl Outcomes {
         Self {
             at,
             is_degraded: false,
-            each: SmallVec::new(),
+            each: Each::new(),
         }
     }
 
@@ -120,9 +98,22 @@ impl Outcomes {
         }
     }
 
+    /// Lets a request that this policy denies wait for this time at least, if a wait helps.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wait_at_least(&mut self, policy: usize, least: Micros) {
+        self.change_each(|of, outcome| {
+            if of == policy
+                && !outcome.is_allowed()
+                && let Some(told) = outcome.retry_micros()
+            {
+                *outcome = outcome.denied(Some(told.max(least)));
+            }
+        });
+    }
+
     /// Changes each outcome.
     pub(crate) fn change_each(&mut self, mut change: impl FnMut(usize, &mut Outcome)) {
-        for (place, outcome) in &mut self.each {
+        for (place, outcome) in &mut *self.each {
             change(place.policy(), outcome);
         }
     }
@@ -157,7 +148,7 @@ impl Outcomes {
     /// Notes which rule gave this policy its limit, and to which time that limit applies if it is not the policy's
     /// own. An override is told as such.
     pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<OwnWindow>) {
-        for (place, outcome) in &mut self.each {
+        for (place, outcome) in &mut *self.each {
             if place.policy() == policy && !outcome.is_overridden() {
                 place.rule = rule;
                 if let Some(OwnWindow(window)) = own {
@@ -169,7 +160,7 @@ impl Outcomes {
 
     /// Marks the outcomes of soft policies, and of those in shadow.
     pub(crate) fn weigh(&mut self, weight: impl Fn(usize) -> Weight) {
-        for (place, outcome) in &mut self.each {
+        for (place, outcome) in &mut *self.each {
             outcome.weight = weight(place.policy());
         }
     }

@@ -146,7 +146,10 @@ impl<L: ?Sized> Limiter<L> {
             let algorithm = |given| match given {
                 Given::Own => whole,
                 Given::Nothing => Algorithm::Unlimited,
-                Given::Limit(limit) => own.under(limit).unwrap_or(*own),
+                Given::Limit(limit) => {
+                    let limit = self.policies.prices.in_units(policy, limit);
+                    whole.under(limit).unwrap_or(whole)
+                }
             };
             AdjustableLimit {
                 policy: Arc::clone(&name),

@@ -215,7 +215,10 @@ impl Policies {
     pub(super) fn count(&self, charges: &[Charge], answer: &Result<Outcomes, StoreError>) {
         match answer {
             Ok(outcomes) => self.count_decided(charges, outcomes),
-            Err(_) => self.count_failed(charges),
+            Err(error) => {
+                self.store_has_failed(error);
+                self.count_failed(charges);
+            }
         }
     }
 }

@@ -40,17 +40,21 @@ impl Deciding {
         match this.charged {
             Charged::Now(Ok(_)) => match check(charges, &mut this.outcomes) {
                 Ok(()) => {
+                    policies.store.answered();
                     policies.look_at_costs(charges, &this.outcomes);
                     policies.prices.tell(charges, &mut this.outcomes);
-                    policies.note_shadow(&this.outcomes);
                     policies.count_decided(charges, &this.outcomes);
                 }
                 Err(error) => {
+                    policies.store_has_failed(&error);
                     policies.count_failed(charges);
                     this.charged = Charged::Now(Err(error));
                 }
             },
-            Charged::Now(Err(_)) => policies.count_failed(charges),
+            Charged::Now(Err(ref error)) => {
+                policies.store_has_failed(error);
+                policies.count_failed(charges);
+            }
             Charged::Later(_) => this.asked = Some((Arc::clone(policies), charges.into())),
         }
         this

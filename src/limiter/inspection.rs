@@ -128,7 +128,7 @@ impl fmt::Display for Inspection {
             writeln!(f, "{name}: {others}.")?;
         }
         if self.told.is_degraded() {
-            f.write_str("ReportedCost by this process alone, since the store is away.\n")?;
+            f.write_str("Told by this process alone, since the store is away.\n")?;
         }
         Ok(())
     }

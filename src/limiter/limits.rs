@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::Limiter;
-#[cfg(feature = "config")]
 use crate::algorithm::Algorithm;
 #[cfg(feature = "config")]
 use crate::decision::LimitRule;
@@ -13,7 +12,9 @@ use crate::decision::{Outcomes, RuleNames};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
-use crate::plan::{Asker, ChosenPlan, Coming, Finding, Given, Limits, Look, Plans};
+use crate::plan::{
+    Asker, Choice, ChosenPlan, Coming, Finding, Given, Limited, Limits, Look, Plans,
+};
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
 
@@ -38,6 +39,8 @@ pub(crate) struct Sources {
     pub(crate) resolver: Option<ResolverOf>,
     /// Whether a resolver may give limits, that of the limiter or another one.
     pub(crate) are_resolved: bool,
+    /// Whether nothing names the plan of a request.
+    pub(crate) is_no_plan_named: bool,
     /// Whether limits may be changed later.
     pub(crate) is_adjustable: bool,
 }
@@ -87,6 +90,12 @@ impl PreparedLimits {
         let limited: Vec<_> = policies.iter().map(Policy::limited).collect();
         let later = (sources.are_resolved, sources.is_adjustable);
         let (limits, rules) = Limits::prepare(plans, &limited, nodes, later.0, later.1)?;
+        if let Some(plans) = plans {
+            plans.warn_of_those_out_of_reach(!sources.is_no_plan_named, |name| {
+                let its = limited.iter().find(|policy| policy.name == name);
+                its.is_some_and(Limited::leaves_no_request_out)
+            });
+        }
         for policy in policies {
             policy.may_have_several_limits(plans, later);
         }
@@ -120,6 +129,13 @@ impl RequestLimits {
         plan
     }
 
+    /// The key of the state and the limit of a request about which no resolver is asked.
+    #[inline]
+    pub(super) fn choice(&self, policy: usize, asker: Asker, key: Key) -> (Key, Choice) {
+        self.limits
+            .choice(policy, asker, || Some(key), || None, key)
+    }
+
     /// Whether the limits of a key are looked up.
     pub(super) fn are_looked_up(&self) -> bool {
         self.sources.resolver.is_some()
@@ -131,7 +147,7 @@ impl RequestLimits {
     }
 
     /// Gives a charge its limit and the key of its state; returns whether the policy counts the request. `plain` is
-    /// the key as tables have it.
+    /// the key as tables have it, and `of_head` calls the policy's closure over the head of the request.
     #[inline]
     pub(crate) fn apply(
         &self,
@@ -139,8 +155,10 @@ impl RequestLimits {
         asker: Asker,
         finding: Option<&Finding>,
         plain: impl FnOnce() -> Option<Key>,
+        of_head: impl FnOnce() -> Option<Algorithm>,
     ) -> bool {
-        let (key, mut choice) = self.limits.choice(charge.policy, asker, plain, charge.key);
+        let (policy, key) = (charge.policy, charge.key);
+        let (key, mut choice) = self.limits.choice(policy, asker, plain, of_head, key);
         charge.key = key;
         charge.rule = choice.rule;
         if let Some(finding) = finding {
@@ -290,7 +308,7 @@ impl<L: ?Sized> Limiter<L> {
         };
         let key = charge.key;
         limits
-            .apply(&mut charge, asker, finding, || Some(key))
+            .apply(&mut charge, asker, finding, || Some(key), || None)
             .then_some(charge)
     }
 }

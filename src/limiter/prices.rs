@@ -7,7 +7,7 @@
 //! For the store that is a charge of the price under a limit that is higher by what the price has more: there is room for
 //! the price under the one exactly if there is room for the least price under the other.
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes, Units};
 use crate::factor::{Class, Factor, FactorCell};
@@ -23,8 +23,8 @@ struct Price {
     whole: Algorithm,
     /// In parts, as the store has it.
     parts: Algorithm,
-    /// The largest limit in parts.
-    size: u32,
+    /// The limit in parts, of a request without a limit of its own.
+    limit: Limit,
 }
 
 /// The parts of a unit at the least price.
@@ -38,7 +38,7 @@ impl Prices {
             Some(Price {
                 cell: cell.clone(),
                 whole: *whole,
-                size: parts.limit()?,
+                limit: parts.limits()?,
                 parts,
             })
         };
@@ -95,7 +95,7 @@ impl Prices {
     pub(super) fn settled(&self, charge: &Charge, units: u32) -> u32 {
         match self.of_policy(charge.policy) {
             None => units,
-            Some(price) => price.settled(units, charge.factor),
+            Some(price) => price.settled(charge, units),
         }
     }
 
@@ -103,11 +103,29 @@ impl Prices {
     pub(super) fn without_its_price(&self, charge: Charge) -> Charge {
         match self.of_policy(charge.policy) {
             None => charge,
-            Some(_) => Charge {
-                limit: None,
+            Some(_) if charge.beyond == 0 => charge,
+            Some(price) => Charge {
+                limit: Some(price.limit_of(&charge)),
+                beyond: 0,
                 ..charge
             },
         }
+    }
+
+    /// The limit of a charge in units.
+    #[cfg(feature = "http")]
+    pub(super) fn limit_in_units(&self, charge: &Charge) -> Option<Limit> {
+        let limit = charge.limit?;
+        match self.of_policy(charge.policy) {
+            None => Some(limit),
+            Some(price) => Some(price.in_units(price.limit_of(charge))),
+        }
+    }
+
+    /// The same of a limit in parts, of a policy with a factor.
+    pub(super) fn in_units(&self, policy: usize, limit: Limit) -> Limit {
+        let price = self.of_policy(policy);
+        price.map_or(limit, |price| price.in_units(limit))
     }
 
     /// Turns outcomes from parts to units.
@@ -137,6 +155,23 @@ impl Price {
         u64::try_from(parts).unwrap_or(u64::MAX)
     }
 
+    /// The limit of a charge in parts, without the room for its price.
+    fn limit_of(&self, charge: &Charge) -> Limit {
+        match charge.limit {
+            None => self.limit,
+            Some(limit) if charge.beyond == 0 => limit,
+            Some(limit) => {
+                let without = self.parts.leaving(limit, charge.beyond);
+                without.unwrap_or(self.limit)
+            }
+        }
+    }
+
+    fn in_units(&self, limit: Limit) -> Limit {
+        let most = self.cell.most().get();
+        limit.with(limit.quota() / most, limit.size() / most)
+    }
+
     fn charge(&self, charge: &mut Charge, factor: Factor) {
         charge.factor = factor;
         let least = u64::from(charge.cost) * UNIT;
@@ -146,11 +181,13 @@ impl Price {
             return;
         };
         charge.cost = cost;
-        if factor < self.cell.most() && (1..=self.size).contains(&cost) {
+        let limit = charge.limit.unwrap_or(self.limit);
+        if factor < self.cell.most() && (1..=limit.size()).contains(&cost) {
             let more = self.parts(least / UNIT, factor) - least;
-            let more = u32::try_from(more).unwrap_or(u32::MAX).min(self.size);
+            let more = u32::try_from(more).unwrap_or(u32::MAX).min(limit.size());
             charge.cost = cost.saturating_add(more);
-            charge.limit = self.parts.beyond(more);
+            charge.limit = self.parts.beyond(limit, more);
+            charge.beyond = more;
         }
     }
 
@@ -162,10 +199,12 @@ impl Price {
     }
 
     /// What a request costs that takes so many units, as it was [charged](Self::charge) and above the limit as well.
-    fn settled(&self, units: u32, factor: Factor) -> u32 {
+    fn settled(&self, charge: &Charge, units: u32) -> u32 {
         let least = u64::from(units) * UNIT;
-        let more = self.parts(units.into(), factor).saturating_sub(least);
-        let cost = least.saturating_add(more.min(self.size.into()));
+        let parts = self.parts(units.into(), charge.factor);
+        let more = parts.saturating_sub(least);
+        let most = self.limit_of(charge).size();
+        let cost = least.saturating_add(more.min(most.into()));
         u32::try_from(cost).unwrap_or(u32::MAX)
     }
 
@@ -178,10 +217,8 @@ impl Price {
     }
 
     fn told(&self, charge: &Charge, outcome: &Outcome) -> Outcome {
-        let factor = charge.factor;
-        let beyond = charge
-            .limit
-            .map_or(0, |limit| limit.size().saturating_sub(self.size));
+        let (factor, beyond) = (charge.factor, charge.beyond);
+        let of_request = self.limit_of(charge);
         // Without the store, a node may have a share of the limit.
         let whole = outcome.limit().saturating_sub(beyond);
         let free = outcome.remaining().saturating_sub(beyond);
@@ -194,34 +231,40 @@ impl Price {
             Some(window) if remaining > 0 => self
                 .time_of(
                     u64::from(remaining).saturating_mul(self.parts(1, factor)),
-                    whole,
+                    (of_request, whole),
                 )
                 .unwrap_or(window),
             Some(_) => outcome.retry_micros().unwrap_or_else(|| {
                 let missing = (UNIT + u64::from(beyond)).saturating_sub(outcome.remaining().into());
                 // When a window or a log has room for the next unit, it does not tell; it has at its reset.
-                self.time_of(missing, whole)
+                self.time_of(missing, (of_request, whole))
                     .unwrap_or(outcome.reset_micros())
             }),
             None => Micros::ZERO,
         };
         let limit = self.units(whole, factor);
+        // A plan or a table has given the request a limit.
+        let (is_given, window) = match charge.window {
+            Some(window) => (true, Some(window)),
+            None => (of_request != self.limit, self.whole.period()),
+        };
         outcome.in_units(&Units {
             limit,
             remaining,
             effective_window,
-            is_scaled: self.whole.limit() != Some(limit),
-            window: self.whole.period(),
+            is_scaled: is_given || self.whole.limit() != Some(limit),
+            window,
             is_reduced: factor < Factor::ONE,
         })
     }
 
-    /// The time in which a bucket of this size drains by so many parts, rounded up; `None` of a window.
-    fn time_of(&self, parts: u64, size: u32) -> Option<Micros> {
-        let (quota, period) = self.parts.rate()?;
+    /// The time in which a bucket with this limit, of which a node has a share of this size, drains by so many parts,
+    /// rounded up; `None` of a window.
+    fn time_of(&self, parts: u64, (limit, share): (Limit, u32)) -> Option<Micros> {
+        let (_, period) = self.parts.rate()?;
         // A share has the same share of the rate.
-        let parts = u128::from(parts) * u128::from(self.size);
-        let rate = u128::from(quota) * u128::from(size);
+        let parts = u128::from(parts) * u128::from(limit.size());
+        let rate = u128::from(limit.quota()) * u128::from(share);
         let micros = parts.checked_mul(Micros::from(period).get().into())?;
         Some(Micros::wait(
             micros

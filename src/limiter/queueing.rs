@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Charges;
 use super::Limiter;
+use super::background::spawn;
 use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -140,6 +141,6 @@ pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<
 /// Lets a store finish what nothing waits for.
 fn settle(settled: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(settled);
+        spawn(&runtime, settled);
     }
 }

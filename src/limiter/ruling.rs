@@ -171,8 +171,8 @@ impl Question {
             Coming::Late(late) => {
                 let numbers = answered(asked.charges, ready!(late.numbers.as_mut().poll(cx)));
                 match &numbers {
-                    Err(error) if !error.is_told() => limiter.policies.store.failed(error),
-                    _ => limiter.policies.store.answered(),
+                    Ok(_) => limiter.policies.store.answered(),
+                    Err(error) => limiter.policies.store_has_failed(error),
                 }
                 *outcomes = late.told(numbers.ok());
                 Ruled::Denied
@@ -296,9 +296,7 @@ impl Limiter<dyn Ledger> {
     }
 
     fn failed(&self, error: StoreError) -> Ruled {
-        if !error.is_told() {
-            self.policies.store.failed(&error);
-        }
+        self.policies.store_has_failed(&error);
         Ruled::Failed(error)
     }
 }

@@ -59,7 +59,6 @@ impl Limiter {
         self.look_at_costs(&charges, decision.outcomes());
         decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());
-        self.note_shadow(decision.outcomes());
         Ok(decision)
     }
 

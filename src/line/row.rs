@@ -58,6 +58,11 @@ impl<N: Copy + Ord, T> Row<N, T> {
         self.members.insert(number, member);
     }
 
+    /// Takes a request out. Returns whether it was there.
+    pub(crate) fn remove(&mut self, number: N) -> bool {
+        self.members.remove(&number).is_some()
+    }
+
     /// Takes a request out. Returns whether it was there, and the waker of the request that is at the front now.
     pub(crate) fn leave(
         &mut self,
@@ -65,7 +70,7 @@ impl<N: Copy + Ord, T> Row<N, T> {
         now: Instant,
         patience: Duration,
     ) -> (bool, Option<Waker>) {
-        let was_there = self.members.remove(&number).is_some();
+        let was_there = self.remove(number);
         let front = self.active(now).next();
         let front = front.filter(|(front, _)| **front > number);
         let waker = front.and_then(|(_, front)| front.is_to_act(now + patience));

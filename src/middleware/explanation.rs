@@ -67,9 +67,8 @@ impl Gate {
                     operation,
                     ..Asker::default()
                 };
-                limits.apply(&mut charge, asker, None, || {
-                    key.or_else(|| reader.plain_key(head))
-                })
+                let plain = || key.or_else(|| reader.plain_key(head));
+                limits.apply(&mut charge, asker, None, plain, || reader.limit(head))
             });
             if is_default {
                 self.limiter().cut(&mut charge);
@@ -83,7 +82,7 @@ impl Gate {
             }
             let rule = self.limiter().rule_named(charge.rule);
             let own = self.limiter().algorithm_of(*policy);
-            let limit = charge.limit.map_or(Some(own), |limit| own.under(limit));
+            let limit = self.limiter().limit_told(&charge, own);
             let considered = match limit {
                 Some(limit) if counts => Considered::Counts { cost, limit, rule },
                 _ => Considered::CountsNothing(rule),

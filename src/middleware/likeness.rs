@@ -30,9 +30,9 @@ impl Gate {
                     operation,
                     ..Asker::default()
                 };
-                limits.apply(&mut charge, asker, finding.as_ref(), || {
-                    reader.plain_key(head)
-                })
+                let plain = || reader.plain_key(head);
+                let finding = finding.as_ref();
+                limits.apply(&mut charge, asker, finding, plain, || reader.limit(head))
             });
             if is_counted {
                 self.limiter().price(&mut charge, || reader.class(head));

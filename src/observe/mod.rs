@@ -91,8 +91,8 @@ mod wait;
 
 pub use self::monitor::Monitor;
 pub use self::snapshot::{
-    ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, PolicyStats, QueueStats,
-    RequestStats, ShadowStats, SignalStats, Snapshot, StoreStats,
+    ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, LeaseStats, PolicyStats,
+    QueueStats, RequestStats, ShadowStats, SignalStats, Snapshot, StoreStats,
 };
 
 pub(crate) use self::calls::Calls;

@@ -4,7 +4,25 @@ use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Limit};
 use crate::decision::{LimitRule, RuleNames};
+use crate::diagnostics::Diagnostic;
 use crate::error::ConfigError;
+
+pub(super) const NOT_A_LIMIT: Diagnostic = Diagnostic::new(
+    "TRL020",
+    "",
+    "a resolver or a closure gives a limit that cannot be, and the request has the limit that it would have without it",
+    "give limits of the policies that are there, each of its policy's kind and period",
+);
+
+/// A policy to which a rule gives a limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) name: &'a str,
+    /// The limit with which it was declared.
+    pub(crate) own: &'a Algorithm,
+    /// How many parts of a unit its store counts; 1 without a factor.
+    pub(crate) parts: u32,
+}
 
 /// The limit that a policy has for one request, and the rule that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,35 +82,38 @@ impl Rules {
     pub(super) fn add(
         &mut self,
         rule: LimitRule,
-        (policy, of): (&str, &Algorithm),
+        policy: Subject<'_>,
         limit: Algorithm,
     ) -> Result<Choice, ConfigError> {
-        let limit = match self.nodes {
-            NonZeroU32::MIN => limit,
-            nodes => limit.shared_by(nodes),
-        };
-        let Choice { given, window, .. } = choice((policy, of), &limit)?;
+        let Choice { given, window, .. } = choice(policy, &limit, self.nodes)?;
         Ok(Choice {
             window,
             ..self.choice(rule, given)
         })
     }
 
+    pub(super) fn nodes(&self) -> NonZeroU32 {
+        self.nodes
+    }
+
     pub(super) fn choice(&mut self, rule: LimitRule, given: Given) -> Choice {
-        let rule = if let Some(place) = self.places.get(&rule) {
-            *place
-        } else {
-            // There are no more rules than lines of a configuration.
-            let place = u32::try_from(self.list.len()).unwrap_or(Self::OWN);
-            self.list.push(rule.clone());
-            self.places.insert(rule, place);
-            place
-        };
         Choice {
             given,
-            rule,
+            rule: self.place(rule),
             window: None,
         }
+    }
+
+    /// The place of a rule.
+    pub(super) fn place(&mut self, rule: LimitRule) -> u32 {
+        if let Some(place) = self.places.get(&rule) {
+            return *place;
+        }
+        // There are no more rules than lines of a configuration.
+        let place = u32::try_from(self.list.len()).unwrap_or(Self::OWN);
+        self.list.push(rule.clone());
+        self.places.insert(rule, place);
+        place
     }
 
     pub(super) fn into_names(self) -> RuleNames {
@@ -100,32 +121,50 @@ impl Rules {
     }
 }
 
-/// The choice of this limit for a policy whose own limit is `of`, of a rule without a place yet.
+/// The choice of this limit, divided by the number of nodes, for a policy; of a rule without a place yet.
+///
+/// # Errors
+///
+/// When the limit is of another kind or period than the policy, and when it is too large for one with a factor.
 pub(super) fn choice(
-    (policy, of): (&str, &Algorithm),
+    policy: Subject<'_>,
     limit: &Algorithm,
+    nodes: NonZeroU32,
 ) -> Result<Choice, ConfigError> {
+    let limit = match nodes {
+        NonZeroU32::MIN => *limit,
+        nodes => limit.shared_by(nodes),
+    };
     Ok(Choice {
-        given: given(policy, of, limit)?,
+        given: given(policy, &limit)?,
         rule: Rules::OWN,
         window: limit.period(),
     })
 }
 
-/// What this limit is to a policy whose own limit is `of`.
-fn given(policy: &str, of: &Algorithm, limit: &Algorithm) -> Result<Given, ConfigError> {
+/// What this limit is to a policy.
+fn given(policy: Subject<'_>, limit: &Algorithm) -> Result<Given, ConfigError> {
+    let Subject { name, own, parts } = policy;
     let Some(numbers) = limit.limits() else {
         return Ok(Given::Nothing);
     };
-    if limit == of {
+    if limit == own {
         return Ok(Given::Own);
     }
-    if !limit.differs_in_its_limit_alone(of) {
+    if !limit.differs_in_its_limit_alone(own) {
         let remedy = format!(
-            "give policy {policy:?} one that differs from its own, {of}, in its numbers alone, not in its kind \
+            "give policy {name:?} one that differs from its own, {own}, in its numbers alone, not in its kind \
              or its period",
         );
         return Err(ConfigError::new("limit", limit, remedy));
     }
+    if parts == 1 {
+        return Ok(Given::Limit(numbers));
+    }
+    let numbers = numbers.in_parts(parts).ok_or_else(|| {
+        let most = Limit::MOST_PARTS / parts;
+        let remedy = format!("give policy {name:?}, which has a factor, at most {most}");
+        ConfigError::new("limit", limit, remedy)
+    })?;
     Ok(Given::Limit(numbers))
 }

@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::choice::{Choice, Rules};
+use super::choice::{Choice, Rules, Subject};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
@@ -68,7 +68,12 @@ impl KeyLimits {
         }
     }
 
-    /// Prepares the table for a policy with this name and limit.
+    /// Whether it gives every key a limit.
+    pub(crate) fn leave_none_out(&self) -> bool {
+        self.other.is_some()
+    }
+
+    /// Prepares the table for a policy.
     ///
     /// # Errors
     ///
@@ -76,14 +81,14 @@ impl KeyLimits {
     /// kind or period than the policy.
     pub(crate) fn prepare(
         &self,
-        policy: (&str, &Algorithm),
+        policy: Subject<'_>,
         rules: &mut Rules,
     ) -> Result<LimitsByKey, ConfigError> {
         let mut keys = HashMap::new();
         for (key, text, limit) in &self.keys {
             let choice = rules.add(LimitRule::Key(text.as_str().into()), policy, *limit)?;
             if keys.insert(*key, choice).is_some() {
-                return Err(twice("key", text, policy.0));
+                return Err(twice("key", text, policy.name));
             }
         }
         let mut by_length: Vec<(usize, HashMap<Box<str>, Choice>)> = Vec::new();
@@ -101,7 +106,7 @@ impl KeyLimits {
             });
             let (_, those) = &mut by_length[place];
             if those.insert(prefix.as_str().into(), choice).is_some() {
-                return Err(twice("prefix", prefix, policy.0));
+                return Err(twice("prefix", prefix, policy.name));
             }
         }
         by_length.sort_unstable_by_key(|(length, _)| Reverse(*length));

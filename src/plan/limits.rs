@@ -2,8 +2,9 @@ use std::num::NonZeroU32;
 
 use super::Finding;
 use super::adjusted::Adjusted;
-use super::choice::{Choice, Given, Rules};
+use super::choice::{Choice, Given, Rules, Subject};
 use super::key_limits::{KeyLimits, LimitsByKey};
+use super::limit_by::{LimitBy, LimitsByClosure};
 use super::operations::{LimitsByOperation, Operations};
 use super::plans::{ChosenPlan, LimitsByPlan, Plans};
 #[cfg(feature = "resolver")]
@@ -18,10 +19,27 @@ use crate::key::Key;
 pub(crate) struct Limited<'a> {
     pub(crate) name: &'a str,
     pub(crate) own: &'a Algorithm,
+    /// How many parts of a unit its store counts; `None` without a factor.
+    pub(crate) parts: Option<u32>,
     pub(crate) by_key: Option<&'a KeyLimits>,
     pub(crate) by_operation: Option<&'a Operations>,
-    /// Whether a factor says how much of the limit is in force.
-    pub(crate) has_factor: bool,
+    pub(crate) by_closure: Option<&'a LimitBy>,
+}
+
+impl<'a> Limited<'a> {
+    /// Whether a table gives each of its requests a limit, so that no plan does.
+    pub(crate) fn leaves_no_request_out(&self) -> bool {
+        self.by_key.is_some_and(KeyLimits::leave_none_out)
+            || self.by_operation.is_some_and(Operations::leave_none_out)
+    }
+
+    fn subject(&self) -> Subject<'a> {
+        Subject {
+            name: self.name,
+            own: self.own,
+            parts: self.parts.unwrap_or(1),
+        }
+    }
 }
 
 /// All rules that give limits, prepared for a list of policies.
@@ -39,7 +57,21 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 struct OfPolicy {
     by_operation: Option<LimitsByOperation>,
+    by_closure: Option<LimitsByClosure>,
     by_key: Option<LimitsByKey>,
+}
+
+impl OfPolicy {
+    /// The limit that the closure or the table of keys gives.
+    fn of_key(
+        &self,
+        key: Option<&Key>,
+        of_head: impl FnOnce() -> Option<Algorithm>,
+    ) -> Option<Choice> {
+        let by_closure = self.by_closure.as_ref();
+        let by_closure = by_closure.and_then(|closure| closure.choice(key, of_head));
+        by_closure.or_else(|| self.by_key.as_ref()?.choice(key?))
+    }
 }
 
 /// What decides about the limit of one request.
@@ -67,25 +99,30 @@ impl Limits {
         is_adjustable: bool,
     ) -> Result<(Option<Self>, RuleNames), ConfigError> {
         let mut rules = Rules::new(nodes);
-        let named: Vec<_> = policies
-            .iter()
-            .map(|policy| (policy.name, policy.own))
-            .collect();
-        let by_plan = plans.map(|plans| plans.prepare(&named, &mut rules));
+        let subjects: Vec<_> = policies.iter().map(Limited::subject).collect();
+        let by_plan = plans.map(|plans| plans.prepare(&subjects, &mut rules));
         let by_plan = by_plan.transpose()?;
         let mut each = Vec::new();
         for policy in policies {
-            let named = (policy.name, policy.own);
+            let subject = policy.subject();
             let by_operation = policy
                 .by_operation
-                .map(|table| table.prepare(named, &mut rules));
-            let by_key = policy.by_key.map(|table| table.prepare(named, &mut rules));
+                .map(|table| table.prepare(subject, &mut rules));
+            let by_closure = policy
+                .by_closure
+                .map(|by| LimitsByClosure::new(by.clone(), subject, &mut rules));
+            let by_key = policy
+                .by_key
+                .map(|table| table.prepare(subject, &mut rules));
             each.push(OfPolicy {
                 by_operation: by_operation.transpose()?,
+                by_closure,
                 by_key: by_key.transpose()?,
             });
         }
-        let has_any = |its: &OfPolicy| its.by_operation.is_some() || its.by_key.is_some();
+        let has_any = |its: &OfPolicy| {
+            its.by_operation.is_some() || its.by_closure.is_some() || its.by_key.is_some()
+        };
         let are_any = by_plan.is_some() || each.iter().any(has_any) || is_resolved || is_adjustable;
         let all = rules.into_names();
         let adjusted = is_adjustable.then(|| {
@@ -94,7 +131,7 @@ impl Limits {
             let each = each.map(|policy| {
                 (
                     policy.own,
-                    policy.has_factor || policy.own.limits().is_none(),
+                    policy.parts.is_some() || policy.own.limits().is_none(),
                 )
             });
             Adjusted::new(each, by_plan.as_ref())
@@ -104,7 +141,7 @@ impl Limits {
             adjusted,
             each: each.into(),
             #[cfg(feature = "resolver")]
-            resolved: is_resolved.then(|| ResolvedPolicies::new(&named, nodes, all.resolved())),
+            resolved: is_resolved.then(|| ResolvedPolicies::new(&subjects, nodes, all.resolved())),
         };
         Ok((are_any.then_some(limits), all))
     }
@@ -133,25 +170,23 @@ impl Limits {
     }
 
     /// The limit of a policy for a request of this client, and the key of its state. `plain` is the key as tables
-    /// have it, before it is hashed.
+    /// have it, before it is hashed, and `of_head` calls the policy's closure over the head of the request.
     #[inline]
     pub(crate) fn choice(
         &self,
         policy: usize,
         asker: Asker,
         plain: impl FnOnce() -> Option<Key>,
+        of_head: impl FnOnce() -> Option<Algorithm>,
         key: Key,
     ) -> (Key, Choice) {
         let (mut key, mut choice) = (key, None);
         if let Some(its) = self.each.get(policy) {
-            let by_key = its.by_key.as_ref().map(|table| (table, plain()));
             if let Some(by_operation) = &its.by_operation {
                 (key, choice) = by_operation.choice(asker.operation, key);
             }
-            if choice.is_none()
-                && let Some((table, Some(plain))) = by_key
-            {
-                choice = table.choice(&plain);
+            if choice.is_none() && (its.by_closure.is_some() || its.by_key.is_some()) {
+                choice = its.of_key(plain().as_ref(), of_head);
             }
         }
         let by_plan = || {

@@ -1,8 +1,8 @@
 //! Plans: which limit a request has under each policy.
 //!
 //! A policy says how something is counted, and has a limit. Customers have limits of their own: a [`Plan`] is a
-//! named set of limits, one for each policy that it speaks of. [`KeyLimits`] gives limits by key, and
-//! [`Operations`] by what a request does. The limit travels with the charge and is no part of a state, so a key
+//! named set of limits, one for each policy that it speaks of. [`KeyLimits`] gives limits by key,
+//! [`Operations`] by what a request does, and a closure by either. The limit travels with the charge and is no part of a state, so a key
 //! that changes its plan keeps what it has used.
 //!
 //! ```
@@ -43,6 +43,7 @@
 //! | override | [`Limiter::override_limit_now`](crate::Limiter::override_limit_now), for one key and a time |
 //! | resolver | the limits that a `Resolver` gives (feature `resolver`) |
 //! | operation | [`Policy::operations`](crate::Policy::operations) |
+//! | closure | [`Policy::limit_by`](crate::Policy::limit_by) |
 //! | key | [`Policy::key_limits`](crate::Policy::key_limits): the exact key, then the longest prefix, then `other` |
 //! | plan | the plan of the request, or the default plan |
 //! | policy | the limit with which the policy was declared |
@@ -53,6 +54,7 @@
 mod adjusted;
 mod choice;
 mod key_limits;
+mod limit_by;
 mod limits;
 #[cfg(not(feature = "resolver"))]
 mod no_resolver;
@@ -67,7 +69,8 @@ pub use self::plans::{Plan, Plans};
 #[cfg(feature = "resolver")]
 pub use self::resolver::{Resolved, Resolver, ResolverBuilder, ResolverUsage};
 
-pub(crate) use self::choice::Given;
+pub(crate) use self::choice::{Choice, Given};
+pub(crate) use self::limit_by::LimitBy;
 pub(crate) use self::limits::{Asker, Limited, Limits};
 #[cfg(not(feature = "resolver"))]
 pub(crate) use self::no_resolver::{Coming, Finding, Look};

@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::choice::{Choice, Rules};
+use super::choice::{Choice, Rules, Subject};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
@@ -63,7 +63,12 @@ impl Operations {
         }
     }
 
-    /// Prepares the table for a policy with this name and limit.
+    /// Whether it gives every operation a limit.
+    pub(crate) fn leave_none_out(&self) -> bool {
+        self.other.is_some()
+    }
+
+    /// Prepares the table for a policy.
     ///
     /// # Errors
     ///
@@ -71,7 +76,7 @@ impl Operations {
     /// policy.
     pub(crate) fn prepare(
         &self,
-        policy: (&str, &Algorithm),
+        policy: Subject<'_>,
         rules: &mut Rules,
     ) -> Result<LimitsByOperation, ConfigError> {
         if self.limits.is_empty() {
@@ -85,7 +90,7 @@ impl Operations {
             if named.insert(name.as_str().into_key(), choice).is_some() {
                 let remedy = format!(
                     "let one entry of policy {:?} speak of it: two give it a limit",
-                    policy.0
+                    policy.name
                 );
                 return Err(ConfigError::quoting("operation", name, remedy));
             }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::choice::{Choice, Given, Rules};
+use super::choice::{Choice, Given, Rules, Subject};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::diagnostics::{Diagnostic, warn_once_of};
@@ -18,6 +18,14 @@ const SILENT: Diagnostic = Diagnostic::new(
     "",
     "no plan speaks of the policy, so it has its own limit under all plans",
     "give it a limit in the plans, or say that this is meant: `.for_all_plans()`",
+);
+
+const OUT_OF_REACH: Diagnostic = Diagnostic::new(
+    "TRL033",
+    "",
+    "no request can have the limits of this plan",
+    "say how the plan of a request is found, `.plans(plans, |head| …)`, and leave out `other` where a table of keys or \
+     operations takes the limits of all requests",
 );
 
 /// A named set of limits, one for each policy that it speaks of.
@@ -99,7 +107,7 @@ impl Plans {
         }
     }
 
-    /// Prepares the plans for these policies, each with its name and its own limit.
+    /// Prepares the plans for these policies.
     ///
     /// # Errors
     ///
@@ -107,7 +115,7 @@ impl Plans {
     /// not there, when a limit is of another kind or period than its policy, and when the default plan is unknown.
     pub(crate) fn prepare(
         &self,
-        policies: &[(&str, &Algorithm)],
+        policies: &[Subject<'_>],
         rules: &mut Rules,
     ) -> Result<LimitsByPlan, ConfigError> {
         self.check_names()?;
@@ -116,11 +124,13 @@ impl Plans {
             plan.check(policies)?;
             let rule = LimitRule::Plan(plan.name.as_str().into());
             let mut choices = Vec::new();
-            for &(name, own) in policies {
-                let its = plan.limits.iter().find(|(policy, _)| policy == name);
+            for &policy in policies {
+                let its = plan.limits.iter().find(|(name, _)| name == policy.name);
                 choices.push(match its {
-                    Some((_, limit)) => rules.add(rule.clone(), (name, own), *limit)?,
-                    None if self.speak_of(name) => rules.choice(rule.clone(), Given::Nothing),
+                    Some((_, limit)) => rules.add(rule.clone(), policy, *limit)?,
+                    None if self.speak_of(policy.name) => {
+                        rules.choice(rule.clone(), Given::Nothing)
+                    }
                     None => Choice::OWN,
                 });
             }
@@ -142,6 +152,24 @@ impl Plans {
     pub(crate) fn warn_of_silence_about(&self, policy: &str) {
         if !self.speak_of(policy) {
             warn_once_of(&SILENT, format!("policy {policy:?}"));
+        }
+    }
+
+    /// Warns of each plan that no request can have: all but the default plan if nothing names plans, and those whose
+    /// policies all have the limits of a table that leaves no request out.
+    pub(crate) fn warn_of_those_out_of_reach(
+        &self,
+        is_named: bool,
+        leaves_none_out: impl Fn(&str) -> bool,
+    ) {
+        let default = self.place_of_default().unwrap_or(0);
+        for (place, plan) in self.plans.iter().enumerate() {
+            let mut policies = plan.limits.iter().map(|(policy, _)| policy);
+            let is_hidden =
+                !plan.limits.is_empty() && policies.all(|policy| leaves_none_out(policy));
+            if is_hidden || !is_named && place != default {
+                warn_once_of(&OUT_OF_REACH, format!("plan {:?}", plan.name));
+            }
         }
     }
 
@@ -178,10 +206,10 @@ impl Plans {
 }
 
 impl Plan {
-    fn check(&self, policies: &[(&str, &Algorithm)]) -> Result<(), ConfigError> {
+    fn check(&self, policies: &[Subject<'_>]) -> Result<(), ConfigError> {
         for (index, (policy, _)) in self.limits.iter().enumerate() {
-            if !policies.iter().any(|(name, _)| name == policy) {
-                let known: Vec<&str> = policies.iter().map(|(name, _)| *name).collect();
+            if !policies.iter().any(|known| known.name == policy) {
+                let known: Vec<&str> = policies.iter().map(|policy| policy.name).collect();
                 let remedy = format!(
                     "plan {:?} speaks of it, and the policies are {}",
                     self.name,

@@ -11,11 +11,12 @@ use super::in_the_clear::watched;
 use super::logged::{Logged, OrLogged};
 use super::settling::Settling;
 use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
+use crate::algorithm::Algorithm;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::factor::Class;
 use crate::key::{Extract, Head, Key, Missing};
-use crate::plan::LimitsByOperation;
+use crate::plan::{LimitBy, LimitsByOperation};
 
 /// How a policy reads an HTTP request: its key, its cost, and whether it applies.
 #[derive(Clone)]
@@ -24,6 +25,7 @@ pub struct Http {
     cost: Option<Arc<Cost>>,
     when: Option<Arc<When>>,
     operation: Option<OperationOf>,
+    limit: Option<Arc<LimitOf>>,
     no_key: Option<NoKey>,
     class: Option<Arc<ClassOf>>,
     settling: Option<Arc<Settling>>,
@@ -47,6 +49,7 @@ enum OperationOf {
 }
 
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
+type LimitOf = dyn Fn(&Head<'_>) -> Option<Algorithm> + Send + Sync;
 type When = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 type ClassOf = dyn Fn(&Head<'_>) -> Class + Send + Sync;
 
@@ -59,6 +62,7 @@ impl Policy {
             algorithm: self.algorithm,
             key_limits: self.key_limits,
             operations: self.operations,
+            limit_by: self.limit_by,
             has_several_limits: self.has_several_limits,
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
@@ -68,6 +72,7 @@ impl Policy {
             heaviest: self.heaviest,
             terms: self.terms,
             penalty: self.penalty,
+            is_unleased: self.is_unleased,
             told: self.told,
             on_store_failure: self.on_store_failure,
             unsettled: self.unsettled,
@@ -77,6 +82,7 @@ impl Policy {
                 cost: None,
                 when: None,
                 operation: None,
+                limit: None,
                 no_key: None,
                 class: None,
                 settling: None,
@@ -136,6 +142,39 @@ impl Policy<Http> {
     /// `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of `/bulky`. The longest one counts.
     pub fn operation_by_path(mut self) -> Self {
         self.reads.operation = Some(OperationOf::Path);
+        self
+    }
+
+    /// Takes the limit of a request from a closure over its head, such as what authentication has left among the
+    /// extensions. `None` is the limit that the request has without the closure, which comes before limits by key and the
+    /// limit of a plan.
+    ///
+    /// The limit has the kind and the period of the policy. If it has not, the request has the limit that it has without
+    /// the closure, and the log says so once ([`TRL020`](crate::diagnostics)). [`Algorithm::Unlimited`] counts nothing
+    /// of the request.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Policy, key};
+    ///
+    /// #[derive(Clone)]
+    /// struct Customer {
+    ///     id: u64,
+    ///     per_minute: u32,
+    /// }
+    ///
+    /// let policy = Policy::new("minute", FixedWindow::per_minute(10))
+    ///     .key(key::extension::<Customer>().map(|customer: &Customer| customer.id))
+    ///     .limit_by(|head| {
+    ///         let customer = head.extension::<Customer>()?;
+    ///         Some(FixedWindow::per_minute(customer.per_minute))
+    ///     });
+    /// ```
+    pub fn limit_by<A: Into<Algorithm>>(
+        mut self,
+        limit: impl Fn(&Head<'_>) -> Option<A> + Send + Sync + 'static,
+    ) -> Self {
+        self.limit_by = Some(LimitBy::Head);
+        self.reads.limit = Some(Arc::new(move |head| limit(head).map(Into::into)));
         self
     }
 
@@ -249,8 +288,7 @@ impl Policy<Http> {
             is_soft: self.is_soft,
             counts: key.identity().filter(|_| {
                 // Of limits that differ between requests nothing is known.
-                let has_one_limit =
-                    self.key_limits.is_none() && self.operations.is_none() && self.terms.are_none();
+                let has_one_limit = !self.has_limits_of_requests() && self.terms.are_none();
                 has_one_limit && self.reads.cost.is_none() && !self.settles()
             }),
             is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
@@ -269,6 +307,7 @@ impl Policy<Http> {
             algorithm: self.algorithm,
             key_limits: self.key_limits,
             operations: self.operations,
+            limit_by: self.limit_by,
             has_several_limits: self.has_several_limits,
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
@@ -278,6 +317,7 @@ impl Policy<Http> {
             heaviest: self.heaviest,
             terms: self.terms,
             penalty: self.penalty,
+            is_unleased: self.is_unleased,
             told: self.told,
             on_store_failure: self.on_store_failure,
             unsettled: self.unsettled,
@@ -332,6 +372,11 @@ impl Http {
             OperationOf::Named(extract) => extract.extract(head).ok(),
             OperationOf::Path => limits.of_path(head.path()),
         }
+    }
+
+    /// The limit that the closure over the head gives.
+    pub(crate) fn limit(&self, head: &Head<'_>) -> Option<Algorithm> {
+        self.limit.as_ref()?(head)
     }
 
     pub(crate) fn no_key(&self, missing: &Missing) -> NoKey {

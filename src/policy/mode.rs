@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
@@ -27,7 +27,8 @@ pub enum Mode {
     /// - It is charged what it allows, if the enforced policies allow the request too.
     /// - Responses tell nothing of it, and no request waits for it.
     /// - [`Decision::would_refuse`](crate::Decision::would_refuse) names it, behind a layer in the extension
-    ///   [`WouldRefuse`](crate::middleware::WouldRefuse) of the request, and [`Modes::would_have_refused`] counts.
+    ///   [`WouldRefuse`](crate::middleware::WouldRefuse) of the request, and
+    ///   [`PolicyStats::shadow_refused`](crate::observe::PolicyStats::shadow_refused) counts them.
     Shadow,
     /// The policy is not asked.
     Off,
@@ -80,7 +81,7 @@ impl fmt::Display for Mode {
 /// let decision = limiter.check_now("ann", 1);
 /// assert!(decision.is_allowed());
 /// assert_eq!(decision.would_refuse().next().unwrap().0, "hourly");
-/// assert_eq!(modes.would_have_refused("hourly"), 1);
+/// assert_eq!(limiter.snapshot().policy("hourly").unwrap().shadow_refused(), 1);
 ///
 /// modes.set_all(Mode::Off);
 /// assert_eq!(limiter.check_now("ann", 1).policies().count(), 0);
@@ -106,7 +107,6 @@ struct Switch {
     declared: AtomicU8,
     /// What the handle says, if anything.
     set: AtomicU8,
-    would_have_refused: AtomicU64,
 }
 
 impl Switch {
@@ -159,13 +159,6 @@ impl Modes {
     pub fn of(&self, policy: &str) -> Option<Mode> {
         let mode = self.names().get(policy)?.mode();
         Some(mode.max(self.shared.all.mode()))
-    }
-
-    /// Returns how many requests the policy would have refused in [`Mode::Shadow`], whatever other policies did.
-    pub fn would_have_refused(&self, policy: &str) -> u64 {
-        let names = self.names();
-        let count = |switch: &Arc<Switch>| switch.would_have_refused.load(Ordering::Relaxed);
-        names.get(policy).map_or(0, count)
     }
 
     /// The modes of these policies, for one configuration.
@@ -267,13 +260,6 @@ impl DeclaredModes {
             switch.set().unwrap_or(*mode)
         });
         own.max(all)
-    }
-
-    /// Counts a request that a policy in shadow would have refused.
-    pub(crate) fn would_have_refused(&self, policy: usize) {
-        if let Some((_, switch)) = self.each.get(policy) {
-            switch.would_have_refused.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn modes(&self) -> &Modes {

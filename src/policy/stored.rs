@@ -1,8 +1,8 @@
 //! A policy as a store is opened for it.
 
 use super::never_binds::{Keyless, Scope};
-use super::{MOST_PARTS, PARTS, PRINTABLE, Policy};
-use crate::algorithm::Algorithm;
+use super::{PARTS, PRINTABLE, Policy};
+use crate::algorithm::{Algorithm, Limit};
 use crate::error::ConfigError;
 use crate::plan::Plans;
 
@@ -22,8 +22,7 @@ impl Policy {
         (is_resolved, is_adjustable): (bool, bool),
     ) {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
-        let is_planned =
-            is_resolved || is_spoken_of || self.key_limits.is_some() || self.operations.is_some();
+        let is_planned = is_resolved || is_spoken_of || self.has_limits_of_requests();
         // Requests of low priority have the limit without the reserve.
         self.has_several_limits = is_planned || self.terms.reserve() > 0;
         if let Some(plans) = plans
@@ -65,18 +64,16 @@ impl Policy {
             let remedy = "leave out the factor or the hours: a policy has one of them";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
-        if self.has_several_limits {
-            let remedy = "give it one limit, without plans, limits by key, operations and a reserve; or leave the factor out";
+        if self.terms.reserve() > 0 {
+            let remedy = "give it no reserve, or leave the factor out";
             return Err(ConfigError::quoting("factor", &self.name, remedy));
         }
         let most = cell.most().get();
-        let parts = limits
-            .times(most)
-            .filter(|parts| parts.size() <= MOST_PARTS);
+        let parts = limits.in_parts(most);
         let Some(algorithm) = parts.and_then(|parts| self.algorithm.under(parts)) else {
             let remedy = format!(
                 "give at most {} where a factor of at most {} is to apply",
-                MOST_PARTS / most,
+                Limit::MOST_PARTS / most,
                 cell.most(),
             );
             return Err(ConfigError::new("limit", self.algorithm, remedy));

@@ -89,7 +89,6 @@ impl<Q, T, E> Rules<Q, T, E> {
     }
 
     fn count(&self, charges: &[Charge], outcomes: &Outcomes) {
-        self.limiter.note_shadow(outcomes);
         let told = self.limiter.told(charges, outcomes);
         self.limiter.count_decided(charges, &told);
     }

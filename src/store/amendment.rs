@@ -51,6 +51,15 @@ pub enum Amendment {
 }
 
 impl Amendment {
+    /// Whether a node that holds units of the key gives them back: it could spend them in spite of the change.
+    #[cfg(feature = "redis")]
+    pub(crate) fn ends_leases(self) -> bool {
+        matches!(
+            self,
+            Self::Reset | Self::Block(_) | Self::Unblock | Self::Override(..) | Self::EndOverride
+        )
+    }
+
     /// Whether it concerns a charge that was made in this process, because the store was away.
     pub(crate) fn is_of_a_degraded_charge(self) -> bool {
         matches!(self, Self::TakeBack(taken) | Self::Add(taken) if taken.is_degraded())

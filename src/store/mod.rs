@@ -29,7 +29,7 @@ pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
 pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;
 #[cfg(feature = "redis")]
-pub use self::redis::{RedisLedger, RedisStore, RedisStoreBuilder};
+pub use self::redis::{Lease, RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
 #[cfg(feature = "testing")]
 pub(crate) use self::shared::Meanwhile;
@@ -221,6 +221,8 @@ pub struct Charge {
     pub(crate) window: Option<Duration>,
     /// By which it was priced.
     pub(crate) factor: Factor,
+    /// How much of the size of its limit is room for its price.
+    pub(crate) beyond: u32,
     /// By what its request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
 }
@@ -238,6 +240,7 @@ impl Charge {
             rule: 0,
             window: None,
             factor: Factor::ONE,
+            beyond: 0,
             slot: None,
         }
     }

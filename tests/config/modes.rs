@@ -31,6 +31,11 @@ fn ask(layer: &RateLimitLayer, live: &str, next: &str) -> Answer {
     )
 }
 
+fn would_have_refused(layer: &RateLimitLayer, policy: &str) -> u64 {
+    let snapshot = layer.monitor().snapshot();
+    snapshot.policy(policy).unwrap().shadow_refused()
+}
+
 type Found = (Option<WouldRefuse>, Option<Decision>);
 
 /// What the handler finds in the extensions of a request.
@@ -82,8 +87,9 @@ fn a_policy_in_shadow_refuses_nothing_tells_nothing_and_is_seen() {
     assert_eq!(refused.policies.unwrap(), "\"live\";q=3;w=3600");
     let body = String::from_utf8(refused.body.to_vec()).unwrap();
     assert!(body.contains("\"violated-policies\":[\"live\"]"), "{body}");
-    assert_eq!(config.modes().would_have_refused("next"), 3);
-    assert_eq!(config.modes().would_have_refused("live"), 0);
+    // The last request was refused anyhow.
+    assert_eq!(would_have_refused(&layer, "next"), 2);
+    assert_eq!(would_have_refused(&layer, "live"), 0);
 }
 
 #[test]
@@ -133,10 +139,7 @@ fn all_policies_of_a_file_are_switched_together() {
         assert_eq!(first.limits.is_some(), headers, "{mode}");
         let second = send(&layer, get("/")).status;
         assert_eq!(second == 429, headers, "{mode}");
-        assert_eq!(
-            config.modes().would_have_refused("a"),
-            u64::from(mode == "shadow")
-        );
+        assert_eq!(would_have_refused(&layer, "a"), u64::from(mode == "shadow"));
         // The handle has the last word.
         config.modes().set_all(Mode::Enforce);
         let mut last = send(&layer, get("/"));
@@ -181,7 +184,7 @@ fn a_queue_in_shadow_holds_no_request() {
         // It has its answer when it is first polled.
         assert_eq!(send(&layer, get("/")).status, 200);
     }
-    assert_eq!(layer.modes().would_have_refused("queue"), 4);
+    assert_eq!(would_have_refused(&layer, "queue"), 4);
 }
 
 #[test]

@@ -173,6 +173,69 @@ fn limits_by_key_compare_a_hashed_key_as_the_client_sends_it() {
     }
 }
 
+#[test]
+fn a_closure_over_the_head_gives_the_limit_and_the_decision_names_it() {
+    #[derive(Clone)]
+    struct PerMinute(u32);
+
+    let policy = by_customer("minute", FixedWindow::per_minute(10)).limit_by(|head| {
+        let PerMinute(limit) = head.extension()?;
+        Some(FixedWindow::per_minute(*limit))
+    });
+    let layer = RateLimitLayer::builder()
+        .policy(policy)
+        .plans(
+            Plans::new([Plan::new("free").limit("minute", FixedWindow::per_minute(5))]),
+            |_| None::<&str>,
+        )
+        .store(MemoryStore::new().clock(ManualClock::new()))
+        .build()
+        .unwrap();
+    let service = Hello::behind(&layer);
+    let of = |limit: Option<u32>| {
+        let mut request = request(7, None);
+        if let Some(limit) = limit {
+            request.extensions_mut().insert(PerMinute(limit));
+        }
+        request
+    };
+    // One state, whatever gives the limit.
+    for (limit, quota, left) in [
+        (Some(3), 3, 2),
+        (None, 5, 3),
+        (Some(100), 100, 97),
+        (None, 5, 1),
+    ] {
+        let answer = ask(&service, of(limit));
+        let policy = format!(r#""minute";q={quota};w=60"#);
+        assert_eq!(answer.field("ratelimit-policy"), Some(&*policy));
+        let told = answer.field("ratelimit").unwrap();
+        assert!(
+            told.starts_with(&format!(r#""minute";r={left};"#)),
+            "{told}"
+        );
+    }
+    let denied = ask(&service, of(Some(3)));
+    assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(ask(&service, of(Some(0))).field("retry-after"), None);
+}
+
+/// A closure over the key compares what the client has sent, and not its hash.
+#[test]
+fn a_closure_over_the_key_sees_it_before_it_is_hashed() {
+    let policy = Policy::new("a", FixedWindow::per_minute(1)).limit_by(|key| {
+        key.starts_with("partner-")
+            .then(|| FixedWindow::per_minute(50))
+    });
+    let secret = Secret::new("a secret of this test").unwrap();
+    let service = by_method(policy.key(key::api_key().hashed(&secret)));
+    for (key, told) in [("partner-7", 50), ("ann", 1)] {
+        let answer = ask(&service, by_header("x-api-key", key));
+        let policy = format!(r#""a";q={told};w=60"#);
+        assert_eq!(answer.field("ratelimit-policy"), Some(&*policy));
+    }
+}
+
 fn operations() -> Operations {
     Operations::new()
         .limit("GET", FixedWindow::per_minute(100))

@@ -17,9 +17,11 @@ use tower_ratelimit::{
 };
 
 use crate::case::{Asked, Numbers};
+use crate::hours::{AtOnce, Several};
 use crate::laws::{remaining_is_tight, reset_is_tight, retry_is_tight};
+use crate::property::{check_at, seeds};
 use crate::subject::Subject;
-use crate::support::driver::{Driver, Step, now};
+use crate::support::driver::{Driver, Seen, Step, now};
 use crate::support::items::Map;
 use crate::support::model::{Admitted, Rule, clamp, count, sum};
 
@@ -268,6 +270,92 @@ proptest! {
             prop_assert_eq!(seen.remaining, limit - used, "in {} at {}", zone, at);
         }
     }
+}
+
+/// Each store tells what the step tells, whatever calendar asks.
+fn a_store_agrees_with_the_step_about_calendars<S: Several>() {
+    let units = select(vec![Unit::Day, Unit::Week, Unit::Month]);
+    let start = 1_704_067_200_000_000..2_000_000_000_000_000_u64;
+    let cases = (moved(), 1..6_u32, units, start);
+    check_at(seeds!(calendars), S::PRICE, cases, &|(
+        asks,
+        limit,
+        unit,
+        start,
+    )| {
+        let of = |zone: &str| window(*limit, *unit, zone, (0, 0)).algorithm;
+        let policies = |zone: &str| vec![Policy::new("calendar", of(zone))];
+        let first = S::new(policies("Europe/London"));
+        let mut by_zone: Vec<(&str, S)> = Vec::new();
+        let mut step = Step::new(of("Europe/London"));
+        let mut at = *start;
+        for &Moved {
+            zone,
+            after_minutes,
+            cost,
+        } in asks
+        {
+            at += u64::from(after_minutes) * 60_000_000;
+            if !by_zone.iter().any(|(known, _)| *known == zone) {
+                by_zone.push((zone, first.reopened(policies(zone))));
+            }
+            let asked = by_zone.iter().find(|(known, _)| *known == zone);
+            step.algorithm = of(zone);
+            let decision = asked.expect("it was opened").1.decide(at, cost);
+            let (_, outcome) = decision.binding().expect("one policy was asked");
+            prop_assert_eq!(
+                Seen::from(outcome),
+                step.decide(at, cost),
+                "in {} at {}",
+                zone,
+                at
+            );
+        }
+        Ok(())
+    });
+}
+
+/// The day of the one zone begins an hour before that of the other: +14 and −11 hours.
+fn alternation_between_zones_gains_nothing<S: Several>() {
+    let by = |zone: &str| {
+        let day = window(10, Unit::Day, zone, (0, 0)).algorithm;
+        vec![Policy::new("day", day)]
+    };
+    let east = S::new(by("Pacific/Kiritimati"));
+    let west = east.reopened(by("Pacific/Niue"));
+    let mut admitted = 0;
+    // Ten days, in steps of twenty minutes.
+    for step in 0..720 {
+        let at = 1_767_225_600_000_000 + step * 1_200_000_000;
+        let zone = if step % 2 == 0 { &east } else { &west };
+        admitted += u32::from(zone.decide(at, 1).is_allowed());
+    }
+    assert!((100..=110).contains(&admitted), "{admitted} in ten days");
+}
+
+macro_rules! mount {
+    ($($(#[$when:meta])* $store:ident: $several:ty;)+) => {$(
+        $(#[$when])*
+        mod $store {
+            use super::*;
+
+            #[test]
+            fn a_change_of_zone_ends_no_window_early() {
+                a_store_agrees_with_the_step_about_calendars::<$several>();
+            }
+
+            #[test]
+            fn a_client_that_alternates_between_zones_gains_nothing() {
+                alternation_between_zones_gains_nothing::<$several>();
+            }
+        }
+    )+};
+}
+mount! {
+    memory: AtOnce<MemoryStore>;
+    shared: AtOnce<SharedStore<Map>>;
+    #[cfg(all(feature = "redis", feature = "testing"))]
+    redis: crate::redis::SeveralInRedis;
 }
 
 #[test]

@@ -145,6 +145,8 @@ fn now<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
 #[derive(Clone, Debug)]
 struct Case {
     algorithm: Algorithm,
+    /// The policy's own, if a closure gives its requests that limit.
+    own: Option<Algorithm>,
     most: u32,
     start: u64,
     steps: Vec<Step>,
@@ -170,24 +172,35 @@ enum Kind {
 }
 
 pub(crate) fn algorithms() -> impl Strategy<Value = Algorithm> {
+    pairs().prop_map(|(algorithm, _)| algorithm)
+}
+
+/// Two algorithms that differ in their limits alone.
+fn pairs() -> impl Strategy<Value = (Algorithm, Algorithm)> {
     let periods = select(vec![60_000_u64, 1_000_000, 60_000_000, 3_600_000_000]);
     let limits = prop_oneof![4 => 1_u32..40, 1 => select(vec![100_u32, 997])];
     let sizes = prop_oneof![4 => 1_u32..40, 1 => select(vec![100_u32, 997])];
-    (periods, limits, sizes, 0..10_usize).prop_map(|(period, limit, size, kind)| {
-        let quota = Quota::new(limit, Duration::from_micros(period)).unwrap();
-        match kind {
-            0 => FixedWindow::of(quota).into(),
-            1 => AnchoredWindow::of(quota).into(),
-            2 => SlidingWindow::of(quota).into(),
-            3 => SlidingSlots::cut(quota, 10).unwrap().into(),
-            4 => SlidingLog::up_to(u32::MAX, quota).unwrap().into(),
-            5 => TokenBucket::of(quota).burst(size).into(),
-            6 => TokenBucket::of(quota).burst(size).by_interval().into(),
-            7 => LeakyBucket::of(quota).capacity(size).into(),
-            8 => Gcra::of(quota).burst(size).into(),
-            _ => LeakyQueue::of(quota).places(size - 1).into(),
-        }
+    let other = (1_u32..40, 1_u32..40);
+    (periods, limits, sizes, 0..10_usize, other).prop_map(|(period, limit, size, kind, other)| {
+        let one = |(limit, size)| of_kind(kind, period, limit, size);
+        (one((limit, size)), one(other))
     })
+}
+
+fn of_kind(kind: usize, period: u64, limit: u32, size: u32) -> Algorithm {
+    let quota = Quota::new(limit, Duration::from_micros(period)).unwrap();
+    match kind {
+        0 => FixedWindow::of(quota).into(),
+        1 => AnchoredWindow::of(quota).into(),
+        2 => SlidingWindow::of(quota).into(),
+        3 => SlidingSlots::cut(quota, 10).unwrap().into(),
+        4 => SlidingLog::up_to(u32::MAX, quota).unwrap().into(),
+        5 => TokenBucket::of(quota).burst(size).into(),
+        6 => TokenBucket::of(quota).burst(size).by_interval().into(),
+        7 => LeakyBucket::of(quota).capacity(size).into(),
+        8 => Gcra::of(quota).burst(size).into(),
+        _ => LeakyQueue::of(quota).places(size - 1).into(),
+    }
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -217,13 +230,15 @@ fn steps() -> impl Strategy<Value = Step> {
 fn cases() -> impl Strategy<Value = Case> {
     let start = 1_600_000_000_000_000_u64..1_700_000_000_000_000;
     (
-        algorithms(),
+        pairs(),
+        any::<bool>(),
         select(vec![1_000, 1_500, 5_000]),
         start,
         vec(steps(), 1..12),
     )
-        .prop_map(|(algorithm, most, start, steps)| Case {
+        .prop_map(|((algorithm, own), is_given, most, start, steps)| Case {
             algorithm,
+            own: is_given.then_some(own),
             most,
             start,
             steps,
@@ -239,7 +254,13 @@ fn quota_told(limit: u32, most: u32, factor: u32) -> u32 {
 
 fn a_wait_stays_true<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
     let cell = FactorCell::between(Factor::LEAST, Factor::thousandths(case.most));
-    let driver = D::over(Policy::new("0", case.algorithm).factor(&cell));
+    let given = case.algorithm;
+    let driver = D::over(match case.own {
+        None => Policy::new("0", given).factor(&cell),
+        Some(own) => Policy::new("0", own)
+            .limit_by(move |_| Some(given))
+            .factor(&cell),
+    });
     let whole = case.algorithm.limit().unwrap();
     let period = u64::try_from(case.algorithm.period().unwrap().as_micros()).unwrap();
     let mut at = case.start;

@@ -16,13 +16,13 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tower_ratelimit::algorithm::HourlyLimit;
 use tower_ratelimit::factor::Factor;
-use tower_ratelimit::store::{Ledger, MemoryLedger, SharedLedger};
+use tower_ratelimit::store::Store;
 use tower_ratelimit::{
     Algorithm, Decision, Hours, Limiter, ManualClock, MemoryStore, Micros, Policy, SharedStore,
 };
 
 use crate::case::Numbers;
-use crate::laws::{Holds, remaining_is_tight};
+use crate::laws::{Holds, remaining_is_tight, retry_is_tight};
 use crate::property;
 use crate::subject::Subject;
 use crate::support::debt::{Debt, Pace};
@@ -551,18 +551,32 @@ pub(crate) trait Several {
 
     fn new(policies: Vec<Policy>) -> Self;
 
+    /// Other policies about the same key, over the same store.
+    fn reopened(&self, policies: Vec<Policy>) -> Self;
+
     fn decide(&self, at: u64, cost: u32) -> Decision;
 
     fn peek(&self, at: u64, cost: u32) -> Decision;
 }
 
 /// A limiter whose store answers at once.
-struct AtOnce<L> {
-    limiter: Limiter<L>,
+pub(crate) struct AtOnce<S: Store> {
+    limiter: Limiter<S::Ledger>,
+    store: S,
     clock: ManualClock,
 }
 
-impl<L: Ledger> AtOnce<L> {
+impl<S: Store + Clone> AtOnce<S> {
+    fn over(store: S, clock: ManualClock, policies: Vec<Policy>) -> Self {
+        let limiter = Limiter::builder().policies(policies).store(store.clone());
+        let limiter = limiter.build().expect("the policies are good");
+        Self {
+            limiter,
+            store,
+            clock,
+        }
+    }
+
     fn decide(&self, at: u64, cost: u32) -> Decision {
         self.clock.set_micros(Micros::new(at));
         now(self.limiter.check("key", cost)).expect("it decides")
@@ -575,17 +589,17 @@ impl<L: Ledger> AtOnce<L> {
 }
 
 macro_rules! at_once {
-    ($ledger:ty, $clock:ident => $store:expr) => {
-        impl Several for AtOnce<$ledger> {
+    ($kind:ty, $clock:ident => $store:expr) => {
+        impl Several for AtOnce<$kind> {
             const PRICE: u32 = 10;
 
             fn new(policies: Vec<Policy>) -> Self {
                 let $clock = ManualClock::new();
-                let limiter = Limiter::builder().policies(policies).store($store).build();
-                Self {
-                    limiter: limiter.expect("the policies are good"),
-                    clock: $clock,
-                }
+                Self::over($store, $clock, policies)
+            }
+
+            fn reopened(&self, policies: Vec<Policy>) -> Self {
+                Self::over(self.store.clone(), self.clock.clone(), policies)
             }
 
             fn decide(&self, at: u64, cost: u32) -> Decision {
@@ -598,8 +612,8 @@ macro_rules! at_once {
         }
     };
 }
-at_once!(MemoryLedger, clock => MemoryStore::new().clock(clock.clone()));
-at_once!(SharedLedger<Map>, clock => SharedStore::new(Map::new(&clock)));
+at_once!(MemoryStore, clock => MemoryStore::new().clock(clock.clone()));
+at_once!(SharedStore<Map>, clock => SharedStore::new(Map::new(&clock)));
 
 /// Law 10, through switches: the wait of several policies ends at the first moment at which all of them have room. A peek
 /// writes nothing, so that each moment can be tried.
@@ -680,16 +694,113 @@ fn the_queue_is_where_it_is_left_out() {
 
 #[test]
 fn a_wait_for_several_policies_in_memory() {
-    a_wait_for_several_policies_is_true_and_the_shortest::<AtOnce<MemoryLedger>>();
+    a_wait_for_several_policies_is_true_and_the_shortest::<AtOnce<MemoryStore>>();
 }
 
 #[test]
 fn a_wait_for_several_policies_in_a_shared_store() {
-    a_wait_for_several_policies_is_true_and_the_shortest::<AtOnce<SharedLedger<Map>>>();
+    a_wait_for_several_policies_is_true_and_the_shortest::<AtOnce<SharedStore<Map>>>();
 }
 
 #[cfg(all(feature = "redis", feature = "testing"))]
 #[test]
 fn a_wait_for_several_policies_in_redis() {
     a_wait_for_several_policies_is_true_and_the_shortest::<crate::redis::SeveralInRedis>();
+}
+
+/// One request: by the old zone data or by the new, so long after the one before it, or before it, and its cost.
+#[derive(Clone, Copy, Debug)]
+struct Reloaded {
+    is_new: bool,
+    gap: i64,
+    cost: u32,
+}
+
+fn reloaded() -> impl Strategy<Value = Reloaded> {
+    const HOUR: i64 = 3_600_000_000;
+    let gap = prop_oneof![
+        1 => Just(0),
+        3 => 0..HOUR,
+        2 => 0..30 * HOUR,
+        1 => -HOUR..0,
+        1 => -30 * HOUR..0,
+    ];
+    (any::<bool>(), gap, 0..6_u32).prop_map(|(is_new, gap, cost)| Reloaded { is_new, gap, cost })
+}
+
+/// Laws 8 and 9 when zone data is new, from one request to the next and back: the new data moves the hours, as another
+/// zone does. Each store tells what the step tells, the clock may step back, and laws 2 to 4 hold under the hours that
+/// ask.
+fn new_zone_data_keeps_what_was_used<S: Several>() {
+    let zones = select(vec![
+        "UTC",
+        "Pacific/Kiritimati",
+        "Pacific/Niue",
+        "Europe/Lisbon",
+    ]);
+    let cases = (cases(), zones, vec(reloaded(), 1..20));
+    property::check_at(property::seeds!(hours), S::PRICE, cases, &|(
+        case,
+        zone,
+        steps,
+    )| {
+        let moved = Case {
+            zone,
+            ..case.clone()
+        };
+        let [old, new] = [case, &moved].map(Case::algorithm);
+        if !is_small(&old) {
+            return Ok(());
+        }
+        let policies = |algorithm: Algorithm| vec![Policy::new("hours", algorithm)];
+        let by_old = S::new(policies(old));
+        let by_new = by_old.reopened(policies(new));
+        let mut step = Step::new(old);
+        // Far enough from the epoch for every step back.
+        let mut at = case.start;
+        for &Reloaded { is_new, gap, cost } in steps {
+            at = at.saturating_add_signed(gap);
+            let (several, algorithm) = if is_new {
+                (&by_new, new)
+            } else {
+                (&by_old, old)
+            };
+            step.algorithm = algorithm;
+            let decision = several.decide(at, cost);
+            let (_, outcome) = decision.binding().expect("one policy was asked");
+            let seen = Seen::from(outcome);
+            prop_assert_eq!(
+                seen,
+                step.decide(at, cost),
+                "at {} under {:?}",
+                at,
+                algorithm
+            );
+            let waits = [seen.reset_after, seen.retry_after.unwrap_or(0)];
+            if cost == 0 || seen.limit == 0 || waits.iter().any(|wait| i128::from(*wait) >= HORIZON)
+            {
+                continue;
+            }
+            let asked = crate::case::Asked { at, cost };
+            retry_is_tight(&step, asked, seen)?;
+            remaining_is_tight(&step, asked, seen)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn new_zone_data_keeps_what_was_used_in_memory() {
+    new_zone_data_keeps_what_was_used::<AtOnce<MemoryStore>>();
+}
+
+#[test]
+fn new_zone_data_keeps_what_was_used_in_a_shared_store() {
+    new_zone_data_keeps_what_was_used::<AtOnce<SharedStore<Map>>>();
+}
+
+#[cfg(all(feature = "redis", feature = "testing"))]
+#[test]
+fn new_zone_data_keeps_what_was_used_in_redis() {
+    new_zone_data_keeps_what_was_used::<crate::redis::SeveralInRedis>();
 }

@@ -132,6 +132,18 @@ pub(crate) struct SeveralInRedis {
 
 #[cfg(feature = "calendar")]
 impl SeveralInRedis {
+    fn about(key: u64, policies: Vec<Policy>) -> Self {
+        let refuse = |policy: Policy| policy.on_store_failure(OnStoreFailure::Refuse);
+        let limiter = SCENE.with(|scene| {
+            let limiter = Limiter::builder().policies(policies.into_iter().map(refuse));
+            limiter.store(scene.store.clone()).build()
+        });
+        Self {
+            limiter: limiter.expect("the policies are good"),
+            key,
+        }
+    }
+
     fn ask<T>(at: u64, ask: impl Future<Output = Result<T, StoreError>>) -> T {
         SCENE.with(|scene| {
             scene.clock.set_micros(Micros::new(at));
@@ -146,16 +158,12 @@ impl crate::hours::Several for SeveralInRedis {
     const PRICE: u32 = 100;
 
     fn new(policies: Vec<Policy>) -> Self {
-        let refuse = |policy: Policy| policy.on_store_failure(OnStoreFailure::Refuse);
-        let limiter = SCENE.with(|scene| {
-            let limiter = Limiter::builder().policies(policies.into_iter().map(refuse));
-            limiter.store(scene.store.clone()).build()
-        });
         KEYS.set(KEYS.get() + 1);
-        Self {
-            limiter: limiter.expect("the policies are good"),
-            key: KEYS.get(),
-        }
+        Self::about(KEYS.get(), policies)
+    }
+
+    fn reopened(&self, policies: Vec<Policy>) -> Self {
+        Self::about(self.key, policies)
     }
 
     fn decide(&self, at: u64, cost: u32) -> Decision {

@@ -11,6 +11,7 @@ mod denials;
 mod expiry;
 mod idle;
 mod keys;
+mod leases;
 mod nodes;
 mod permissions;
 mod plans;

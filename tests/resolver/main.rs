@@ -9,6 +9,8 @@ mod limits;
 #[cfg(feature = "tracing")]
 mod logged;
 mod lookups;
+#[cfg(all(feature = "http", feature = "calendar"))]
+mod precedence;
 mod random;
 mod scene;
 mod service;

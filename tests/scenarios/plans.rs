@@ -1,9 +1,13 @@
 //! Plans, limits by key and limits by operation, without HTTP.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::decision::LimitRule;
+use tower_ratelimit::factor::{Factor, FactorCell};
+use tower_ratelimit::key::Key;
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, LeakyQueue, Limiter, ManualClock,
@@ -345,6 +349,155 @@ fn entries_of_equal_rank_are_a_mistake_that_names_them() {
     );
 }
 
+#[test]
+fn a_closure_gives_the_limit_of_a_key_and_comes_before_tables_and_plans() {
+    let minute = AnchoredWindow::per_minute;
+    let policy = Policy::new("minute", minute(10))
+        .key_limits(
+            KeyLimits::new()
+                .key("both", minute(30))
+                .key("table", minute(40)),
+        )
+        .limit_by(move |key| match key.to_text().as_deref() {
+            Some("both" | "closure") => Some(Algorithm::from(minute(20))),
+            Some("unlimited") => Some(Algorithm::Unlimited),
+            Some("its own") => Some(minute(10).into()),
+            Some("never") => Some(minute(0).into()),
+            Some("another period") => Some(AnchoredWindow::per_day(50).into()),
+            _ => None,
+        });
+    let limiter = Limiter::builder()
+        .policy(policy)
+        .policy(Policy::new("day", AnchoredWindow::per_day(100)))
+        .plans(plans(), |_| Some("pro"))
+        .build()
+        .unwrap();
+    for (key, limit, rule) in [
+        ("both", 20, "closure"),
+        ("closure", 20, "closure"),
+        ("its own", 10, "closure"),
+        ("table", 40, "key \"table\""),
+        ("another", 100, "plan pro"),
+        ("another period", 100, "plan pro"),
+    ] {
+        let decision = limiter.check_now(key, 1);
+        let day = ("day", 10_000, 9_999);
+        assert_eq!(told(&decision), [("minute", limit, limit - 1), day]);
+        assert_eq!(rules(&decision), [rule, "plan pro"]);
+    }
+    assert_eq!(told(&limiter.check_now("unlimited", 1)).len(), 1);
+    let denied = limiter.check_now("never", 1);
+    assert_eq!((denied.is_allowed(), denied.retry_after()), (false, None));
+}
+
+#[test]
+fn a_limit_of_a_closure_that_changes_keeps_what_was_used() {
+    let limit = Arc::new(AtomicU32::new(5));
+    let read = Arc::clone(&limit);
+    let by = move |_: &Key| Some(FixedWindow::per_minute(read.load(Ordering::Relaxed)));
+    let limiter = Limiter::builder()
+        .policy(Policy::new("minute", FixedWindow::per_minute(1)).limit_by(by))
+        .store(MemoryStore::new().clock(ManualClock::new()))
+        .build()
+        .unwrap();
+    assert!(limiter.check_now("ann", 5).is_allowed());
+    for (number, left) in [(2, 0), (100, 94), (5, 0), (7, 0), (9, 1)] {
+        limit.store(number, Ordering::Relaxed);
+        assert_eq!(
+            limiter.check_now("ann", 1).is_allowed(),
+            left > 0 || number == 7
+        );
+        assert_eq!(
+            told(&limiter.peek_now("ann", 0)),
+            [("minute", number, left)]
+        );
+    }
+    // More limits than a store prepares.
+    for number in 10..200 {
+        limit.store(number, Ordering::Relaxed);
+        assert_eq!(told(&limiter.check_now("ann", 1)), [("minute", number, 1)]);
+    }
+}
+
+#[test]
+fn nodes_divide_the_limits_of_closures() {
+    let limiter = Limiter::builder()
+        .policy(
+            Policy::new("minute", FixedWindow::per_minute(10))
+                .limit_by(|_| Some(FixedWindow::per_minute(100))),
+        )
+        .nodes(4)
+        .build()
+        .unwrap();
+    assert_eq!(told(&limiter.check_now("ann", 1)), [("minute", 25, 24)]);
+}
+
+#[test]
+fn plans_go_together_with_a_factor() {
+    let factor = FactorCell::new();
+    let minute_and_day = minute_and_day().map(|policy| policy.factor(&factor));
+    let limiter = Limiter::builder()
+        .policies(minute_and_day)
+        .plans(plans(), |key| key.starts_with("pro-").then_some("pro"))
+        .store(MemoryStore::new().clock(ManualClock::new()))
+        .build()
+        .unwrap();
+    let [free, pro] = ["free", "pro"].map(|plan| limiter.plan(plan));
+    assert_eq!(
+        told(&pro.check_now("ann", 1)),
+        [("minute", 100, 99), ("day", 10_000, 9_999)]
+    );
+    factor.set(Factor::thousandths(500), "a test");
+    let decision = pro.check_now("ann", 1);
+    assert_eq!(told(&decision), [("minute", 50, 49), ("day", 5_000, 4_999)]);
+    assert_eq!(rules(&decision), ["plan pro", "plan pro"]);
+    // The first request was charged 1, and the second one 2.
+    assert_eq!(
+        told(&free.peek_now("ann", 0)),
+        [("minute", 5, 4), ("day", 50, 49)]
+    );
+    factor.set(Factor::ONE, "");
+    assert_eq!(
+        told(&free.peek_now("ann", 0)),
+        [("minute", 10, 7), ("day", 100, 97)]
+    );
+    assert_eq!(
+        told(&limiter.check_now("bob", 1)),
+        [("minute", 10, 9), ("day", 100, 99)]
+    );
+    // A policy of which a plan does not speak counts nothing.
+    assert_eq!(
+        told(&limiter.plan("trial").check_now("tom", 1)),
+        [("minute", 10, 9)]
+    );
+    assert_eq!(
+        told(&limiter.plan("enterprise").check_now("ent", 1)).len(),
+        1
+    );
+    assert!(!limiter.plan("nothing").check_now("zoe", 1).is_allowed());
+
+    let mut admitted = 0;
+    for turn in 0..1_000 {
+        factor.set(Factor::thousandths([100, 500, 1_000][turn % 3]), "a test");
+        let plan = limiter.plan(["free", "pro"][turn % 2]);
+        admitted += u32::from(plan.check_now("eve", 1).is_allowed());
+    }
+    assert!(admitted <= 100, "{admitted}");
+}
+
+#[test]
+fn a_limit_of_a_plan_that_a_factor_cannot_scale_is_a_mistake() {
+    let policy = Policy::new("minute", FixedWindow::per_minute(10)).factor(&FactorCell::new());
+    let plan = Plan::new("huge").limit("minute", FixedWindow::per_minute(3_000_000));
+    let built = Limiter::builder()
+        .policy(policy)
+        .plans_by_name(Plans::new([plan]))
+        .build();
+    let error = built.unwrap_err();
+    assert_eq!(error.field(), "limit");
+    assert!(error.remedy().contains("at most 2147483"), "{error}");
+}
+
 /// What gives a limit in a random configuration. Each rule has a limit of its own, so that the limit tells the rule.
 #[derive(Clone, Copy, Debug)]
 #[expect(
@@ -355,6 +508,7 @@ struct Given {
     by_override: bool,
     operation: bool,
     other_operation: bool,
+    closure: bool,
     key: bool,
     prefix: bool,
     other_key: bool,
@@ -374,6 +528,7 @@ impl Given {
                 operation && self.other_operation && !(self.operation && self.asks_named_operation),
                 30,
             ),
+            (self.closure, 35),
             (self.key, 40),
             (self.prefix, 50),
             (self.other_key, 60),
@@ -409,6 +564,9 @@ impl Given {
             limits = limits.other(of(60));
         }
         policy = policy.key_limits(limits);
+        if self.closure {
+            policy = policy.limit_by(move |_| Some(of(35)));
+        }
         let store = MemoryStore::new().clock(ManualClock::new());
         let mut builder = Limiter::builder().policy(policy).store(store);
         if self.plan {
@@ -433,10 +591,10 @@ impl Given {
 
 proptest! {
     #[test]
-    fn the_first_rule_of_the_table_gives_the_limit(flags in any::<[bool; 8]>()) {
-        let [by_override, operation, other_operation, key, prefix, other_key, plan, asks_named_operation] = flags;
+    fn the_first_rule_of_the_table_gives_the_limit(flags in any::<[bool; 9]>()) {
+        let [by_override, operation, other_operation, closure, key, prefix, other_key, plan, asks_named_operation] = flags;
         let given = Given {
-            by_override, operation, other_operation, key, prefix, other_key, plan, asks_named_operation,
+            by_override, operation, other_operation, closure, key, prefix, other_key, plan, asks_named_operation,
         };
         let decision = given.limiter().check_now("ann", 1);
         let limit = given.limit();

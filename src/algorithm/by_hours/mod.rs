@@ -15,8 +15,10 @@ pub use self::hours::{HourlyLimit, Hours};
 pub(crate) use self::step::Timed;
 
 use self::schedule::Schedule;
+use self::step::OfAlgorithm;
+use super::calendar_window::Packed as PackedCalendar;
 use super::kind::{Kind, match_kind};
-use super::{Algorithm, AnyLong, AnyRule, Limit, WithRule};
+use super::{Algorithm, AnchoredWindow, AnyLong, AnyRule, FixedWindow, Limit, Pack, WithRule};
 #[cfg(feature = "config")]
 use crate::calendar::LocalTime;
 use crate::calendar::{Interval, Timetable};
@@ -115,6 +117,16 @@ impl ByHours {
         self.places().map(|place| self.in_force(place))
     }
 
+    /// Passes the rule on, of windows that count the same under all limits, and so fit one word under all of them.
+    fn with_windows<R: OfAlgorithm + Pack, W: WithRule>(self, act: W) -> W::Result {
+        act.in_two_forms(Timed::<AnyRule>::new(self), || {
+            // The word has room for the counts of the policy's own limits.
+            let is_small = |algorithm: Algorithm| algorithm.limit() <= Some(PackedCalendar::MOST);
+            let fits = self.is_own && self.each().all(is_small);
+            fits.then(|| Timed::<R>::new(self))
+        })
+    }
+
     /// With the least rate and the largest size of all: nothing takes longer.
     pub(crate) fn slowest(&self) -> Algorithm {
         let plain = self.plain();
@@ -123,6 +135,17 @@ impl ByHours {
         let least = rates.min().unwrap_or_default();
         let most = limits().map(Limit::size).max().unwrap_or_default();
         plain.under(Limit::new(least, most)).unwrap_or(plain)
+    }
+
+    /// The place with the least units that are not 0.
+    fn least(&self) -> u8 {
+        self.schedule.least()
+    }
+
+    /// The algorithm with the most units.
+    #[inline]
+    fn widest(&self) -> Algorithm {
+        self.schedule.algorithm(self.schedule.most())
     }
 
     pub(super) fn limit(&self) -> Limit {
@@ -195,6 +218,9 @@ impl Kind for ByHours {
             Algorithm::SlidingLog(_) | Algorithm::SlidingSlots(_) => {
                 act.long(AnyLong::new((*self).into()))
             }
+            Algorithm::FixedWindow(_) => self.with_windows::<FixedWindow, W>(act),
+            Algorithm::AnchoredWindow(_) => self.with_windows::<AnchoredWindow, W>(act),
+            Algorithm::CalendarWindow(_) => self.with_windows::<PackedCalendar, W>(act),
             _ => act.fixed(Timed::<AnyRule>::new(*self)),
         }
     }

@@ -28,6 +28,9 @@ struct Kept {
     /// Whether these are not the policy's own, and the times to which they apply.
     windows: Box<[(bool, Option<Duration>)]>,
     drains: bool,
+    /// The places with the most units, and with the least that is not 0.
+    most: u8,
+    least: u8,
 }
 
 static SCHEDULES: Interned<Kept> = Interned::new();
@@ -50,7 +53,16 @@ impl Schedule {
                 && *known.changes == *changes
         };
         Some(Self(SCHEDULES.get(is_it, || {
+            let size = |place: &u8| {
+                algorithms
+                    .get(usize::from(*place))
+                    .and_then(Algorithm::limit)
+            };
+            let places = || 0..=u8::try_from(changes.len()).unwrap_or(u8::MAX);
+            let open = places().filter(|place| size(place) > Some(0));
             Kept {
+                most: places().max_by_key(size).unwrap_or(0),
+                least: open.min_by_key(size).unwrap_or(0),
                 timetable,
                 limit,
                 changes: changes.into(),
@@ -75,6 +87,16 @@ impl Schedule {
     #[inline]
     pub(super) fn drains(self) -> bool {
         self.0.drains
+    }
+
+    /// The place with the most units at one instant.
+    pub(super) fn most(self) -> u8 {
+        self.0.most
+    }
+
+    /// The place with the least that is not 0.
+    pub(super) fn least(self) -> u8 {
+        self.0.least
     }
 
     #[inline]

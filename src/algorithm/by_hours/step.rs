@@ -12,21 +12,23 @@ use std::marker::PhantomData;
 use smallvec::SmallVec;
 
 use super::ByHours;
-use crate::algorithm::step::{Fixed, Step};
-use crate::algorithm::{Algorithm, AnyLong, AnyRule, State};
+use crate::algorithm::calendar_window::Packed as PackedCalendar;
+use crate::algorithm::step::{Fixed, Pack, Step};
+use crate::algorithm::{Algorithm, AnchoredWindow, AnyLong, AnyRule, FixedWindow, State};
 use crate::calendar::Stretch;
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
-/// The rule of any algorithm of one form of states.
-pub(crate) trait Any: Step {
+/// The rule of algorithms of one form of states.
+pub(crate) trait OfAlgorithm: Step {
     fn of(algorithm: Algorithm) -> Self;
 
     /// The moment as of which a debt is stated; `None` if nothing is owed, or if nothing drains.
     fn owes_since(kept: &Self::Kept) -> Option<Micros>;
 }
 
-impl Any for AnyRule {
+impl OfAlgorithm for AnyRule {
+    #[inline]
     fn of(algorithm: Algorithm) -> Self {
         Self::new(algorithm)
     }
@@ -36,7 +38,7 @@ impl Any for AnyRule {
     }
 }
 
-impl Any for AnyLong {
+impl OfAlgorithm for AnyLong {
     fn of(algorithm: Algorithm) -> Self {
         Self::new(algorithm)
     }
@@ -46,21 +48,63 @@ impl Any for AnyLong {
     }
 }
 
+/// The rule of one kind of windows, whose states are the same under all limits. No schedule mixes kinds: of any other
+/// algorithm there is a rule that denies.
+macro_rules! of_windows {
+    ($kind:ident) => {
+        impl OfAlgorithm for $kind {
+            #[inline]
+            fn of(algorithm: Algorithm) -> Self {
+                match algorithm {
+                    Algorithm::$kind(window) => window,
+                    _ => Self::per_day(0),
+                }
+            }
+
+            #[inline]
+            fn owes_since(_: &Self::Kept) -> Option<Micros> {
+                None
+            }
+        }
+    };
+}
+
+of_windows!(FixedWindow);
+of_windows!(AnchoredWindow);
+
+impl OfAlgorithm for PackedCalendar {
+    #[inline]
+    fn of(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::CalendarWindow(window) => Self::within_a_word(window),
+            _ => Self::within_a_word(FixedWindow::per_calendar_day(0)),
+        }
+    }
+
+    #[inline]
+    fn owes_since(_: &Self::Kept) -> Option<Micros> {
+        None
+    }
+}
+
 /// The rule under the limits of a timetable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed<R> {
     hours: ByHours,
+    /// The place of the limit that holds at all hours, of a rule that judges a key under that limit.
+    always: Option<u8>,
     rule: PhantomData<R>,
 }
 
 /// So many switches of a timetable are looked through for the end of a debt: those of eleven years and more.
 const MOST_SWITCHES: usize = 1 << 14;
 
-impl<R: Any> Timed<R> {
+impl<R: OfAlgorithm> Timed<R> {
     #[inline]
     pub(crate) fn new(hours: ByHours) -> Self {
         Self {
             hours,
+            always: None,
             rule: PhantomData,
         }
     }
@@ -78,7 +122,7 @@ impl<R: Any> Timed<R> {
 
     #[inline]
     fn rule(&self, stretch: Stretch) -> R {
-        R::of(self.hours.in_force(stretch.place))
+        R::of(self.hours.in_force(self.always.unwrap_or(stretch.place)))
     }
 
     fn stretch(&self, at: Micros) -> Stretch {
@@ -230,7 +274,7 @@ impl<R: Any> Timed<R> {
     }
 }
 
-impl<R: Any> Step for Timed<R> {
+impl<R: OfAlgorithm> Step for Timed<R> {
     type Kept = R::Kept;
 
     fn read(&self, state: State) -> R::Kept {
@@ -318,7 +362,17 @@ impl<R: Any> Step for Timed<R> {
         reset.unwrap_or(Micros::LONGEST)
     }
 
+    fn strictest(&self) -> Self {
+        Self {
+            always: Some(self.hours.least()),
+            ..*self
+        }
+    }
+
     fn retry_after(&self, kept: &R::Kept, now: Micros, cost: u32) -> Micros {
+        if self.always.is_some() {
+            return self.ask(kept, now, |rule, kept, _| rule.retry_after(kept, now, cost));
+        }
         self.admitted_after(kept, now, cost)
             .unwrap_or(Micros::LONGEST)
     }
@@ -371,5 +425,38 @@ impl Fixed for Timed<AnyRule> {
 
     fn of_words(&self, words: [u64; 3]) -> [u64; 3] {
         words
+    }
+}
+
+/// Windows alone fit one word: what they count is the same under all limits.
+impl<R: OfAlgorithm + Pack> Timed<R> {
+    /// The rule with the most units, whose words hold those of all.
+    #[inline]
+    fn widest(&self) -> R {
+        R::of(self.hours.widest())
+    }
+}
+
+impl<R: OfAlgorithm + Pack> Pack for Timed<R> {
+    fn packs_until(&self) -> Micros {
+        self.widest().packs_until()
+    }
+
+    #[inline]
+    fn pack(&self, kept: R::Kept) -> u64 {
+        self.widest().pack(kept)
+    }
+
+    #[inline]
+    fn unpack(&self, word: u64, latest: Micros) -> R::Kept {
+        self.widest().unpack(word, latest)
+    }
+
+    fn packs(&self, kept: R::Kept, now: Micros) -> bool {
+        self.widest().packs(kept, now)
+    }
+
+    fn fits(&self, state: &State, now: Micros) -> bool {
+        self.widest().fits(state, now)
     }
 }

@@ -1,9 +1,12 @@
 //! The calendar window: a counter that starts again with each day, week, month or year of a time zone.
 
+mod packed;
 #[cfg(feature = "serde")]
 pub(super) mod serde;
 mod step;
 mod text;
+
+pub(super) use self::packed::Packed;
 
 use super::kind::Kind;
 use super::{FixedWindow, WithRule};
@@ -21,8 +24,9 @@ use crate::quota::Quota;
 /// day has 23 or 25 hours where the clocks change, and a month has 28 to 31 days: see [`calendar`](crate::calendar).
 ///
 /// - **Choose it** if a contract or a bill says "a day" or "a month".
-/// - **Keeps** the window's end, one counter and the time of the last charge for each key: 24 bytes. A decision is a few
-///   comparisons; the present window is at hand, and is computed once in each window.
+/// - **Keeps** one counter and the second of the last charge for each key: 8 bytes, or 24 with the window's end once a
+///   policy has met another limit, and if the limit is above 268 million. A decision is a few comparisons; the present
+///   window is at hand, and is computed once in each window.
 /// - **Admits** at most the limit in each window, and so up to twice the limit in a shorter span that crosses the edge
 ///   of a window.
 /// - **Tells** a wait to the end of the window, and the length of the present window: 82,800 seconds on a day of 23
@@ -176,7 +180,7 @@ impl Kind for CalendarWindow {
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
-        act.fixed(*self)
+        act.in_two_forms(*self, || Packed::of(*self))
     }
 
     #[cfg(feature = "redis")]

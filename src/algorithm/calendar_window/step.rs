@@ -15,6 +15,12 @@ pub(crate) struct WindowUse {
     last: Micros,
 }
 
+impl WindowUse {
+    pub(super) fn new(until: Micros, used: u64, last: Micros) -> Self {
+        Self { until, used, last }
+    }
+}
+
 impl CalendarWindow {
     /// What counts now, and until when. It counts until both windows have ended: that in which it was charged, and
     /// that of this calendar in which the last charge lies.

@@ -90,6 +90,11 @@ pub(crate) static POLICY: Fields = Fields(&[
         Shape::Whole,
     ),
     field(
+        "unleased",
+        "Has the store decide on each request, where it leases units to nodes.",
+        Shape::Flag,
+    ),
+    field(
         "for_all_plans",
         "Says that the policy has one limit under all plans.",
         Shape::Flag,

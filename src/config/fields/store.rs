@@ -35,6 +35,11 @@ pub(crate) static STORE: Fields = Fields(&[
         "How long a slot of a concurrency lasts in Redis that is not renewed; 15 seconds unless said.",
         Shape::Duration,
     ),
+    field(
+        "lease",
+        "How long units last at most that a node takes at once and spends itself; none are taken unless said.",
+        Shape::Duration,
+    ),
     field("nodes", "How many nodes share the store.", Shape::Whole),
 ]);
 

@@ -8,6 +8,7 @@ use super::Held;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
+use crate::limiter::background::spawn;
 use crate::store::{Charge, Ledger, answered};
 
 type Coming = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
@@ -59,7 +60,7 @@ impl<L: Ledger + ?Sized> Drop for Answer<L> {
             (self.was_asked, self.coming.take(), Handle::try_current())
         {
             let (limiter, charges) = (self.limiter.clone(), self.charges.clone());
-            runtime.spawn(async move {
+            spawn(&runtime, async move {
                 if let Ok(outcomes) = answered(&charges, coming.await) {
                     drop(Held::of(&limiter, &charges, &outcomes).later());
                 }

@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::limiter::Policies;
+use crate::limiter::background::spawn;
 use crate::line::slots_are_freed;
 use crate::store::{Charge, Reply};
 
@@ -45,7 +46,7 @@ pub(super) fn settle(
             // It may be dropped where there is no runtime, such as after the end of the server.
             let current = Handle::try_current();
             if let Some(runtime) = current.as_ref().ok().or(runtime) {
-                runtime.spawn(async move { settling.end(&answer.await) });
+                spawn(runtime, async move { settling.end(&answer.await) });
             }
         }
     }
@@ -62,7 +63,7 @@ pub(super) fn release(
         Reply::Later(answer) => {
             let current = Handle::try_current();
             if let Some(runtime) = current.as_ref().ok().or(runtime) {
-                runtime.spawn(async move {
+                spawn(runtime, async move {
                     let _ = answer.await;
                     slots_are_freed(&slots);
                 });

@@ -104,6 +104,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let of_keys = limiter::Sources {
             are_resolved: self.sources.resolver.is_some(),
             is_adjustable: self.is_adjustable,
+            is_no_plan_named: self.sources.plan_of.is_none() && self.sources.resolver.is_none(),
             ..limiter::Sources::default()
         };
         let plans = self.plans.as_ref();

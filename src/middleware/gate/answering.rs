@@ -57,7 +57,7 @@ impl Gate {
     #[inline]
     fn admit<B>(&self, all: &[Charge], outcomes: &Outcomes, request: &mut Request<B>) -> Admitted {
         let told = self.limiter.told(all, outcomes);
-        self.note_shadow(&told, request);
+        self.mark_shadow(&told, request);
         if self.is_soft
             && outcomes
                 .iter()
@@ -87,11 +87,10 @@ impl Gate {
         }
     }
 
-    /// Counts what policies in shadow would have refused, and marks the request.
+    /// Marks a request that a policy in shadow would have refused.
     #[inline]
-    fn note_shadow<B>(&self, told: &Outcomes, request: &mut Request<B>) {
+    fn mark_shadow<B>(&self, told: &Outcomes, request: &mut Request<B>) {
         if !self.modes().are_plain() && told.would_refuse().next().is_some() {
-            self.limiter.note_shadow(told);
             let decision = self.limiter.decision(told.clone());
             request.extensions_mut().insert(WouldRefuse::new(decision));
         }
@@ -155,7 +154,6 @@ impl Gate {
         let charges = asked(charges, outcomes);
         let exposed = self.hooks.in_response.then(|| decision.clone());
         let mut response = if charges.iter().any(Charge::is_shadow) {
-            self.limiter.note_shadow(&told);
             let (charges, told) = in_force(&charges, &told);
             self.answers.denied(&charges, &told, decision, request)
         } else {

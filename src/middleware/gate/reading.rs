@@ -48,7 +48,8 @@ impl Gate {
                 operation,
                 ..Asker::default()
             };
-            if !limits.apply(charge, asker, finding, || reader.plain_key(head)) {
+            let plain = || reader.plain_key(head);
+            if !limits.apply(charge, asker, finding, plain, || reader.limit(head)) {
                 self.skipped(charge.policy);
                 return Ok(false);
             }

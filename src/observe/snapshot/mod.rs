@@ -14,7 +14,7 @@ pub use self::factor::{FactorStats, SignalStats};
 pub use self::heaviest::{HeavyKey, HeavyKeys};
 pub use self::policy::{KeyStats, PolicyStats, QueueStats};
 pub use self::shadow::ShadowStats;
-pub use self::store::{Latency, StoreStats};
+pub use self::store::{Latency, LeaseStats, StoreStats};
 
 pub(crate) use self::policy::Described;
 

@@ -18,6 +18,8 @@ pub struct StoreStats {
     pub(crate) batched: u64,
     pub(crate) remembered_denials: u64,
     pub(crate) latency: Option<Latency>,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub(crate) leases: Option<LeaseStats>,
 }
 
 impl StoreStats {
@@ -34,6 +36,7 @@ impl StoreStats {
             batched: 0,
             remembered_denials: 0,
             latency: None,
+            leases: None,
         }
     }
 
@@ -88,6 +91,13 @@ impl StoreStats {
     }
 }
 
+impl StoreStats {
+    /// Returns what has become of leased units at this node; `None` if the store does not lease.
+    pub fn leases(&self) -> Option<LeaseStats> {
+        self.leases
+    }
+}
+
 impl Default for StoreStats {
     fn default() -> Self {
         Self::new("custom")
@@ -119,5 +129,49 @@ impl Latency {
     /// Returns the time in which 99 of 100 calls were answered.
     pub fn p99(&self) -> Duration {
         self.p99
+    }
+}
+
+/// What has become of units that a limiter or a layer has leased: see `RedisStoreBuilder::lease`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct LeaseStats {
+    pub(crate) held: u64,
+    pub(crate) granted: u64,
+    pub(crate) spent: u64,
+    pub(crate) given_back: u64,
+    pub(crate) lapsed: u64,
+    pub(crate) calls_saved: u64,
+}
+
+impl LeaseStats {
+    /// Returns how many units this node holds now.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Returns how many units the store has granted.
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// Returns how many of them requests have spent.
+    pub fn spent(&self) -> u64 {
+        self.spent
+    }
+
+    /// Returns how many of them were given back unspent.
+    pub fn given_back(&self) -> u64 {
+        self.given_back
+    }
+
+    /// Returns how many of them ended unspent at this node.
+    pub fn lapsed(&self) -> u64 {
+        self.lapsed
+    }
+
+    /// Returns how many requests were decided by what this node held or had been told, without a call.
+    pub fn calls_saved(&self) -> u64 {
+        self.calls_saved
     }
 }

@@ -4,16 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::algorithm::Algorithm;
 use crate::decision::ResolvedNames;
-use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::plan::choice::{Choice, Rules, choice};
+use crate::diagnostics::warn_once_of;
+use crate::plan::choice::{Choice, NOT_A_LIMIT, Rules, Subject, choice};
 use crate::plan::plans::Plan;
-
-const NOT_A_LIMIT: Diagnostic = Diagnostic::new(
-    "TRL020",
-    "",
-    "a resolver gives a limit that cannot be, and the request has the limit that it would have without it",
-    "let the resolver give limits of the policies that are there, each of its policy's kind and period",
-);
 
 /// Limits that a lookup found.
 #[derive(Debug)]
@@ -28,7 +21,7 @@ pub(crate) struct OwnLimits {
 pub(crate) struct ResolvedPolicies {
     /// No other limiter's policies have this number.
     number: u64,
-    policies: Box<[(Box<str>, Algorithm)]>,
+    policies: Box<[Resolvable]>,
     /// By how many nodes each limit is divided.
     nodes: NonZeroU32,
     /// The place of the first name among the rules.
@@ -36,14 +29,26 @@ pub(crate) struct ResolvedPolicies {
     names: Arc<ResolvedNames>,
 }
 
+#[derive(Debug)]
+struct Resolvable {
+    name: Box<str>,
+    own: Algorithm,
+    /// How many parts of a unit its store counts.
+    parts: u32,
+}
+
 impl ResolvedPolicies {
     pub(in crate::plan) fn new(
-        policies: &[(&str, &Algorithm)],
+        policies: &[Subject<'_>],
         nodes: NonZeroU32,
         (first, names): (usize, Arc<ResolvedNames>),
     ) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let policies = policies.iter().map(|(name, own)| ((*name).into(), **own));
+        let policies = policies.iter().map(|policy| Resolvable {
+            name: policy.name.into(),
+            own: *policy.own,
+            parts: policy.parts,
+        });
         Self {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             policies: policies.collect(),
@@ -56,7 +61,7 @@ impl ResolvedPolicies {
     /// What these limits are to each policy.
     fn prepare(&self, plan: &Plan) -> Box<[Option<Choice>]> {
         for (policy, _) in plan.limits() {
-            if !self.policies.iter().any(|(name, _)| **name == **policy) {
+            if !self.policies.iter().any(|known| *known.name == **policy) {
                 warn_once_of(&NOT_A_LIMIT, subject(plan, policy));
             }
         }
@@ -65,13 +70,14 @@ impl ResolvedPolicies {
     }
 
     fn choice(&self, plan: &Plan, policy: usize) -> Option<Choice> {
-        let (name, own) = self.policies.get(policy)?;
+        let Resolvable { name, own, parts } = self.policies.get(policy)?;
         let (_, limit) = plan.limits().iter().find(|(of, _)| **of == **name)?;
-        let limit = match self.nodes {
-            NonZeroU32::MIN => *limit,
-            nodes => limit.shared_by(nodes),
+        let subject_of = Subject {
+            name,
+            own,
+            parts: *parts,
         };
-        let Ok(choice) = choice((name, own), &limit) else {
+        let Ok(choice) = choice(subject_of, limit, self.nodes) else {
             warn_once_of(&NOT_A_LIMIT, subject(plan, name));
             return None;
         };

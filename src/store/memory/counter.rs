@@ -1,4 +1,5 @@
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
+use super::prepared::{Place, Under};
 use super::seqlock::Lock;
 use super::timed::{Full, Span};
 use crate::algorithm::{Algorithm, State};
@@ -22,7 +23,7 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// The same for a request with a limit of its own.
     fn decide_at_once_under(
         &self,
-        limit: &Algorithm,
+        limit: Under<'_>,
         ask: Ask,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
@@ -43,7 +44,7 @@ pub(super) trait Counter: Send + Sync + 'static {
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
     /// The same for a request with a limit of its own.
-    fn look_up_under(&self, limit: &Algorithm, ask: Ask, now: Micros) -> Option<Known<'_>>;
+    fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
     /// Charges a key that was looked up. Its page is locked.
     fn charge_known(
@@ -58,13 +59,16 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// The same for a request with a limit of its own.
     fn charge_known_under(
         &self,
-        limit: &Algorithm,
+        limit: Under<'_>,
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     );
+
+    /// Prepares a limit that requests bring; `None` if there is no room for it, or nothing to prepare yet.
+    fn prepare(&self, limit: &Algorithm) -> Option<Place>;
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::counter::{OutcomeSink, Wanted};
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Known};
+use super::prepared::Under;
 use super::seqlock::Lock;
 use crate::algorithm::Limit;
 use crate::clock::Micros;
@@ -74,9 +75,13 @@ impl Brought for () {
 impl Brought for Option<Limit> {
     #[inline]
     fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        let counter = &*opened.counter;
+        if let Some(place) = self.and_then(|limit| opened.place_of(limit)) {
+            return counter.look_up_under(Under::Prepared(place), ask, now);
+        }
         match opened.under(self) {
-            Some(limit) => opened.counter.look_up_under(&limit, ask, now),
-            None => opened.counter.look_up(ask, now),
+            Some(limit) => counter.look_up_under(Under::Limit(&limit), ask, now),
+            None => counter.look_up(ask, now),
         }
     }
 
@@ -91,8 +96,15 @@ impl Brought for Option<Limit> {
         told: Option<&mut OutcomeSink<'_>>,
     ) {
         let counter = &*opened.counter;
+        if let Some(place) = self.and_then(|limit| opened.place_of(limit)) {
+            let limit = Under::Prepared(place);
+            return counter.charge_known_under(limit, known, ask, lock, now, told);
+        }
         match opened.under(self) {
-            Some(limit) => counter.charge_known_under(&limit, known, ask, lock, now, told),
+            Some(limit) => {
+                let limit = Under::Limit(&limit);
+                counter.charge_known_under(limit, known, ask, lock, now, told);
+            }
             None => counter.charge_known(known, ask, lock, now, told),
         }
     }

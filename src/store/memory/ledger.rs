@@ -1,5 +1,4 @@
 use std::fmt;
-use std::slice;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -20,9 +19,9 @@ use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
-    clock: AnyClock,
+    pub(super) clock: AnyClock,
     seed: Seed,
-    policies: Box<[Opened]>,
+    pub(super) policies: Box<[Opened]>,
     /// The policies in the order in which their tables are locked. It is the same for all ledgers
     /// of a store, or two decisions that wait for locks could wait for each other.
     order_of_locking: Box<[usize]>,
@@ -177,8 +176,8 @@ impl MemoryLedger {
     ) -> bool {
         match charges {
             [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
-                if charge.limit.is_some() {
-                    return self.decide_under_its_limit(charge, wanted, outcomes);
+                if let Some(limit) = charge.limit {
+                    return self.decide_under_its_limit(charge, limit, wanted, outcomes);
                 }
                 let ask = self.ask(&charge.key, charge.cost);
                 let told = &mut OutcomeSink {
@@ -210,35 +209,6 @@ impl MemoryLedger {
             return allowed;
         }
         self.decide_further(opened, ask, now, told)
-    }
-
-    /// Decides on a request that concerns one policy alone and brings its limit.
-    #[inline(never)]
-    fn decide_under_its_limit(
-        &self,
-        charge: &Charge,
-        wanted: Wanted,
-        outcomes: &mut Outcomes,
-    ) -> bool {
-        let opened = &self.policies[charge.policy];
-        let (ask, now) = (self.ask(&charge.key, charge.cost), self.clock.now());
-        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
-            let charges = slice::from_ref(charge);
-            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
-        }
-        let limit = opened.limit_of(charge);
-        let told = &mut OutcomeSink {
-            wanted,
-            policy: charge.policy,
-            outcomes,
-        };
-        let (counter, limit) = (&*opened.counter, limit.as_ref());
-        let at_once = match limit {
-            Some(limit) => counter.decide_at_once_under(limit, ask, now, Some(told)),
-            None => counter.decide_at_once(ask, now, Some(told)),
-        };
-        at_once
-            .unwrap_or_else(|| counter.decide_in_the_end(ask, limit, now, &self.clock, Some(told)))
     }
 
     /// Apart from the fast path, which takes fewer instructions the less it carries along.
@@ -329,7 +299,11 @@ impl MemoryLedger {
                 }
                 allowed
             }
-            None => self.decide_as(charges, wanted, Purpose::Charge, outcomes),
+            None => {
+                let allowed = self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+                self.prepare_limits(charges);
+                allowed
+            }
         }
     }
 
@@ -362,7 +336,7 @@ impl MemoryLedger {
         known::decide(&self.policies, asked, now, wanted, outcomes)
     }
 
-    fn decide_as(
+    pub(super) fn decide_as(
         &self,
         charges: &[Charge],
         wanted: Wanted,
@@ -435,7 +409,7 @@ impl MemoryLedger {
     }
 
     #[inline]
-    fn ask(&self, key: &Key, cost: u32) -> Ask {
+    pub(super) fn ask(&self, key: &Key, cost: u32) -> Ask {
         Ask {
             fingerprint: self.seed.fingerprint(key),
             cost,

@@ -8,12 +8,14 @@ mod expiry;
 mod holding;
 mod known;
 mod ledger;
+mod limited;
 mod offenders;
 mod opened;
 mod opening;
 mod page;
 mod page_snapshot;
 mod pages;
+mod prepared;
 mod seed;
 mod seqlock;
 mod slots;
@@ -36,6 +38,7 @@ pub use self::usage::Usage;
 use self::blocks::{Blocked, Blocks};
 use self::counter::Counter;
 use self::opened::Opened;
+use self::prepared::Prepared;
 use self::seed::Seed;
 use self::slots::Slots;
 use self::snapshot::{Snapshot, revived};
@@ -153,6 +156,7 @@ impl Tables {
         {
             kept.latest = algorithm;
             return Opened {
+                prepared: Prepared::default(),
                 number: kept.number,
                 algorithm,
                 limit: (algorithm != kept.first).then_some(algorithm),
@@ -175,6 +179,7 @@ impl Tables {
         };
         self.by_name.insert(name, kept);
         Opened {
+            prepared: Prepared::default(),
             number,
             algorithm,
             limit: None,

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use super::blocks::Blocks;
 use super::counter::Counter;
 use super::page_snapshot::Ask;
+use super::prepared::{Place, Prepared};
 use super::slots::Slots;
 use super::timed::Full;
 use crate::algorithm::{Algorithm, Limit};
@@ -20,6 +21,8 @@ pub(super) struct Opened {
     /// The same, if it is not that of the counter.
     pub(super) limit: Option<Algorithm>,
     pub(super) counter: Arc<dyn Counter>,
+    /// Where the counter has the limits that requests bring.
+    pub(super) prepared: Prepared<(Limit, Place)>,
     pub(super) blocks: Arc<Blocks>,
     pub(super) penalty: Option<NamedPenalty>,
     /// Those that requests hold, of a policy on concurrency.
@@ -35,6 +38,25 @@ impl Opened {
     /// The limit that a charge brings, if it is not that of the counter.
     pub(super) fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
         self.under(charge.limit)
+    }
+
+    /// Where the counter has the limit that a charge brings, if that is prepared.
+    #[inline]
+    pub(super) fn place_of(&self, limit: Limit) -> Option<Place> {
+        let found = self.prepared.find(|(known, _)| *known == limit);
+        found.map(|(_, place)| *place)
+    }
+
+    /// Prepares the limit that a charge brings, for the next one.
+    pub(super) fn prepare(&self, limit: Limit) {
+        if self.prepared.is_full() || self.place_of(limit).is_some() {
+            return;
+        }
+        let algorithm = self.algorithm.under(limit);
+        if let Some(place) = algorithm.and_then(|algorithm| self.counter.prepare(&algorithm)) {
+            let is_it = |(known, _): &(Limit, Place)| *known == limit;
+            let _ = self.prepared.place_of(is_it, || (limit, place));
+        }
     }
 
     #[inline]

@@ -4,9 +4,9 @@ use super::cell::{Long, Words};
 use super::counter::Counter;
 use super::table::{Override, Table};
 use super::tiers::Tiers;
-#[cfg(feature = "calendar")]
-use crate::algorithm::AnyLong;
-use crate::algorithm::{Algorithm, AnyRule, Fixed, Long as LongRule, Pack, State, WithRule};
+use crate::algorithm::{
+    Algorithm, AnyLong, AnyRule, Fixed, Long as LongRule, Pack, State, WithRule,
+};
 use crate::clock::Micros;
 
 /// States are packed if that is exact for all times up to this one at least, in the year 2540: up to
@@ -84,13 +84,9 @@ pub(super) fn counter_for(
             self.wide()
         }
 
-        fn long(self, rule: impl LongRule) -> Arc<dyn Counter> {
-            // A reload may give the policy hours.
-            #[cfg(feature = "calendar")]
-            let rule = {
-                let _ = rule;
-                AnyLong::new(self.algorithm)
-            };
+        /// One table for all such rules: a reload may give the policy hours.
+        fn long(self, _: impl LongRule) -> Arc<dyn Counter> {
+            let rule = AnyLong::new(self.algorithm);
             let table = Table::<_, Long>::new(rule, END_OF_TIME, self.bound);
             table.meet(&self.algorithm);
             table.restore_overrides(self.overrides, self.now);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::cell::{Word, Words};
 use super::counter::{Amendment, Counter, Fill, OutcomeSink, Tier};
 use super::page_snapshot::{Ask, Counted, Known, PageSnapshot};
+use super::prepared::{Place, Under};
 use super::seqlock::Lock;
 use super::table::{Override, Settled, Table};
 use super::timed::Full;
@@ -77,6 +78,14 @@ impl<S: Pack> Tiers<S> {
         }
     }
 
+    #[inline]
+    fn is_own(&self, limit: Under<'_>) -> bool {
+        match limit {
+            Under::Prepared(place) => place == Place::OWN,
+            Under::Limit(limit) => *limit == self.algorithm,
+        }
+    }
+
     /// The limit of a request, if it is not that of the policy.
     fn other<'a>(&self, limit: Option<&'a Algorithm>) -> Option<&'a Algorithm> {
         limit.filter(|limit| **limit != self.algorithm)
@@ -100,12 +109,12 @@ impl<S: Pack> Counter for Tiers<S> {
 
     fn decide_at_once_under(
         &self,
-        limit: &Algorithm,
+        limit: Under<'_>,
         ask: Ask,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        if *limit == self.algorithm {
+        if self.is_own(limit) {
             return Counter::decide_at_once(self, ask, now, told);
         }
         Counter::decide_at_once_under(&**self.wide.get()?, limit, ask, now, told)
@@ -145,8 +154,8 @@ impl<S: Pack> Counter for Tiers<S> {
         Some(known.widely())
     }
 
-    fn look_up_under(&self, limit: &Algorithm, ask: Ask, now: Micros) -> Option<Known<'_>> {
-        if *limit == self.algorithm {
+    fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        if self.is_own(limit) {
             return self.look_up(ask, now);
         }
         let known = Counter::look_up_under(&**self.wide.get()?, limit, ask, now)?;
@@ -169,17 +178,24 @@ impl<S: Pack> Counter for Tiers<S> {
 
     fn charge_known_under(
         &self,
-        limit: &Algorithm,
+        limit: Under<'_>,
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) {
-        match self.wide.get().filter(|_| *limit != self.algorithm) {
+        match self.wide.get().filter(|_| !self.is_own(limit)) {
             Some(wide) => wide.charge_known_under(limit, known, ask, lock, now, told),
             None => self.charge_known(known, ask, lock, now, told),
         }
+    }
+
+    fn prepare(&self, limit: &Algorithm) -> Option<Place> {
+        if *limit == self.algorithm {
+            return Some(Place::OWN);
+        }
+        self.wide.get()?.prepare(limit)
     }
 
     fn until(&self) -> Micros {

@@ -90,7 +90,7 @@ impl Availability {
         &self,
         policies: &[Policy],
         ledger: &Arc<L>,
-    ) -> Result<Guard, ConfigError> {
+    ) -> Result<Arc<dyn Ledger>, ConfigError> {
         let (deadline, nodes) = self.check()?;
         let Watched { watch, elsewhere } = self.watched.get_or_init(|| {
             let elsewhere = Arc::new(Elsewhere::new(deadline));
@@ -105,7 +105,13 @@ impl Availability {
         let nodes_or_one = nodes.unwrap_or(NonZeroU32::MIN);
         let standby = Arc::new(Standby::new(policies, nodes_or_one, clock));
         watch.stands_in(&standby, nodes, &self.name);
-        Ok(Guard::new(Arc::clone(watch), standby, deadline))
+        let ledger: Arc<dyn Ledger> = Arc::clone(ledger) as _;
+        Ok(Arc::new(Guard::new(
+            Arc::clone(watch),
+            standby,
+            deadline,
+            ledger,
+        )))
     }
 }
 

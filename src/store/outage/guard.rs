@@ -1,3 +1,4 @@
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +8,19 @@ use smallvec::SmallVec;
 use super::elsewhere::in_time;
 use super::standby::Standby;
 use super::watch::{Waiting, Watch, away};
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::observe::StoreStats;
-use crate::store::{Amendment, Charge, DAMAGED, Ledger, Reply};
+use crate::observe::{KeyStats, StoreStats};
+use crate::store::{Amendment, Charge, Charged, DAMAGED, Ledger, Reply, Wanted};
 
-/// Decides in place of a ledger whose store is away.
+/// Asks a ledger whose store may be away, and decides in its place while it is.
+#[derive(Clone)]
 pub(super) struct Guard {
     watch: Arc<Watch>,
     standby: Arc<Standby>,
     deadline: Duration,
+    ledger: Arc<dyn Ledger>,
 }
 
 type Charges = SmallVec<[Charge; 4]>;
@@ -28,71 +31,49 @@ type Learn<T> = fn(&Guard, &[Charge], &T);
 /// What this process decides in place of a store that has failed with this error.
 type Instead<T> = fn(&Standby, &[Charge], StoreError) -> Result<T, StoreError>;
 
-impl Guard {
-    pub(super) fn new(watch: Arc<Watch>, standby: Arc<Standby>, deadline: Duration) -> Self {
-        Self {
-            watch,
-            standby,
-            deadline,
+impl Ledger for Guard {
+    fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
+        let answer = self.ask(
+            charges,
+            || self.ledger.decide(charges),
+            Self::learn,
+            |here, charges, error| here.charge(charges, || error),
+        );
+        match answer {
+            Reply::Now(answer) => Charged::now(charges, answer, outcomes),
+            Reply::Later(answer) => Charged::Later(answer),
         }
     }
 
-    /// What is counted of a store of this kind.
-    pub(super) fn stats(&self, kind: &'static str) -> StoreStats {
-        self.watch.stats(kind)
-    }
-
-    pub(super) fn charge<L: Ledger + ?Sized>(
-        self: &Arc<Self>,
-        ledger: &L,
-        charges: &[Charge],
-    ) -> Reply<Result<Outcomes, StoreError>> {
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         self.ask(
             charges,
-            || ledger.decide(charges),
-            Self::learn,
-            |here, charges, error| here.charge(charges, || error),
-        )
-    }
-
-    pub(super) fn take_up_to<L: Ledger + ?Sized>(
-        self: &Arc<Self>,
-        ledger: &L,
-        charges: &[Charge],
-    ) -> Reply<Result<(u32, Outcomes), StoreError>> {
-        self.ask(
-            charges,
-            || ledger.take_up_to(charges),
+            || self.ledger.take_up_to(charges),
             |guard, charges, (_, outcomes)| guard.learn(charges, outcomes),
             |here, charges, error| here.take_up_to(charges, || error),
         )
     }
 
-    pub(super) fn peek<L: Ledger + ?Sized>(
-        self: &Arc<Self>,
-        ledger: &L,
-        charges: &[Charge],
-    ) -> Reply<Result<Outcomes, StoreError>> {
+    fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ask(
             charges,
-            || ledger.peek(charges),
+            || self.ledger.peek(charges),
             Self::learn,
             |here, charges, error| here.peek(charges, || error),
         )
     }
 
-    pub(super) fn is_away(&self, charge: &Charge) -> bool {
-        self.watch.is_away(std::slice::from_ref(charge))
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        // Refusals without the store do not count.
+        if self.watch.is_away(std::slice::from_ref(charge)) {
+            return Reply::Now(Ok(0));
+        }
+        self.ledger.refusals(charge)
     }
 
-    pub(super) fn amend<L: Ledger + ?Sized>(
-        self: &Arc<Self>,
-        ledger: &L,
-        charges: &[Charge],
-        amendment: Amendment,
-    ) -> Reply<Result<bool, StoreError>> {
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let Some(first) = charges.first() else {
-            return ledger.amend(charges, amendment);
+            return self.ledger.amend(charges, amendment);
         };
         if amendment.is_of_a_degraded_charge() {
             return Reply::Now(self.standby.settle(charges, amendment).map(|()| true));
@@ -102,12 +83,12 @@ impl Guard {
             return Reply::Now(changed.map(|()| true));
         }
         let call = self.watch.waiting(&first.key);
-        match ledger.amend(charges, amendment) {
+        match self.ledger.amend(charges, amendment) {
             Reply::Now(answer) => Reply::Now(self.amended(charges, call, amendment, answer)),
             Reply::Later(answer) => {
                 // A store that answers later may begin when it is first polled.
                 call.cancel();
-                let (guard, charges) = (Arc::clone(self), Charges::from_slice(charges));
+                let (guard, charges) = (self.clone(), Charges::from_slice(charges));
                 Reply::later(async move {
                     let call = guard.watch.waiting(&charges[0].key);
                     let answer = in_time(guard.deadline, answer).await;
@@ -117,9 +98,37 @@ impl Guard {
         }
     }
 
+    fn stats(&self) -> StoreStats {
+        self.watch.stats(self.ledger.stats().kind())
+    }
+
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        self.ledger.keys(policy)
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.ledger.clock()
+    }
+}
+
+impl Guard {
+    pub(super) fn new(
+        watch: Arc<Watch>,
+        standby: Arc<Standby>,
+        deadline: Duration,
+        ledger: Arc<dyn Ledger>,
+    ) -> Self {
+        Self {
+            watch,
+            standby,
+            deadline,
+            ledger,
+        }
+    }
+
     /// Asks the store, or decides here if it is known to be away.
     fn ask<T: Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         charges: &[Charge],
         ask: impl FnOnce() -> Reply<Result<T, StoreError>>,
         learn: Learn<T>,
@@ -132,7 +141,7 @@ impl Guard {
             let Some(part) = self.watch.overdue(charges) else {
                 return Reply::Now(instead(&self.standby, charges, away().told()));
             };
-            let (guard, charges) = (Arc::clone(self), Charges::from_slice(charges));
+            let (guard, charges) = (self.clone(), Charges::from_slice(charges));
             return Reply::later(async move {
                 guard.watch.ask_in_passing(part).await;
                 instead(&guard.standby, &charges, away().told())
@@ -152,13 +161,13 @@ impl Guard {
     }
 
     fn wait<T: Send + 'static>(
-        self: &Arc<Self>,
+        &self,
         charges: &[Charge],
         answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>,
         learn: Learn<T>,
         instead: Instead<T>,
     ) -> Reply<Result<T, StoreError>> {
-        let (guard, charges) = (Arc::clone(self), Charges::from_slice(charges));
+        let (guard, charges) = (self.clone(), Charges::from_slice(charges));
         Reply::later(async move {
             let call = guard.watch.waiting(&charges[0].key);
             let answer = in_time(guard.deadline, answer).await;
@@ -241,5 +250,11 @@ impl Guard {
                 self.standby.learn(charge, wait.unwrap_or(Micros::ZERO));
             }
         }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.ledger, f)
     }
 }

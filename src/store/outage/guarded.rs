@@ -1,7 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::guard::Guard;
 use crate::clock::Clock;
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
@@ -11,9 +10,10 @@ use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
 
 /// A ledger, and what this node does while its store is away.
 ///
-/// A ledger in this process is never away, and has no guard.
+/// A ledger in this process is never away, and has no guard. The guard is behind a vtable, so that a program without such
+/// a store does not contain it.
 pub(crate) struct Guarded<L: ?Sized> {
-    guard: Option<Arc<Guard>>,
+    guard: Option<Arc<dyn Ledger>>,
     ledger: Arc<L>,
 }
 
@@ -39,7 +39,7 @@ impl<L: Ledger> Guarded<L> {
         }
         let ledger = Arc::new(store.open(policies)?);
         let guard = match store.availability() {
-            Some(availability) => Some(Arc::new(availability.guard(policies, &ledger)?)),
+            Some(availability) => Some(availability.guard(policies, &ledger)?),
             None => None,
         };
         Ok(Self { guard, ledger })
@@ -80,46 +80,41 @@ where
         let Some(guard) = &self.guard else {
             return self.ledger.charge(charges, wanted, outcomes);
         };
-        match guard.charge(&*self.ledger, charges) {
-            Reply::Now(answer) => Charged::now(charges, answer, outcomes),
-            Reply::Later(answer) => Charged::Later(answer),
-        }
+        guard.charge(charges, wanted, outcomes)
     }
 
     fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         match &self.guard {
             None => self.ledger.take_up_to(charges),
-            Some(guard) => guard.take_up_to(&*self.ledger, charges),
+            Some(guard) => guard.take_up_to(charges),
         }
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         match &self.guard {
             None => self.ledger.peek(charges),
-            Some(guard) => guard.peek(&*self.ledger, charges),
+            Some(guard) => guard.peek(charges),
         }
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         match &self.guard {
-            // Refusals without the store do not count.
-            Some(guard) if guard.is_away(charge) => Reply::Now(Ok(0)),
-            _ => self.ledger.refusals(charge),
+            None => self.ledger.refusals(charge),
+            Some(guard) => guard.refusals(charge),
         }
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         match &self.guard {
             None => self.ledger.amend(charges, amendment),
-            Some(guard) => guard.amend(&*self.ledger, charges, amendment),
+            Some(guard) => guard.amend(charges, amendment),
         }
     }
 
     fn stats(&self) -> StoreStats {
-        let stats = self.ledger.stats();
         match &self.guard {
-            None => stats,
-            Some(guard) => guard.stats(stats.kind()),
+            None => self.ledger.stats(),
+            Some(guard) => guard.stats(),
         }
     }
 

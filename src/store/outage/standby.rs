@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -16,8 +15,7 @@ pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
     /// Whether their limits are less than those that all nodes have together.
     are_shares: Box<[bool]>,
-    /// The limits that all nodes have together.
-    wholes: Box<[Option<Limit>]>,
+    /// How many nodes share the limits.
     nodes: NonZeroU32,
     clock: Option<Arc<dyn Clock>>,
     /// Made when it is first needed: as a rule it never is.
@@ -33,8 +31,6 @@ impl Standby {
         nodes: NonZeroU32,
         clock: Option<Arc<dyn Clock>>,
     ) -> Self {
-        let wholes = policies.iter().map(|policy| policy.algorithm().limits());
-        let wholes = wholes.collect();
         let shares = policies.iter().map(|policy| {
             let whole = policy.algorithm();
             let share = whole.shared_by(nodes);
@@ -46,7 +42,6 @@ impl Standby {
         Self {
             policies: policies.into(),
             are_shares: are_shares.into(),
-            wholes,
             nodes,
             clock,
             ledger: OnceLock::new(),
@@ -148,14 +143,17 @@ impl Standby {
         let (Some(limit), Some(policy)) = (charge.limit, self.policies.get(charge.policy)) else {
             return charge;
         };
-        let whole = self.wholes.get(charge.policy).copied().flatten();
-        let share = match (policy.parts(), whole, policy.algorithm().limits()) {
+        let limit = match charge.beyond {
+            0 => Some(limit.shared_by(self.nodes)),
             // What is beyond the limit of a policy with a factor is the price of the request, and is not divided.
-            (Some(_), Some(whole), Some(share)) => share.beyond(whole, limit),
-            _ => limit.shared_by(self.nodes),
+            more => {
+                let algorithm = policy.algorithm();
+                let whole = algorithm.leaving(limit, more);
+                whole.and_then(|whole| algorithm.beyond(whole.shared_by(self.nodes), more))
+            }
         };
         Charge {
-            limit: Some(share),
+            limit: limit.or(charge.limit),
             ..charge
         }
     }

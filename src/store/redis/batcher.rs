@@ -7,21 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
-use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use super::failure::failure_of;
+use super::lease::{Ask, Terms};
 use super::link::Link;
 use super::promise::timed_out;
+use super::query::{LEASE, Own, PolicyRule, Query, Rule, rules_of};
 use super::script::{Call, Script};
-use crate::algorithm::{Algorithm, Limit, Lua};
+use crate::algorithm::Lua;
 use crate::clock::Micros;
 use crate::key::Key;
-use crate::policy::Penalty;
-use crate::store::Charge;
 use crate::store::outage::Watch;
 
 /// The script that decides on requests. On one server, those that are asked at once share a call: it takes
@@ -34,6 +33,7 @@ pub(super) struct Batcher(Arc<Shared>);
 
 struct Shared {
     script: Script,
+    lender: Option<Lender>,
     /// The algorithm of each policy, its rule, and its penalty.
     rules: Box<[PolicyRule]>,
     link: Arc<Link>,
@@ -43,50 +43,10 @@ struct Shared {
     is_sliced: AtomicBool,
 }
 
-/// A request that the script decides on.
-#[derive(Debug)]
-pub(super) struct Query {
-    kind: Kind,
-    /// Whom the first charge is of.
-    key: Key,
-    charges: SmallVec<[QueryCharge; 2]>,
-}
-
-/// What all requests of a call have alike.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Kind {
-    verb: &'static str,
-    /// What time it is, if the server is told.
-    moment: Option<Micros>,
-}
-
-#[derive(Debug)]
-struct QueryCharge {
-    key: String,
-    rule: Rule,
-    cost: u32,
-    softness: u8,
-}
-
-/// The algorithm of a policy, its rule, and its penalty.
-pub(super) type PolicyRule = (Algorithm, Option<Lua>, Option<Penalty>);
-
-/// A policy, and what a charge has beside it. Each goes into a call once.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Rule {
-    policy: usize,
-    own: Own,
-}
-
-/// What a charge has beside its policy.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Own {
-    /// Nothing.
-    None,
-    /// Another limit than the policy's.
-    Limit(Limit),
-    /// The numbers of the slots that it takes.
-    Slots([u64; 4]),
+/// The script that grants units as well, and the terms of each policy whose units are leased.
+pub(super) struct Lender {
+    script: Script,
+    terms: Box<[Option<Terms>]>,
 }
 
 /// Those that no call has taken along yet.
@@ -132,47 +92,31 @@ const MOST_CHARGES: usize = 128;
 /// is known to be of no use before the next request comes.
 const GRACE: Duration = Duration::from_millis(1);
 
-impl Query {
-    /// `charge`, `peek` or `deny`, at this moment or that of the server's clock.
-    pub(super) fn new(verb: &'static str, moment: Option<Micros>) -> Self {
-        Self {
-            kind: Kind { verb, moment },
-            key: Key::MISSING,
-            charges: SmallVec::new(),
-        }
-    }
-
-    /// Adds a charge, whose state is under this key.
-    pub(super) fn charge(&mut self, key: String, charge: &Charge, own: Own) {
-        if self.charges.is_empty() {
-            self.key = charge.key;
-        }
-        self.charges.push(QueryCharge {
-            key,
-            rule: Rule {
-                policy: charge.policy,
-                own,
-            },
-            cost: charge.cost,
-            softness: charge.softness(),
-        });
-    }
-
-    /// Whether it asks the same as another, of other keys perhaps.
-    fn is_like(&self, other: &Self) -> bool {
-        let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.softness);
-        self.charges
+impl Lender {
+    pub(super) fn new(rules: &[PolicyRule], terms: Box<[Option<Terms>]>) -> Self {
+        let lent = rules
             .iter()
-            .map(what)
-            .eq(other.charges.iter().map(what))
+            .zip(&terms)
+            .filter(|(_, terms)| terms.is_some());
+        let lent: Vec<Lua> = lent.filter_map(|((_, rule, _), _)| *rule).collect();
+        Self {
+            script: Script::of(&lent, include_str!("lease/lease.lua")),
+            terms,
+        }
     }
 }
 
 impl Batcher {
-    pub(super) fn new(rules: Box<[PolicyRule]>, link: Arc<Link>, watch: Arc<Watch>) -> Self {
+    pub(super) fn new(
+        rules: Box<[PolicyRule]>,
+        lender: Option<Lender>,
+        link: Arc<Link>,
+        watch: Arc<Watch>,
+    ) -> Self {
         let those: Vec<Lua> = rules.iter().filter_map(|(_, rule, _)| *rule).collect();
         Self(Arc::new(Shared {
             script: Script::of(&those, include_str!("charge.lua")),
+            lender,
             rules,
             link,
             watch,
@@ -246,6 +190,13 @@ impl Shared {
         queries: impl Iterator<Item = &'a Query> + Clone,
         until: Instant,
     ) -> RedisResult<Value> {
+        let first = queries.clone().next();
+        if let Some(lender) = &self.lender
+            && first.is_some_and(|first| first.kind.verb == LEASE)
+        {
+            let call = self.call_of_leases(lender, queries);
+            return lender.script.run(&self.link, &call, until).await;
+        }
         let call = self.call(queries);
         self.script.run(&self.link, &call, until).await
     }
@@ -265,6 +216,56 @@ impl Shared {
         }
     }
 
+    /// A call of the script that grants units.
+    fn call_of_leases<'a>(
+        &self,
+        lender: &Lender,
+        queries: impl Iterator<Item = &'a Query> + Clone,
+    ) -> Call {
+        let mut call = Call::default();
+        let moment = queries.clone().find_map(|query| query.kind.moment);
+        match moment {
+            Some(moment) => call.argument(moment.get()),
+            None => call.argument(""),
+        }
+        let rules = rules_of(queries.clone());
+        call.argument(rules.len());
+        for asked in &rules {
+            let rule = self.rule(asked);
+            call.argument(rule.map_or("", |rule| rule.name));
+            let at = || moment.unwrap_or_else(Micros::by_this_node);
+            for number in rule.map_or([0; 4], |rule| rule.numbers_at(at)) {
+                call.argument(number);
+            }
+            let terms = lender.terms.get(asked.policy).copied().flatten();
+            let told = |terms: Terms| [terms.epoch(), terms.covers.get(), terms.reserve()];
+            for number in terms.map_or([0; 3], told) {
+                call.argument(number);
+            }
+        }
+        let nothing = Ask::default();
+        for query in queries {
+            call.argument(query.charges.len());
+            for asked in &query.charges {
+                let place = rules.iter().position(|rule| *rule == asked.rule);
+                let ask = asked.ask.as_deref().unwrap_or(&nothing);
+                call.argument(place.map_or(0, |place| place + 1));
+                call.argument(asked.cost);
+                call.argument(asked.softness);
+                call.argument(ask.units);
+                call.argument(ask.seen);
+                call.argument(ask.tells.len());
+                for tell in &ask.tells {
+                    call.argument(tell.end.get());
+                    call.argument(tell.spent);
+                    call.argument(tell.unspent);
+                }
+                call.key(&asked.key);
+            }
+        }
+        call
+    }
+
     fn call<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let mut call = Call::default();
         let kind = queries.clone().next().map(|query| query.kind);
@@ -274,12 +275,7 @@ impl Shared {
             None => call.argument(""),
         }
         call.argument(kind.map_or("", |kind| kind.verb));
-        let mut rules: SmallVec<[Rule; 4]> = SmallVec::new();
-        for asked in queries.clone().flat_map(|query| &query.charges) {
-            if !rules.contains(&asked.rule) {
-                rules.push(asked.rule);
-            }
-        }
+        let rules = rules_of(queries.clone());
         call.argument(rules.len());
         for asked in &rules {
             let rule = self.rule(asked);

@@ -14,6 +14,7 @@ use super::address::server;
 use super::cluster::Seeds;
 use super::greeting::greet;
 use super::key_epochs::KeyEpochs;
+use super::lease_options::Lease;
 use super::link::Link;
 use super::reach::{Reach, try_out};
 #[cfg(feature = "redis-sentinel")]
@@ -35,6 +36,7 @@ pub struct RedisStoreBuilder {
     deadline: Duration,
     remember_denials_for: Duration,
     slot_life: Duration,
+    lease: Option<Lease>,
     /// `None` unless it was said.
     nodes: Option<u32>,
 }
@@ -80,6 +82,7 @@ impl RedisStore {
     /// - deadline: 100 ms for a call
     /// - denials are remembered for up to one second
     /// - a slot of a [`Concurrency`](crate::Concurrency) lasts 15 seconds, unless it is renewed
+    /// - no [leases](RedisStoreBuilder::lease): each request asks the server
     /// - nodes: not told, and each would admit a whole limit while the server is away
     ///
     /// ```
@@ -99,6 +102,7 @@ impl RedisStore {
             deadline: DEADLINE,
             remember_denials_for: REMEMBERED,
             slot_life: SLOT_LIFE,
+            lease: None,
             nodes: None,
         }
     }
@@ -141,6 +145,28 @@ impl RedisStoreBuilder {
     pub fn slot_life(self, life: Duration) -> Self {
         Self {
             slot_life: life,
+            ..self
+        }
+    }
+
+    /// Lets a node take several units of a key at once and spend them itself, without a call: see [many
+    /// nodes](crate::guide::many_nodes#leases). Off unless said.
+    ///
+    /// It is exact: in no span more is admitted than without leases. It helps where a node asks for the same keys again
+    /// and again. All nodes have to be of a version that knows leases, before the first of them leases.
+    ///
+    /// These ask the server as without leases:
+    ///
+    /// - a policy that says [`unleased`](crate::Policy::unleased);
+    /// - a queue, `Concurrency`, a limit by calendar or by hours, and a policy with a penalty, a reserve, waiting requests,
+    ///   or a limit of less than 8 units at once: the log names these once ([`TRL035`](crate::diagnostics));
+    /// - a request that is also charged to a policy that is not leased, or is soft, or is charged to several keys of a
+    ///   cluster.
+    ///
+    /// Before a process ends, call [`RedisStore::give_leases_back`].
+    pub fn lease(self, lease: Lease) -> Self {
+        Self {
+            lease: Some(lease),
             ..self
         }
     }
@@ -337,6 +363,7 @@ impl RedisStoreBuilder {
             let remedy = "give the number of nodes that share the store, 1 or more";
             NonZeroU32::new(nodes).ok_or_else(|| ConfigError::new("nodes", nodes, remedy))
         });
+        let lease = self.lease.map(Lease::life).transpose()?;
         let link = Arc::new(link());
         let prefix: Arc<str> = self.prefix.into();
         let reach = Reach::new(Arc::clone(&link), Arc::clone(&prefix));
@@ -347,7 +374,10 @@ impl RedisStoreBuilder {
             prefix,
             remember_denials_for: self.remember_denials_for,
             slot_life: self.slot_life,
+            lease,
+            opened: Arc::default(),
             epochs: Arc::new(KeyEpochs::new()),
+            changes: Arc::new(KeyEpochs::new()),
             #[cfg(feature = "testing")]
             clock: None,
         })

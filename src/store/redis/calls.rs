@@ -7,14 +7,17 @@ use redis::Value;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
-use super::batcher::{Batcher, Own, Query};
+use super::batcher::Batcher;
 use super::denial_cache::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::held::HeldSlots;
 use super::key_epochs::KeyEpochs;
+use super::leases::Leases;
 use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
+use super::pairs::Question;
 use super::promise::timed_out;
+use super::query::{LEASE, Own, Query};
 use super::reply::ScriptReply;
 use super::script::{Call, Script};
 use super::settler::Settler;
@@ -36,6 +39,9 @@ pub(super) struct Calls {
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<DenialCache>,
     pub(super) epochs: Arc<KeyEpochs>,
+    /// Those of what was changed other than by requests.
+    pub(super) changes: Arc<KeyEpochs>,
+    pub(super) leases: Option<Leases>,
     pub(super) charge: Batcher,
     pub(super) amend: Script,
     pub(super) take: Script,
@@ -130,16 +136,12 @@ impl Calls {
         purpose: Purpose,
         until: Instant,
     ) -> Result<ScriptReply, StoreError> {
-        #[cfg(feature = "testing")]
-        let moment = self.clock.as_ref().map(Clock::now);
-        #[cfg(not(feature = "testing"))]
-        let moment = None;
         let verb = match purpose {
             Purpose::Charge => "charge",
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
         };
-        let mut query = Query::new(verb, moment);
+        let mut query = Query::new(verb, self.moment());
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
@@ -149,18 +151,47 @@ impl Calls {
                 } else {
                     policy.own_limit(charge).map_or(Own::None, Own::Limit)
                 };
-                query.charge(key, charge, own);
+                query.charge(key, charge, (own, None));
             }
         }
         let value = self.charge.run(query, until).await;
         let answer = value.map_err(failure);
-        let answer = answer.and_then(|value| ScriptReply::read(value, charges));
-        if let Err(error) = &answer
-            && is_of_some(error)
-        {
-            self.watch.tell_of_some(error);
+        self.watched(answer.and_then(|value| ScriptReply::read(value, charges)))
+    }
+
+    /// What time it is, if the server is told.
+    fn moment(&self) -> Option<Micros> {
+        #[cfg(feature = "testing")]
+        return self.clock.as_ref().map(Clock::now);
+        #[cfg(not(feature = "testing"))]
+        None
+    }
+
+    /// Decides on charges of keys of one server, and asks for units and tells of others. A charge that costs nothing is
+    /// not made.
+    pub(super) async fn lease(&self, questions: &[Question]) -> Result<ScriptReply, StoreError> {
+        let until = self.link.deadline();
+        let mut query = Query::new(LEASE, self.moment());
+        let (mut names, mut charges) = (Names::default(), Charges::new());
+        for Question { charge, ask, .. } in questions {
+            if let Some(policy) = self.policies.get(charge.policy) {
+                let key = names.name(&self.prefix, &charge.key, &policy.suffix);
+                let own = policy.own_limit(charge).map_or(Own::None, Own::Limit);
+                query.charge(key, charge, (own, Some(Box::new(ask.clone()))));
+                charges.push(*charge);
+            }
         }
-        answer
+        let value = self.charge.run(query, until).await;
+        let answer = value.map_err(failure);
+        self.watched(answer.and_then(|value| ScriptReply::of_granting(value, &charges)))
+    }
+
+    /// Whether one server has the keys of all of these.
+    pub(super) fn are_together(&self, charges: &[Charge]) -> bool {
+        let Some(first) = charges.first() else {
+            return false;
+        };
+        !self.link.is_divided() || charges.iter().all(|charge| charge.key == first.key)
     }
 
     pub(super) async fn peek(&self, charges: &[Charge]) -> Result<ScriptReply, StoreError> {
@@ -290,8 +321,12 @@ impl Calls {
     ) -> Result<bool, StoreError> {
         let until = self.link.deadline();
         self.epochs.advance(charges);
+        if amendment.ends_leases() {
+            self.changes.advance(charges);
+        }
         // A request may be denied in between. And if this fails, the server may have done it all the same.
         let _forgetting = Forgetting(self, charges);
+        let _ending = amendment.ends_leases().then(|| Ending(self, charges));
         let mut changed = Ok(true);
         let groups = match amendment {
             // The same limit is other numbers under another policy.
@@ -454,6 +489,15 @@ pub(super) struct Forgetting<'a>(pub(super) &'a Calls, pub(super) &'a [Charge]);
 impl Drop for Forgetting<'_> {
     fn drop(&mut self) {
         self.0.epochs.advance(self.1);
+    }
+}
+
+/// Ends the leases of these keys that were made meanwhile.
+struct Ending<'a>(&'a Calls, &'a [Charge]);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.changes.advance(self.1);
     }
 }
 

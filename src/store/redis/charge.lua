@@ -6,9 +6,9 @@
 -- stand together and ask alike, how many they are, how many charges each has, and each charge's policy, its cost, and
 -- whether it is soft: 1, or 2 if no block of its key denies it either.
 -- Returns a line for each request: the time and, for each charge, whether it fits (1, or 0, or 2 if its key is blocked
--- for it from now on), how long its key is blocked yet,
--- and the state, before which stand, if the key has a limit of its own, `=`, how long that lasts yet, its four
--- numbers and `|`; or what has failed, behind a `-`. All are one text, which a server is quicker to make than a list.
+-- for it from now on), how long its key is blocked yet, and the state; or what has failed, behind a `-`. Before a state
+-- stand, if nodes hold units of it, `~`, what the mark of these says and `|`, and then, if the key has a limit of its own,
+-- `=`, how long that lasts yet, its four numbers and `|`. All are one text, which a server is quicker to make than a list.
 local KEYS, ARGV = KEYS, ARGV
 local now, shortest = moment(ARGV[1])
 local purpose = ARGV[2]
@@ -52,6 +52,9 @@ local function decide(index, last, place, allowed)
     local ended
     held, ended = marking().ending(rule, marks, kept, now, limit, a, b, c)
     moved = moved or ended
+    if held > 0 then
+      own = marking().text_of({lease = marks.lease}) .. '|' .. own
+    end
   end
   local fits = limit > 0 and cost <= limit
     and (cost == 0 or held + cost <= limit and rule.admits(kept, now, held + cost, limit, a, b, c))

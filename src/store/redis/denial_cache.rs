@@ -37,7 +37,7 @@ struct Shard {
 
 /// Of numbers that are hashes.
 #[derive(Default)]
-struct AsItIs(u64);
+pub(super) struct AsItIs(u64);
 
 impl Hasher for AsItIs {
     fn write(&mut self, _: &[u8]) {}
@@ -80,9 +80,21 @@ pub(super) struct Sent {
     at: Instant,
     /// The epoch of the key of each charge.
     epochs: SmallVec<[KeyEpoch; 4]>,
+    /// For how long a denial is remembered.
+    longest: Duration,
 }
 
-const SHARDS: usize = 16;
+impl Sent {
+    /// The same for a denial that is remembered for this time at most.
+    pub(super) fn at_most(self, longest: Duration) -> Self {
+        Self {
+            longest: self.longest.min(longest),
+            ..self
+        }
+    }
+}
+
+pub(super) const SHARDS: usize = 16;
 
 /// How many denials are remembered at most; each takes some 340 bytes, if it is of one policy.
 const MOST: usize = 10_000;
@@ -129,6 +141,7 @@ impl DenialCache {
                 .iter()
                 .map(|charge| self.epochs.of(&charge.key))
                 .collect(),
+            longest: self.longest,
         }
     }
 
@@ -148,7 +161,7 @@ impl DenialCache {
             return;
         }
         let wait = answer.wait(outcomes).map(Micros::to_duration);
-        let until = sent.at + wait.map_or(self.longest, |wait| wait.min(self.longest));
+        let until = sent.at + wait.map_or(sent.longest, |wait| wait.min(sent.longest));
         // What no wait helps may be given another limit.
         let over = wait.and_then(|wait| sent.at.checked_add(wait));
         let over = over.unwrap_or(until);

@@ -5,6 +5,8 @@ use std::time::Instant;
 use super::calls::{Calls, Purpose};
 use super::denial_cache::Sent;
 use super::held::Holding;
+use super::leases::Leases;
+use super::lending;
 use super::opened::Charges;
 use super::renewal::keep;
 use super::reply::ScriptReply;
@@ -23,8 +25,8 @@ use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 pub struct RedisLedger(Arc<Calls>);
 
 impl RedisLedger {
-    pub(super) fn new(calls: Calls) -> Self {
-        Self(Arc::new(calls))
+    pub(super) fn new(calls: Arc<Calls>) -> Self {
+        Self(calls)
     }
 
     /// Asks about these charges, if all are of policies that were opened and have a limit; of others
@@ -34,9 +36,25 @@ impl RedisLedger {
         if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
             return Charged::Now(Ok(false));
         }
+        let leases = calls.leases.as_ref().filter(|leases| {
+            matches!(purpose, Purpose::Charge)
+                && leases.lends(charges)
+                && calls.are_together(charges)
+        });
+        if let Some(leases) = leases
+            && let Some(local) = leases.decide(charges, &calls.policies, outcomes)
+        {
+            for (place, charge) in charges.iter().enumerate() {
+                if local.low >> place & 1 == 1 {
+                    lending::renew(calls, charge);
+                }
+            }
+            return Charged::Now(Ok(local.is_allowed));
+        }
         let is_away = calls.watch.is_away(charges);
         let denials = calls.denials.as_ref();
         let remembered = denials.filter(|_| match purpose {
+            _ if leases.is_some() && charges.len() == 1 && !is_away => false,
             // What others may do while the server is away is not remembered for them.
             _ if is_away => calls.standby.is_local(charges),
             // A question goes to the server, if it is there.
@@ -65,7 +83,25 @@ impl RedisLedger {
         }
         let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
         let sent = denials.map(|denials| denials.send(charges, Instant::now()));
+        let is_leased = leases.is_some();
+        let sent = match leases {
+            None => sent,
+            // The pair of a key remembers for how long it does not ask.
+            Some(_) if charges.len() == 1 => None,
+            Some(leases) => sent.map(|sent| sent.at_most(leases.remembers_for(charges))),
+        };
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
+        if is_leased {
+            return Charged::later(async move {
+                match lending::decide(&calls, &charges).await {
+                    Ok((answer, outcomes)) => {
+                        calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
+                        Ok(outcomes)
+                    }
+                    Err(error) => calls.decide_here(&charges, purpose, || error),
+                }
+            });
+        }
         Charged::later(async move {
             let answer = match purpose {
                 Purpose::Charge => Calls::decide(&calls, &charges).await,
@@ -117,6 +153,9 @@ impl RedisLedger {
         let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
         Reply::later(async move {
+            if let Some(leases) = &calls.leases {
+                lending::tell(&calls, leases.give_back(&charges)).await;
+            }
             match calls.take(&charges).await {
                 Ok((units, answer)) => {
                     let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, sent);
@@ -159,11 +198,22 @@ impl RedisLedger {
         }
         if calls.watch.is_away(&charges) {
             calls.epochs.advance(&charges);
+            if amendment.ends_leases() {
+                calls.changes.advance(&charges);
+            }
             let changed = Err(away().told());
             let changed = calls.standby.change(&charges, amendment, changed);
             return Reply::Now(changed.map(|()| false));
         }
         Reply::later(async move {
+            if let Some(leases) = &calls.leases {
+                let told = if amendment.ends_leases() {
+                    leases.end(&charges)
+                } else {
+                    leases.tell(&charges)
+                };
+                lending::tell(&calls, told).await;
+            }
             let changed = match amendment {
                 Amendment::TakeBack(_) | Amendment::Add(_) => {
                     settling::settle(&calls, &charges, amendment).await
@@ -210,6 +260,19 @@ impl Calls {
         answer: &ScriptReply,
         sent: Option<Sent>,
     ) -> Outcomes {
+        let outcomes = answer.outcomes(&self.policies);
+        self.learn(charges, purpose, (answer, &outcomes), sent);
+        outcomes
+    }
+
+    /// Remembers what is to be remembered of the server's answer.
+    fn learn(
+        &self,
+        charges: &[Charge],
+        purpose: Purpose,
+        (answer, outcomes): (&ScriptReply, &Outcomes),
+        sent: Option<Sent>,
+    ) {
         for (charge, blocked) in answer.blocks() {
             self.standby.learn(charge, blocked);
         }
@@ -223,13 +286,11 @@ impl Calls {
             }
         }
         answer.tell_of_penalties(&self.policies);
-        let outcomes = answer.outcomes(&self.policies);
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             let now = Instant::now();
             let asked = (charges, &*self.policies);
-            denials.remember(asked, sent, (answer, &outcomes), now);
+            denials.remember(asked, sent, (answer, outcomes), now);
         }
-        outcomes
     }
 }
 
@@ -294,12 +355,21 @@ impl Ledger for RedisLedger {
     }
 
     fn stats(&self) -> StoreStats {
-        self.0.watch.stats("redis")
+        let mut stats = self.0.watch.stats("redis");
+        stats.leases = self.0.leases.as_ref().map(Leases::stats);
+        stats
     }
 
     #[cfg(feature = "testing")]
     fn clock(&self) -> Option<Arc<dyn Clock>> {
         self.0.clock.clone()
+    }
+}
+
+impl Drop for RedisLedger {
+    /// Other nodes may have the units that this one holds.
+    fn drop(&mut self) {
+        lending::give_all_back(&self.0);
     }
 }
 

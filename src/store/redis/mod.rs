@@ -15,15 +15,19 @@ mod glue;
 mod greeting;
 mod held;
 mod key_epochs;
-#[cfg(test)]
 mod lease;
+mod lease_options;
+mod leases;
 mod ledger;
+mod lending;
 mod link;
 #[cfg(feature = "redis-cluster")]
 mod node;
 mod numbers;
 mod opened;
+mod pairs;
 mod promise;
+mod query;
 #[cfg(feature = "redis-cluster")]
 mod ranges;
 mod reach;
@@ -42,16 +46,19 @@ mod view;
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use self::batcher::Batcher;
+use self::batcher::{Batcher, Lender};
 use self::calls::Calls;
 use self::denial_cache::DenialCache;
 use self::held::HeldSlots;
 use self::key_epochs::KeyEpochs;
+use self::lease::{NodeClock, Terms};
+use self::leases::Leases;
 use self::link::Link;
 use self::opened::OpenedPolicy;
+use self::query::PolicyRule;
 use self::script::Script;
 use self::settler::Settler;
 use super::outage::{Standby, Watch};
@@ -61,13 +68,14 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
-#[cfg(feature = "calendar")]
 use crate::clock::Micros;
+use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::key::{IntoKey, KeyName};
 use crate::policy::{Policy, check_names};
 
 pub use self::builder::RedisStoreBuilder;
+pub use self::lease_options::Lease;
 pub use self::ledger::RedisLedger;
 
 /// Keeps state in Redis or Valkey, where many nodes share it.
@@ -102,7 +110,11 @@ pub struct RedisStore {
     nodes: Option<NonZeroU32>,
     remember_denials_for: Duration,
     slot_life: Duration,
+    /// The longest life of a leased unit; `None` if none is leased.
+    lease: Option<Micros>,
+    opened: Arc<Mutex<Vec<Weak<Calls>>>>,
     epochs: Arc<KeyEpochs>,
+    changes: Arc<KeyEpochs>,
     #[cfg(feature = "testing")]
     clock: Option<Arc<dyn Clock>>,
 }
@@ -130,6 +142,32 @@ impl RedisStore {
     pub fn store_key<R>(&self, policy: &Policy<R>, key: impl IntoKey) -> String {
         let name = key.into_key().name();
         state_key(&self.prefix, &name, &suffix(policy))
+    }
+}
+
+const NOT_LEASED: Diagnostic = Diagnostic::new(
+    "TRL035",
+    "",
+    "units of a policy are not leased, and each of its requests asks Redis",
+    "say `.unleased()` on the policy if that is meant",
+);
+
+impl RedisStore {
+    /// Gives back the units that this process has leased, and does not spend; see [`RedisStoreBuilder::lease`]. Call it
+    /// once no more requests come, before the process ends: units that are not given back lapse when their life is over.
+    ///
+    /// Without leases it does nothing. Limiters and layers over the store go on, and lease again.
+    pub async fn give_leases_back(&self) {
+        let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
+        for calls in opened {
+            if let Some(leases) = &calls.leases {
+                lending::tell(&calls, leases.all()).await;
+            }
+        }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Vec<Weak<Calls>>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -166,10 +204,19 @@ impl Store for RedisStore {
         let policies: Box<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
         let held = rules_that_hold(&policies);
-        let of_each = policies
+        let of_each: Box<[PolicyRule]> = policies
             .iter()
             .map(OpenedPolicy::rule_and_penalty)
             .collect();
+        let terms = self.lease.map(|life| terms(given, life));
+        let lender = terms.clone().map(|terms| Lender::new(&of_each, terms));
+        let leases = terms.map(|terms| {
+            let clock = NodeClock::new(
+                #[cfg(feature = "testing")]
+                self.clock.clone(),
+            );
+            Leases::new(clock, terms, Arc::clone(&self.changes))
+        });
         let remembers = !self.remember_denials_for.is_zero();
         #[cfg(feature = "testing")]
         let remembers = remembers && self.clock.is_none();
@@ -180,10 +227,15 @@ impl Store for RedisStore {
         let standby = Standby::new(given, self.nodes.unwrap_or(NonZeroU32::MIN), clock);
         let standby = Arc::new(standby);
         self.watch.stands_in(&standby, self.nodes, &self.prefix);
-        Ok(RedisLedger::new(Calls {
+        let calls = Arc::new(Calls {
             standby,
             watch: Arc::clone(&self.watch),
-            charge: Batcher::new(of_each, Arc::clone(&self.link), Arc::clone(&self.watch)),
+            charge: Batcher::new(
+                of_each,
+                lender,
+                Arc::clone(&self.link),
+                Arc::clone(&self.watch),
+            ),
             amend: Script::of(&rules, include_str!("amend.lua")),
             settler: Settler::new(Script::of(&rules, include_str!("settle.lua"))),
             take: Script::of(&rules, include_str!("take.lua")),
@@ -192,13 +244,43 @@ impl Store for RedisStore {
             denials: remembers
                 .then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs))),
             epochs: Arc::clone(&self.epochs),
+            changes: Arc::clone(&self.changes),
+            leases,
             link: Arc::clone(&self.link),
             prefix: Arc::clone(&self.prefix),
             policies,
             #[cfg(feature = "testing")]
             clock: self.clock.clone(),
-        }))
+        });
+        if self.lease.is_some() {
+            let mut opened = self.opened();
+            opened.retain(|calls| calls.strong_count() > 0);
+            opened.push(Arc::downgrade(&calls));
+        }
+        Ok(RedisLedger::new(calls))
     }
+}
+
+/// For how long units of each policy are leased; `None` where they are not.
+fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
+    let mut not_leased = Vec::new();
+    let terms = policies.iter().map(|policy| {
+        let why = match policy.is_leased() {
+            Ok(false) => return None,
+            Ok(true) => match Terms::of(policy.algorithm(), life) {
+                None => "its algorithm has no units that a node can hold",
+                terms => return terms,
+            },
+            Err(why) => why,
+        };
+        not_leased.push(format!("{:?}: {why}", policy.told_name()));
+        None
+    });
+    let terms = terms.collect();
+    if !not_leased.is_empty() {
+        warn_once_of(&NOT_LEASED, not_leased.join("; "));
+    }
+    terms
 }
 
 fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {

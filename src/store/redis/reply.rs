@@ -2,6 +2,7 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::failure::nonsense;
+use super::lease::{Asked, Grant, Leased};
 use super::opened::{Charges, OpenedPolicy};
 use crate::algorithm::State;
 use crate::clock::Micros;
@@ -32,6 +33,10 @@ pub(super) struct KeyReply {
     blocked: Micros,
     /// The limit that the key has of its own.
     own: Option<Own>,
+    /// What nodes hold of it.
+    leased: Option<Box<Leased>>,
+    /// What this node is granted.
+    grant: Option<Grant>,
     state: State,
 }
 
@@ -49,8 +54,27 @@ impl KeyReply {
         !self.charge.is_shadow && (is_blocked || !(self.fits || self.charge.is_soft))
     }
 
+    pub(super) fn grant(&self) -> Option<Grant> {
+        self.grant
+    }
+
+    /// Whether it fits, and its key is not blocked.
+    pub(super) fn passes(&self) -> bool {
+        self.fits && self.blocked == Micros::ZERO
+    }
+
+    /// When it was decided, by the clock of the server.
+    pub(super) fn at(&self) -> Micros {
+        self.at
+    }
+
     /// The numbers so much later, if nothing has happened since.
     pub(super) fn outcome(&self, counted: &OpenedPolicy, later: Micros) -> Outcome {
+        self.outcome_of(self.charge.cost, counted, later)
+    }
+
+    /// The same of a request of this cost.
+    pub(super) fn outcome_of(&self, cost: u32, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let (state, at) = (self.state.clone(), self.at.saturating_add(later));
         let own = match self.own {
             Some(own) => counted.algorithm.with_numbers(own.numbers),
@@ -59,7 +83,18 @@ impl KeyReply {
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
         // What fits now need not fit at a later hour.
         let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
-        let mut outcome = algorithm.outcome(state, at, self.charge.cost, fits);
+        let mut outcome = match &self.leased {
+            None => algorithm.outcome(state, at, cost, fits),
+            Some(leased) => {
+                let asked = Asked {
+                    state,
+                    now: at,
+                    cost,
+                    fits,
+                };
+                leased.outcome(algorithm, asked)
+            }
+        };
         match own {
             Some(own) if self.own.is_some() => outcome = outcome.overridden(own.period()),
             Some(own) => outcome = outcome.within(own.period()),
@@ -81,6 +116,15 @@ impl ScriptReply {
     }
 
     pub(super) fn read(value: Value, charges: &Charges) -> Result<Self, StoreError> {
+        Self::parse(value, charges, false)
+    }
+
+    /// The same of a script that grants units.
+    pub(super) fn of_granting(value: Value, charges: &Charges) -> Result<Self, StoreError> {
+        Self::parse(value, charges, true)
+    }
+
+    fn parse(value: Value, charges: &Charges, grants: bool) -> Result<Self, StoreError> {
         let read = || {
             let Value::BulkString(text) = value else {
                 return None;
@@ -90,7 +134,12 @@ impl ScriptReply {
             let mut each = SmallVec::new();
             for &charge in charges {
                 let (fits, blocked) = (parts.next()?, parts.next()?.parse().ok()?);
-                let (own, state) = state_of(parts.next()?)?;
+                let grant = match grants {
+                    true => grant_of([parts.next()?, parts.next()?, parts.next()?])?,
+                    false => None,
+                };
+                let (leased, text) = leased_of(parts.next()?)?;
+                let (own, state) = state_of(text)?;
                 each.push(KeyReply {
                     charge,
                     at,
@@ -98,6 +147,8 @@ impl ScriptReply {
                     is_penalized: fits == "2",
                     blocked: Micros::new(blocked),
                     own,
+                    leased,
+                    grant,
                     state,
                 });
             }
@@ -134,6 +185,8 @@ impl ScriptReply {
             is_penalized: false,
             blocked: Micros::ZERO,
             own: None,
+            leased: None,
+            grant: None,
             state: state.clone(),
         };
         Self {
@@ -191,7 +244,7 @@ impl ScriptReply {
         let taken = self
             .each
             .iter()
-            .filter(|told| told.fits && told.blocked == Micros::ZERO)
+            .filter(|told| told.passes())
             .filter_map(|told| {
                 let counted = policies.get(told.charge.policy)?;
                 let mut outcomes = Outcomes::new(told.at);
@@ -266,6 +319,30 @@ impl ScriptReply {
     }
 }
 
+/// How many units are granted, the end of their class, and how long they last.
+fn grant_of(words: [&str; 3]) -> Option<Option<Grant>> {
+    let [units, end, lasts] = words;
+    let (units, end, lasts) = (units.parse().ok()?, end.parse().ok()?, lasts.parse().ok()?);
+    let grant = Grant {
+        units,
+        end: Micros::new(end),
+        lasts: Micros::new(lasts),
+    };
+    Some((units > 0).then_some(grant))
+}
+
+/// What nodes hold, if they hold anything, and what stands behind.
+fn leased_of(text: &str) -> Option<(Option<Box<Leased>>, &str)> {
+    match text.strip_prefix('~') {
+        None => Some((None, text)),
+        Some(marked) => {
+            let (leased, text) = marked.split_once('|')?;
+            let leased = Leased::read(&words(leased)?)?;
+            Some((Some(Box::new(leased)), text))
+        }
+    }
+}
+
 /// The limit of its own, if there is one, and the state: words in decimal.
 fn state_of(text: &str) -> Option<(Option<Own>, State)> {
     let (own, text) = match text.strip_prefix('=') {
@@ -318,6 +395,23 @@ mod tests {
         let told = format!("{at};0;0;{state}");
         let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
         ScriptReply::read(Value::BulkString(told.into_bytes()), &charges).unwrap()
+    }
+
+    #[test]
+    fn units_that_nodes_hold_count_as_used() {
+        let policies = [counted(AnchoredWindow::per_minute(10))];
+        let holding = |units| {
+            let state = format!("~1000000 1000 0 0 1000500000 {units}|999000000 4 0");
+            denied(0, 1_000_000_000, &state).outcomes(&policies)
+        };
+        let full = holding(6);
+        let (_, outcome) = full.iter().next().unwrap();
+        assert_eq!(outcome.remaining(), 0);
+        assert_eq!(outcome.retry_after(), Some(Duration::from_secs(59)));
+        let free = holding(3);
+        let (_, outcome) = free.iter().next().unwrap();
+        assert!(outcome.is_allowed());
+        assert_eq!(outcome.remaining(), 3);
     }
 
     #[test]

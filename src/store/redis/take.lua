@@ -41,6 +41,9 @@ for index = 1, #KEYS do
     local ended
     held, ended = marking().ending(rule, marks, kept, now, limit, a, b, c)
     moved = moved or ended
+    if held > 0 then
+      own = marking().text_of({lease = marks.lease}) .. '|' .. own
+    end
   end
   is_blocked = is_blocked or blocked ~= '0' and ARGV[at + 2] ~= '2'
   units = math.max(units, most)

@@ -31,8 +31,16 @@ pub struct Load {
     pub(super) check: bool,
     key_header: HeaderName,
     method: Method,
-    headers: HeaderMap,
     body: Bytes,
+    /// What is the same in all requests to a server, by its number.
+    heads: Vec<Head>,
+}
+
+/// The path and the headers of all requests to one server.
+#[derive(Debug)]
+struct Head {
+    path: Uri,
+    headers: HeaderMap,
 }
 
 impl Load {
@@ -65,7 +73,9 @@ impl Load {
         for (name, value) in &options.headers {
             headers.append(name, value.clone());
         }
+        let heads = targets.iter().map(|target| Head::of(target, &headers));
         Ok(Self {
+            heads: heads.collect(),
             requests,
             length,
             concurrency: options.concurrency.get(),
@@ -79,7 +89,6 @@ impl Load {
             check: options.check,
             key_header: options.key_header.clone(),
             method: options.method.clone(),
-            headers,
             body: Bytes::from(options.body.clone()),
             targets,
         })
@@ -130,27 +139,35 @@ impl Load {
         }
     }
 
-    /// The request of a client to a server.
-    pub(super) fn request(&self, target: &Target, client: u32) -> Request<Full<Bytes>> {
+    /// The request of a client to a server, by its number.
+    pub(super) fn request(&self, node: usize, client: u32) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
-        // Both were read from a URL.
-        *request.uri_mut() = target
-            .path
-            .parse()
-            .unwrap_or_else(|_| Uri::from_static("/"));
-        let headers = request.headers_mut();
-        headers.clone_from(&self.headers);
-        if let Ok(host) = HeaderValue::from_str(&target.host)
-            && !headers.contains_key(HOST)
-        {
-            headers.insert(HOST, host);
+        if let Some(head) = self.heads.get(node) {
+            *request.uri_mut() = head.path.clone();
+            request.headers_mut().clone_from(&head.headers);
         }
         if self.clients > 1
             && let Ok(key) = HeaderValue::from_str(&format!("loadtest-{client}"))
         {
+            let headers = request.headers_mut();
             headers.insert(self.key_header.clone(), key);
         }
         request
+    }
+}
+
+impl Head {
+    fn of(target: &Target, headers: &HeaderMap) -> Self {
+        let mut headers = headers.clone();
+        // Both were read from a URL.
+        let path = target.path.parse();
+        if let Ok(host) = HeaderValue::from_str(&target.host) {
+            headers.entry(HOST).or_insert(host);
+        }
+        Self {
+            path: path.unwrap_or_else(|_| Uri::from_static("/")),
+            headers,
+        }
     }
 }

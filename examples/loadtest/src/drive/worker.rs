@@ -136,7 +136,7 @@ async fn work(state: Rc<State>) {
             continue;
         };
         let is_retry = state.ends_wait(client);
-        let request = load.request(&load.targets[node], client);
+        let request = load.request(node, client);
         state.on_their_way.set(state.on_their_way.get() + 1);
         let mut judged = None;
         let reading = load.reading(number);

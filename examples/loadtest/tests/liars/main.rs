@@ -4,6 +4,7 @@
 //! choose the arrivals, the network and the moment of the day.
 
 mod honest;
+mod memory;
 mod named;
 mod server;
 mod simulation;

@@ -122,6 +122,38 @@ pub(crate) fn judged(
     judge.conclude()
 }
 
+/// Judges so many requests at this gap, each answered before the next is sent. `heard` gets each answer.
+pub(crate) fn stream(
+    mut server: Server,
+    policy: Option<Algorithm>,
+    clients: u32,
+    gap: Duration,
+    requests: u32,
+    mut heard: impl FnMut(&Answer),
+) -> Judgement {
+    let mut judge = Judge::new(policy, clients, 1);
+    for number in 0..requests {
+        let sent = gap * number;
+        let request = Travel {
+            client: number % clients,
+            sent,
+            arrives: sent + gap / 4,
+            back: gap / 4,
+        };
+        judge.sent(request.client, 0, sent);
+        let now = Micros::from(Duration::from_secs(1_700_000_000) + request.arrives);
+        let reply = Reply {
+            takes: Duration::ZERO,
+            ..server.decide(now, request.client)
+        };
+        let number = usize::try_from(number).unwrap();
+        let answer = answer(number, &request, &reply);
+        heard(&answer);
+        judge.answered(answer);
+    }
+    judge.conclude()
+}
+
 fn answer(number: usize, request: &Travel, reply: &Reply) -> Answer {
     let mut headers = HeaderMap::new();
     for (name, value) in &reply.fields {

@@ -1,9 +1,10 @@
-use super::{Ask, Changed, Counted, Known, NoRoom, Override, Own, PageSnapshot, Settled, Table};
+use super::{Ask, Changed, Counted, Known, NoRoom, Override, PageSnapshot, Settled, Table};
 use crate::algorithm::{Algorithm, State, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{Counter, Fill, OutcomeSink, Tier};
+use crate::store::memory::prepared::{Place, Under};
 use crate::store::memory::seqlock::Lock;
 use crate::store::memory::timed::Full;
 
@@ -20,7 +21,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
 
     fn decide_at_once_under(
         &self,
-        limit: &Algorithm,
+        limit: Under<'_>,
         ask: Ask,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
@@ -44,8 +45,9 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         self.look_up_by(&self.rule, ask, now)
     }
 
-    fn look_up_under(&self, limit: &Algorithm, ask: Ask, now: Micros) -> Option<Known<'_>> {
-        self.look_up_by(&self.rule_of(limit), ask, now)
+    fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        let mut made = None;
+        self.look_up_by(self.rule_of(limit, &mut made)?, ask, now)
     }
 
     fn charge_known(
@@ -56,20 +58,26 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) {
-        self.charge_known_by((&self.rule, None), known, ask, lock, now, told);
+        self.charge_known_by(&self.rule, known, ask, lock, now, told);
     }
 
     fn charge_known_under(
         &self,
-        limit: &Algorithm,
+        limit: Under<'_>,
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) {
-        let own = Some(Own::of_request(*limit));
-        self.charge_known_by((&self.rule_of(limit), own), known, ask, lock, now, told);
+        let mut made = None;
+        if let Some(rule) = self.rule_of(limit, &mut made) {
+            self.charge_known_by(rule, known, ask, lock, now, told);
+        }
+    }
+
+    fn prepare(&self, limit: &Algorithm) -> Option<Place> {
+        self.prepare(limit)
     }
 
     fn until(&self) -> Micros {

@@ -1,11 +1,12 @@
 use std::hint::spin_loop;
 
-use super::{Ask, Counted, Known, NoRoom, Own, PageSnapshot, Table, Undecided, moved_back};
+use super::{Ask, Counted, Known, NoRoom, PageSnapshot, Table, Undecided, moved_back};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{ATTEMPTS, OutcomeSink};
 use crate::store::memory::page::Page;
+use crate::store::memory::prepared::{Place, Under};
 use crate::store::memory::seqlock::Lock;
 
 /// Decisions about one policy alone.
@@ -19,27 +20,52 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        self.decide_at_once_by(&self.rule, None, ask, now, told)
+        self.decide_at_once_by(&self.rule, ask, now, told)
     }
 
     /// The same under the limit of a request.
     #[inline]
     pub(in crate::store::memory) fn decide_at_once_under(
         &self,
-        limit: &Algorithm,
+        limit: Under<'_>,
         ask: Ask,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        let rule = self.rule_of(limit);
-        self.decide_at_once_by(&rule, Some(Own::of_request(*limit)), ask, now, told)
+        let mut made = None;
+        let rule = self.rule_of(limit, &mut made)?;
+        self.decide_at_once_by(rule, ask, now, told)
     }
 
-    /// The rule under the limit of a request.
+    /// The rule under the limit of a request, which is `made` unless it is prepared.
     #[inline]
-    pub(super) fn rule_of(&self, limit: &Algorithm) -> S {
+    pub(super) fn rule_of<'a>(
+        &'a self,
+        limit: Under<'_>,
+        made: &'a mut Option<S>,
+    ) -> Option<&'a S> {
+        match limit {
+            Under::Prepared(Place::OWN) => Some(&self.rule),
+            Under::Prepared(place) => self.prepared.get(place).map(|(_, rule)| rule),
+            Under::Limit(limit) => Some(made.insert(self.make_rule(limit))),
+        }
+    }
+
+    #[inline(never)]
+    fn make_rule(&self, limit: &Algorithm) -> S {
         self.meet(limit);
         C::under(&self.rule, limit)
+    }
+
+    /// Prepares the rule of a limit that requests bring.
+    pub(in crate::store::memory) fn prepare(&self, limit: &Algorithm) -> Option<Place> {
+        if !C::VARIES {
+            return None;
+        }
+        // Before any request finds it prepared.
+        self.meet(limit);
+        let make = || (*limit, C::under(&self.rule, limit));
+        self.prepared.place_of(|(known, _)| known == limit, make)
     }
 
     #[expect(
@@ -50,7 +76,6 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     fn decide_at_once_by(
         &self,
         rule: &S,
-        own: Option<Own>,
         ask: Ask,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
@@ -68,7 +93,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             // What was owed then and what is left of it now decide alike, and this takes less.
             latest: now,
             counted: Counted::Apart,
-            own,
+            own: None,
         };
         let known = (rule, &slot.cell);
         let decided = self.decide_known((page, &snapshot), known, ask, now, told);
@@ -105,7 +130,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[inline]
     pub(super) fn charge_known_by(
         &self,
-        (rule, own): (&S, Option<Own>),
+        rule: &S,
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,
@@ -121,7 +146,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             seen: known.seen,
             latest: now,
             counted: Counted::Apart,
-            own,
+            own: None,
         };
         let seen = slot.cell.see(rule, now);
         self.charge(

@@ -111,7 +111,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         Judges {
             slowest: self.rule,
-            strictest: self.rule,
+            strictest: self.rule.strictest(),
         }
     }
 }

@@ -90,6 +90,7 @@ use super::expiry::ExpiryIndex;
 use super::page::Page;
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapshot};
 use super::pages::{Pages, Sight};
+use super::prepared::Prepared;
 use super::seqlock::Lock;
 use super::timed::Timed;
 use crate::algorithm::{Algorithm, Step};
@@ -112,6 +113,8 @@ pub(super) struct Table<S, C> {
     /// The limits of single keys.
     overrides: Timed<Algorithm>,
     met: Met<S>,
+    /// Rules of limits that were met.
+    prepared: Prepared<(Algorithm, S)>,
     /// When a key of a page is as good as new.
     idle: ExpiryIndex,
     /// When a key of a page refuses no more.
@@ -146,6 +149,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             budget,
             overrides: Timed::default(),
             met: Met::new(rule),
+            prepared: Prepared::default(),
             idle: ExpiryIndex::new(pages.most()),
             admitting: ExpiryIndex::new(pages.most()),
             next_to_tidy: Mutex::new(0),

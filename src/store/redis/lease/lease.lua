@@ -170,7 +170,8 @@ while first <= #KEYS do
     lines[#lines + 1], at = time .. told, behind
   else
     local said = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')
-    if string.find(said, 'READONLY', 1, true) then
+    -- A call that has come to the wrong server, or that has one request, fails as a whole.
+    if string.find(said, 'READONLY', 1, true) or charges == #KEYS then
       return {err = said}
     end
     lines[#lines + 1], at = '-' .. said, at + 1

@@ -1,15 +1,18 @@
-//! The server's part: which units nodes hold of a key. The same rule in Lua is `lease.lua`.
+//! The server's part: which units nodes hold of a key, and what that does to requests. The same rule in Lua is
+//! `lease.lua`, which also grants. Its twin in Rust is `granting.rs`, for tests.
+
+#[cfg(test)]
+mod granting;
 
 use smallvec::SmallVec;
 
-use super::ask::{Ask, Grant, Tell};
-use super::terms::Terms;
-use crate::algorithm::Step;
+use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read};
 use crate::clock::Micros;
+use crate::decision::Outcome;
 
 /// The units that nodes hold of a key, beside its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Leased {
+pub(in crate::store::redis) struct Leased {
     /// The longest life of any of them.
     life: u64,
     demand: Demand,
@@ -32,20 +35,54 @@ struct Demand {
     present: u64,
 }
 
-/// Nodes with different settings may make more classes than two. What would make too many is not granted.
-const MOST_CLASSES: usize = 8;
-
-const MOST_DEMAND: u64 = u32::MAX as u64;
+/// A request about a key of which nodes hold units.
+#[derive(Clone, Debug)]
+pub(in crate::store::redis) struct Asked {
+    pub(in crate::store::redis) state: State,
+    pub(in crate::store::redis) now: Micros,
+    pub(in crate::store::redis) cost: u32,
+    /// Whether the server allows it. If not, it may be allowed by now.
+    pub(in crate::store::redis) fits: bool,
+}
 
 impl Leased {
+    /// Reads the numbers of the mark; `None` if these are none.
+    pub(in crate::store::redis) fn read(words: &[u64]) -> Option<Self> {
+        let (&[life, span, before, present], classes) = words.split_first_chunk()?;
+        let (classes, []) = classes.as_chunks() else {
+            return None;
+        };
+        let demand = Demand {
+            span,
+            before,
+            present,
+        };
+        let class = |&[end, units]: &[u64; 2]| Class { end, units };
+        Some(Self {
+            life,
+            demand,
+            classes: classes.iter().map(class).collect(),
+        })
+    }
+
+    /// The outcome of a request, where units that nodes hold count as spent.
+    pub(in crate::store::redis) fn outcome(&self, algorithm: &Algorithm, asked: Asked) -> Outcome {
+        algorithm.with_rule(Told(self, asked))
+    }
+
     /// How many units nodes hold.
-    pub(super) fn units(&self) -> u64 {
+    pub(in crate::store::redis) fn units(&self) -> u64 {
         self.classes.iter().map(|class| class.units).sum()
     }
 
     /// Charges the classes that have ended. It comes before anything else that is done with a state, once the state
     /// itself is moved back.
-    pub(super) fn end<S: Step>(&mut self, rule: &S, kept: &mut S::Kept, now: Micros) {
+    pub(in crate::store::redis) fn end<S: Step>(
+        &mut self,
+        rule: &S,
+        kept: &mut S::Kept,
+        now: Micros,
+    ) {
         let furthest = now.get().saturating_add(self.life);
         for class in &mut self.classes {
             class.end = class.end.min(furthest);
@@ -57,121 +94,23 @@ impl Leased {
         }
     }
 
-    /// Hears what has become of units. Those of a class that has ended are charged already.
-    pub(super) fn hear<S: Step>(
-        &mut self,
-        rule: &S,
-        kept: &mut S::Kept,
-        now: Micros,
-        tells: &[Tell],
-    ) {
-        for tell in tells {
-            let end = tell.end.get();
-            let Some(class) = self.classes.iter_mut().find(|class| class.end == end) else {
-                continue;
-            };
-            let spent = u64::from(tell.spent).min(class.units);
-            class.units -= spent;
-            class.units = class.units.saturating_sub(tell.unspent.into());
-            charge(rule, kept, now.get(), spent);
-        }
-        self.classes.retain(|class| class.units > 0);
-    }
-
     /// Whether a request of this cost is allowed.
-    pub(super) fn allows<S: Step>(&self, rule: &S, kept: &S::Kept, now: Micros, cost: u32) -> bool {
+    pub(in crate::store::redis) fn allows<S: Step>(
+        &self,
+        rule: &S,
+        kept: &S::Kept,
+        now: Micros,
+        cost: u32,
+    ) -> bool {
         match cost {
             0 => rule.allows(kept, now, 0),
             cost => with(self.units(), cost).is_some_and(|all| rule.allows(kept, now, all)),
         }
     }
 
-    /// Grants units to a node whose request was allowed and charged.
-    ///
-    /// A node is granted what it asks for, as long as the whole limit lasts: at most a quarter of what remains, and at
-    /// most its share of a third of what remains, or of all of it if the limit drains. The share is what it asks for, of the
-    /// demand of all nodes. So grants shrink as the limit runs out, and all nodes run out of units at about the same time,
-    /// however many there are.
-    pub(super) fn grant<S: Step>(
-        &mut self,
-        rule: &S,
-        kept: &S::Kept,
-        now: Micros,
-        ask: &Ask,
-        terms: Terms,
-    ) -> Option<Grant> {
-        // No node leases it.
-        if ask.units == 0 && *self == Self::default() {
-            return None;
-        }
-        let epoch = terms.epoch();
-        let covers = terms.covers.get().max(1);
-        self.demand.add(now, covers, ask.seen);
-        let demand = self.demand.at(now, covers);
-        if ask.units == 0 || rule.limit() == 0 {
-            return None;
-        }
-        let end = (now.get() / epoch + 2).saturating_mul(epoch);
-        let end = end.min(rule.bin_end(kept, now).get());
-        let lasts = end.saturating_sub(now.get());
-        if lasts == 0 {
-            return None;
-        }
-        let asked = u64::from(ask.units);
-        // Before the end of a window, a node cannot spend more.
-        let asked = match lasts {
-            lasts if lasts < covers => times(asked, lasts, covers),
-            _ => asked,
-        };
-        let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
-        let demand = demand.max(asked).max(1);
-        let units = asked
-            .min(room / 4)
-            .min(times(asked, room, terms.reserve() * demand));
-        if units == 0 || !self.add(end, units) {
-            return None;
-        }
-        self.life = self.life.max(lasts);
-        Some(Grant {
-            units: u32::try_from(units).unwrap_or(0),
-            end: Micros::new(end),
-            lasts: Micros::new(lasts),
-        })
-    }
-
-    /// The numbers of the mark in Lua.
-    pub(super) fn words(&self) -> Vec<u64> {
-        let Demand {
-            span,
-            before,
-            present,
-        } = self.demand;
-        let classes = self
-            .classes
-            .iter()
-            .flat_map(|class| [class.end, class.units]);
-        [self.life, span, before, present]
-            .into_iter()
-            .chain(classes)
-            .collect()
-    }
-
-    fn add(&mut self, end: u64, units: u64) -> bool {
-        if let Some(class) = self.classes.iter_mut().find(|class| class.end == end) {
-            class.units += units;
-            return true;
-        }
-        if self.classes.len() == MOST_CLASSES {
-            return false;
-        }
-        let place = self.classes.partition_point(|class| class.end < end);
-        self.classes.insert(place, Class { end, units });
-        true
-    }
-
     /// How long a request of this cost has to wait, if no other comes, no unit is given back, and nothing is told.
     /// `None` if no wait helps.
-    pub(super) fn retry_after<S: Step>(
+    pub(in crate::store::redis) fn retry_after<S: Step>(
         &self,
         rule: &S,
         kept: &S::Kept,
@@ -201,31 +140,43 @@ impl Leased {
     }
 }
 
-impl Demand {
-    fn at_span(self, span: u64) -> Self {
-        match span.checked_sub(self.span) {
-            Some(0) => self,
-            Some(1) => Self {
-                span,
-                before: self.present,
-                present: 0,
-            },
-            _ => Self {
-                span,
-                ..Self::default()
-            },
+/// Tells the outcome of a request.
+struct Told<'a>(&'a Leased, Asked);
+
+impl Told<'_> {
+    fn under<S: Step>(self, rule: &S) -> Outcome {
+        let Self(leased, asked) = self;
+        let Asked {
+            state, now, cost, ..
+        } = asked;
+        let mut kept = read(rule, state, now);
+        let mut leased = leased.clone();
+        leased.end(rule, &mut kept, now);
+        let fits = asked.fits || leased.allows(rule, &kept, now, cost);
+        let mut all = kept.clone();
+        if let Ok(held @ 1..) = u32::try_from(leased.units())
+            && rule.limit() > 0
+        {
+            rule.settle(&mut all, now, held);
+        }
+        let outcome = rule.outcome(&all, now, cost, true);
+        if fits {
+            outcome
+        } else {
+            outcome.denied(leased.retry_after(rule, &kept, now, cost))
         }
     }
+}
 
-    fn add(&mut self, now: Micros, covers: u64, units: u32) {
-        *self = self.at_span(now.get() / covers);
-        self.present = (self.present + u64::from(units)).min(MOST_DEMAND);
+impl WithRule for Told<'_> {
+    type Result = Outcome;
+
+    fn fixed(self, rule: impl Fixed) -> Outcome {
+        self.under(&rule)
     }
 
-    /// The demand of the last span of this length.
-    fn at(self, now: Micros, covers: u64) -> u64 {
-        let left = covers - now.get() % covers;
-        times(self.before, left, covers) + self.present
+    fn long(self, rule: impl Step<Kept = State>) -> Outcome {
+        self.under(&rule)
     }
 }
 
@@ -237,123 +188,4 @@ fn charge<S: Step>(rule: &S, kept: &mut S::Kept, at: u64, units: u64) {
 
 fn with(held: u64, cost: u32) -> Option<u32> {
     u32::try_from(held + u64::from(cost)).ok()
-}
-
-/// `a * b / divisor`, rounded down.
-fn times(a: u64, b: u64, divisor: u64) -> u64 {
-    let quotient = u128::from(a) * u128::from(b) / u128::from(divisor);
-    u64::try_from(quotient).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::algorithm::{Algorithm, Fixed, FixedWindow, State, WithRule};
-
-    /// What is asked, one after the other: the time since the ask before, the cost, and how many units.
-    struct Asked<'a> {
-        algorithm: Algorithm,
-        life: Micros,
-        asks: &'a [(u32, u32, u32)],
-    }
-
-    impl Asked<'_> {
-        fn waits_are_true<S: Step>(self, rule: &S) {
-            let terms = Terms::of(&self.algorithm, self.life).unwrap();
-            let mut now = Micros::new(1_790_000_000_123_456);
-            let (mut kept, mut leased) = (S::Kept::default(), Leased::default());
-            for &(gap, cost, units) in self.asks {
-                now = now.saturating_add(Micros::new(gap.into()));
-                leased.end(rule, &mut kept, now);
-                if leased.allows(rule, &kept, now, cost) {
-                    if cost > 0 {
-                        rule.charge(&mut kept, now, cost);
-                    }
-                    let ask = Ask {
-                        units,
-                        ..Ask::default()
-                    };
-                    leased.grant(rule, &kept, now, &ask, terms);
-                    continue;
-                }
-                let wait = leased.retry_after(rule, &kept, now, cost);
-                let wait = wait.expect("the cost is not above the limit").get();
-                let is_allowed_after = |wait: u64| {
-                    let (mut kept, mut leased) = (kept.clone(), leased.clone());
-                    let then = now.saturating_add(Micros::new(wait));
-                    leased.end(rule, &mut kept, then);
-                    leased.allows(rule, &kept, then, cost)
-                };
-                assert!(is_allowed_after(wait), "{} after {wait}", self.algorithm);
-                assert!(
-                    !is_allowed_after(wait - 1),
-                    "{} before {wait}",
-                    self.algorithm
-                );
-            }
-        }
-    }
-
-    impl WithRule for Asked<'_> {
-        type Result = ();
-
-        fn fixed(self, rule: impl Fixed) {
-            self.waits_are_true(&rule);
-        }
-
-        fn long(self, rule: impl Step<Kept = State>) {
-            self.waits_are_true(&rule);
-        }
-    }
-
-    #[test]
-    fn what_is_told_of_a_class_that_has_ended_changes_nothing() {
-        let rule = FixedWindow::per_minute(1_000);
-        let terms = Terms::of(&rule.into(), Micros::new(20_000)).unwrap();
-        let mut kept = <FixedWindow as Step>::Kept::default();
-        let mut leased = Leased::default();
-        let ask = Ask {
-            units: 10,
-            ..Ask::default()
-        };
-        let first = Micros::new(1_790_000_000_000_000);
-        let ended = leased.grant(&rule, &kept, first, &ask, terms).unwrap();
-        leased.end(&rule, &mut kept, ended.end);
-        assert_eq!((leased.units(), rule.remaining(&kept, ended.end)), (0, 990));
-        leased.grant(&rule, &kept, ended.end, &ask, terms).unwrap();
-        let tell = Tell {
-            end: ended.end,
-            spent: 0,
-            unspent: 10,
-        };
-        leased.hear(&rule, &mut kept, ended.end, &[tell]);
-        assert_eq!(
-            (leased.units(), rule.remaining(&kept, ended.end)),
-            (10, 990)
-        );
-    }
-
-    proptest! {
-        /// Law 2, while nodes hold units and tell nothing.
-        #[test]
-        fn a_wait_is_over_when_it_was_told_to_be(
-            text in proptest::sample::select(vec![
-                "fixed-window 20/100ms",
-                "anchored-window 20/100ms",
-                "sliding-window 20/100ms",
-                "sliding-log 20/100ms",
-                "sliding-slots 20/100ms",
-                "gcra 20/100ms",
-                "token-bucket-interval 5/25ms burst 20",
-            ]),
-            life in 2_000_u64..80_000,
-            asks in proptest::collection::vec((0_u32..20_000, 0_u32..12, 0_u32..30), 1..60),
-        ) {
-            let algorithm: Algorithm = text.parse().unwrap();
-            let life = Micros::new(life);
-            algorithm.with_rule(Asked { algorithm, life, asks: &asks });
-        }
-    }
 }

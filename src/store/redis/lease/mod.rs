@@ -34,7 +34,8 @@
 //! Refunds and resets change the state alone. What is held stays held, so they free no unit that a node may still spend.
 //! If windows counted leased units at once, a reset would forgive them, and a refund of more than was spent too.
 //!
-//! No store leases yet: this is the rule, its twin in Lua, and the simulation that tests it.
+//! `pair.rs` is the node's part, without a clock and without I/O. `../leases.rs` keeps the pairs of a node, and
+//! `../lending.rs` sends what they ask. `simulation/` plays both parts in virtual time.
 //!
 //! # Time
 //!
@@ -47,14 +48,18 @@
 //! the server, and as much as was held is admitted in excess, once. A sliding window weighs the window before it by the
 //! time: when the clock steps back, that weighs more again, and units that are held are spent by the weight of their grant.
 
+#[cfg(test)]
 mod agreement;
 mod ask;
 mod leased;
+mod node_clock;
 mod pair;
+#[cfg(test)]
 mod simulation;
 mod terms;
 
-use self::ask::Ask;
-use self::leased::Leased;
-use self::pair::{Answer, Pair, Way};
-use self::terms::Terms;
+pub(super) use self::ask::{Ask, Grant, Tell};
+pub(super) use self::leased::{Asked, Leased};
+pub(super) use self::node_clock::NodeClock;
+pub(super) use self::pair::{Answer, Pair, Way};
+pub(super) use self::terms::Terms;

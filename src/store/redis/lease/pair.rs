@@ -11,7 +11,7 @@ use crate::clock::Micros;
 
 /// One key under one policy at one node.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pair {
+pub(in crate::store::redis) struct Pair {
     held: [Held; CLASSES],
     /// How many units requests have asked for since the last call.
     seen: u32,
@@ -51,7 +51,7 @@ struct Held {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in crate::store::redis) enum Way {
     /// It has its units. If few are left, it is time to ask for more.
     Spent { is_low: bool },
     /// It is refused, and may try again after this time.
@@ -62,10 +62,10 @@ pub(super) enum Way {
 
 /// What the server has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) grant: Option<Grant>,
+pub(in crate::store::redis) struct Answer {
+    pub(in crate::store::redis) grant: Option<Grant>,
     /// How long the request has to wait that was denied; `None` if none was.
-    pub(super) denied: Option<Micros>,
+    pub(in crate::store::redis) denied: Option<Micros>,
 }
 
 /// The server makes two classes at a time, of which one more may not have ended here.
@@ -73,20 +73,14 @@ const CLASSES: usize = 3;
 
 impl Pair {
     /// A request of this cost comes.
-    pub(super) fn request(&mut self, now: Micros, cost: u32) -> Way {
+    pub(in crate::store::redis) fn request(&mut self, now: Micros, cost: u32) -> Way {
         self.seen = self.seen.saturating_add(cost);
         self.latest = now;
         if self.take(now, cost) {
             let is_low = !self.is_asking && self.left(now) < self.granted / 4;
             return Way::Spent { is_low };
         }
-        let Refuses {
-            cost: least, until, ..
-        } = self.refuses;
-        if now < until && cost >= least {
-            return Way::Refused(until.saturating_sub(now));
-        }
-        Way::Ask
+        self.refuses(now, cost).map_or(Way::Ask, Way::Refused)
     }
 
     /// Takes units of the classes that end first, if there are enough together.
@@ -108,15 +102,34 @@ impl Pair {
         true
     }
 
+    /// Puts units back that a request has taken which does not go on. What was told of meanwhile stays spent.
+    pub(in crate::store::redis) fn put_back(&mut self, now: Micros, cost: u32) {
+        let mut missing = cost;
+        for held in self.held.iter_mut().filter(|held| held.until > now) {
+            let back = missing.min(held.spent);
+            held.spent -= back;
+            held.left += back;
+            missing -= back;
+        }
+    }
+
+    /// How long requests of this cost are refused yet without a question.
+    pub(in crate::store::redis) fn refuses(&self, now: Micros, cost: u32) -> Option<Micros> {
+        let Refuses {
+            cost: least, until, ..
+        } = self.refuses;
+        (now < until && cost >= least).then(|| until.saturating_sub(now))
+    }
+
     /// How many units may be spent now.
-    pub(super) fn left(&self, now: Micros) -> u32 {
+    pub(in crate::store::redis) fn left(&self, now: Micros) -> u32 {
         let live = self.held.iter().filter(|held| held.is_live(now));
         live.map(|held| held.left).sum()
     }
 
     /// What to ask the server. If a request waits for the answer, what is left is too little for it, and is given back:
     /// the server may have the rest.
-    pub(super) fn ask(&mut self, now: Micros, cost: u32, terms: Terms) -> Ask {
+    pub(in crate::store::redis) fn ask(&mut self, now: Micros, cost: u32, terms: Terms) -> Ask {
         let mut ask = Ask {
             cost,
             seen: self.seen,
@@ -146,8 +159,17 @@ impl Pair {
         ask
     }
 
+    /// What to tell the server of units that were spent, so that these can be refunded; `None` if there is nothing to tell.
+    pub(in crate::store::redis) fn tell(&mut self, now: Micros) -> Option<Ask> {
+        let ask = Ask {
+            tells: self.tells(now, |_| 0),
+            ..Ask::default()
+        };
+        (!ask.is_empty()).then_some(ask)
+    }
+
     /// What to tell the server of units that no request has asked for lately; `None` if there is nothing to tell.
-    pub(super) fn idle(&mut self, now: Micros, terms: Terms) -> Option<Ask> {
+    pub(in crate::store::redis) fn idle(&mut self, now: Micros, terms: Terms) -> Option<Ask> {
         if now.saturating_sub(self.latest) < terms.idle(self.size) {
             return None;
         }
@@ -155,7 +177,7 @@ impl Pair {
     }
 
     /// Gives all units back, as when the node stops.
-    pub(super) fn give_back(&mut self, now: Micros) -> Option<Ask> {
+    pub(in crate::store::redis) fn give_back(&mut self, now: Micros) -> Option<Ask> {
         let ask = Ask {
             seen: self.seen,
             tells: self.tells(now, |left| left),
@@ -184,7 +206,7 @@ impl Pair {
     }
 
     /// The server has answered a question that was put then.
-    pub(super) fn answered(
+    pub(in crate::store::redis) fn answered(
         &mut self,
         put: Micros,
         now: Micros,
@@ -222,7 +244,7 @@ impl Pair {
     }
 
     /// A question is lost, or its answer: what it told may be unheard, and is never told again.
-    pub(super) fn failed(&mut self, ask: &Ask) {
+    pub(in crate::store::redis) fn failed(&mut self, ask: &Ask) {
         self.ended(ask);
     }
 
@@ -353,6 +375,19 @@ mod tests {
             asked.push(ask.units);
         }
         assert_eq!(asked, [0, 0, 2, 4, 8]);
+    }
+
+    #[test]
+    fn what_is_put_back_was_never_spent() {
+        let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
+        assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
+        pair.put_back(now, 3);
+        assert_eq!(pair.left(now), 10);
+        assert_eq!(pair.tell(now), None);
+        assert_eq!(pair.request(now, 2), Way::Spent { is_low: false });
+        assert_eq!(pair.tell(now).unwrap().tells[0].spent, 2);
+        pair.put_back(now, 2);
+        assert_eq!(pair.left(now), 8);
     }
 
     #[test]

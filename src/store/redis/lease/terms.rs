@@ -3,13 +3,13 @@ use crate::clock::Micros;
 
 /// How long leases of a policy last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(in crate::store::redis) struct Terms {
     /// The longest life of a leased unit.
-    pub(super) life: Micros,
+    pub(in crate::store::redis) life: Micros,
     /// The time for whose demand a node asks.
-    pub(super) covers: Micros,
+    pub(in crate::store::redis) covers: Micros,
     /// Whether a limit that is used up has room again a moment later.
-    pub(super) drains: bool,
+    pub(in crate::store::redis) drains: bool,
 }
 
 /// How long a node leaves a key alone whose limit is used up, so that units gather at the server.
@@ -21,7 +21,7 @@ impl Terms {
     /// Leases of this algorithm; `None` if its units cannot be leased.
     ///
     /// A queue gives turns in an order. A calendar's windows end by the clock of each node.
-    pub(super) fn of(algorithm: &Algorithm, life: Micros) -> Option<Self> {
+    pub(in crate::store::redis) fn of(algorithm: &Algorithm, life: Micros) -> Option<Self> {
         let (bin, drains) = match algorithm {
             Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) => {
                 (algorithm.period()?, false)
@@ -48,19 +48,19 @@ impl Terms {
 
     /// How far apart the ends of classes are. A class ends with the epoch after that in which its units are granted, so
     /// that a unit lives for one to two epochs.
-    pub(super) fn epoch(self) -> u64 {
+    pub(in crate::store::redis) fn epoch(self) -> u64 {
         (self.life.get() / 2).max(1)
     }
 
     /// Of what part of the room all nodes together are granted units: one in so many. Where a limit is used up for good,
     /// what is granted must not be the last of it.
-    pub(super) fn reserve(self) -> u64 {
+    pub(in crate::store::redis) fn reserve(self) -> u64 {
         if self.drains { 1 } else { 3 }
     }
 
     /// How long a node does not ask after a denial: around five milliseconds, for each moment another time, so that
     /// nodes do not ask in step.
-    pub(super) fn pace(self, now: Micros) -> Micros {
+    pub(in crate::store::redis) fn pace(self, now: Micros) -> Micros {
         let mixed = now.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let quarter = PACE.get() / 4;
         let pace = PACE.get() - quarter + mixed % (2 * quarter);
@@ -68,7 +68,7 @@ impl Terms {
     }
 
     /// After how long a time without requests a node that is asked for `size` units in `covers` gives its units back.
-    pub(super) fn idle(self, size: u32) -> Micros {
+    pub(in crate::store::redis) fn idle(self, size: u32) -> Micros {
         let gaps = 16 * self.covers.get() / u64::from(size.max(1));
         Micros::new(gaps.clamp(PACE.get(), LONGEST_COVERED.get())).min(self.covers.max(PACE))
     }

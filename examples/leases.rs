@@ -1,0 +1,145 @@
+//! How many decisions several processes make over one Redis, with leases and without.
+//!
+//! ```text
+//! cargo run --release --features redis --example leases
+//! ```
+//!
+//! The server is `REDIS_URL` (default redis://127.0.0.1:6379/). `PROCESSES` (default 8) ask about `KEYS` (default 100) for
+//! `SECONDS` (default 3), once without leases and once with leases of `LEASE_MS` (default 1000). Each process is this program
+//! again, with `ROLE=worker`. The limit is so high that most requests pass.
+
+use std::env;
+use std::error::Error;
+use std::fmt::Display;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::{JoinSet, yield_now};
+use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::{Gcra, Limiter, Policy, RedisStore};
+
+/// Requests that a process has in flight.
+const TASKS: u32 = 64;
+/// After so many decisions a task lets others run, as a server does between requests.
+const TURN: u32 = 16;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if env::var("ROLE").is_ok_and(|role| role == "worker") {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        return runtime.block_on(work());
+    }
+    let (processes, seconds): (u32, u32) = (setting("PROCESSES", 8)?, setting("SECONDS", 3)?);
+    let lease: u64 = setting("LEASE_MS", 1_000)?;
+    println!("{processes} processes, {} keys", setting("KEYS", 100_u32)?);
+    println!("leases   decisions/s      calls/s   refused    lapsed");
+    for lease in [0, lease] {
+        let mut sums = [0_u64; 4];
+        for told in run(processes, lease)? {
+            for (sum, number) in sums.iter_mut().zip(told) {
+                *sum += number;
+            }
+        }
+        let [decisions, calls, refused, lapsed] = sums;
+        let each = |number: u64| number / u64::from(seconds);
+        let name = if lease == 0 { "off" } else { "on" };
+        println!(
+            "{name:<6} {:>13} {:>12} {refused:>9} {lapsed:>9}",
+            each(decisions),
+            each(calls)
+        );
+    }
+    Ok(())
+}
+
+/// What each process has counted.
+fn run(processes: u32, lease: u64) -> Result<Vec<[u64; 4]>, Box<dyn Error>> {
+    let program = env::current_exe()?;
+    let start = |_| {
+        Command::new(&program)
+            .env("ROLE", "worker")
+            .env("LEASE_MS", lease.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let workers: Result<Vec<_>, _> = (0..processes).map(start).collect();
+    let mut told = Vec::new();
+    for worker in workers? {
+        let output = worker.wait_with_output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+        let numbers = numbers?.try_into();
+        told.push(numbers.map_err(|_| format!("a process has told {text:?}"))?);
+    }
+    Ok(told)
+}
+
+async fn work() -> Result<(), Box<dyn Error>> {
+    let mut store = RedisStore::builder().deadline(Duration::from_secs(5));
+    let life: u64 = setting("LEASE_MS", 0)?;
+    if life > 0 {
+        store = store.lease(Lease::up_to(Duration::from_millis(life)));
+    }
+    let url = setting("REDIS_URL", "redis://127.0.0.1:6379/".to_owned())?;
+    let store = store.open(url)?;
+    let limiter = Limiter::builder()
+        .policy(Policy::new("hot", Gcra::per_second(1_000_000)))
+        .store(store.clone())
+        .build()?;
+    let limiter = Arc::new(limiter);
+    let keys: u32 = setting("KEYS", 100)?;
+    let end = Instant::now() + Duration::from_secs(setting("SECONDS", 3)?);
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        tasks.spawn(ask(Arc::clone(&limiter), (task, keys), end));
+    }
+    let (mut decisions, mut refused) = (0, 0);
+    for (asked, denied) in tasks.join_all().await {
+        decisions += asked;
+        refused += denied;
+    }
+    store.give_leases_back().await;
+    let snapshot = limiter.snapshot();
+    let lapsed = snapshot
+        .store()
+        .leases()
+        .map_or(0, |leases| leases.lapsed());
+    println!(
+        "{decisions} {} {refused} {lapsed}",
+        snapshot.store().calls()
+    );
+    Ok(())
+}
+
+async fn ask(
+    limiter: Arc<Limiter<RedisLedger>>,
+    (task, keys): (u32, u32),
+    end: Instant,
+) -> (u64, u64) {
+    let (mut asked, mut refused) = (0, 0);
+    let mut key = task;
+    while Instant::now() < end {
+        for _ in 0..TURN {
+            key = (key + 1) % keys;
+            match limiter.check(key, 1).await {
+                Ok(decision) => refused += u64::from(!decision.is_allowed()),
+                Err(error) => eprintln!("{error}"),
+            }
+            asked += 1;
+        }
+        yield_now().await;
+    }
+    (asked, refused)
+}
+
+fn setting<T: FromStr<Err: Display>>(name: &str, default: T) -> Result<T, String> {
+    match env::var(name) {
+        Ok(value) => value
+            .parse()
+            .map_err(|error| format!("{name}={value} cannot be used: {error}")),
+        Err(_) => Ok(default),
+    }
+}

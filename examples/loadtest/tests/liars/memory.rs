@@ -1,0 +1,55 @@
+//! What is kept does not grow with the number of requests.
+
+use std::time::Duration;
+
+use allocation_counter::measure;
+use loadtest::drive::Tally;
+
+use crate::server::{Lie, Server};
+use crate::simulation::stream;
+
+/// The most bytes at one time while so many requests are counted and judged, in the same ten minutes.
+fn bytes(server: fn() -> Server, clients: u32, requests: u32) -> u64 {
+    const LENGTH: Duration = Duration::from_secs(600);
+    let counted = measure(|| {
+        let server = server();
+        let policy = Some(server.algorithm);
+        let mut tally = Tally::default();
+        let gap = LENGTH / requests;
+        let judgement = stream(server, policy, clients, gap, requests, |answer| {
+            tally.count(answer.verdict, answer.sent, answer.sent, answer.received);
+        });
+        assert_eq!(tally.total(), u64::from(requests));
+        assert!(!judgement.checks.is_empty());
+    });
+    counted.bytes_max
+}
+
+#[test]
+fn ten_times_as_many_requests_need_as_much_memory() {
+    // In each, few requests are enough to fill what is kept of each client.
+    let each: [(&str, fn() -> Server, u32); 4] = [
+        (
+            "most are refused",
+            || Server::honest("anchored-window 10/1s"),
+            1,
+        ),
+        (
+            "all are allowed",
+            || Server::honest("token-bucket 1000/1s"),
+            1,
+        ),
+        ("two clients", || Server::honest("gcra 8/1s"), 2),
+        (
+            "each wait is a lie",
+            || Server::lying("fixed-window 10/1s", Lie::Wait(0)),
+            1,
+        ),
+    ];
+    for (name, server, clients) in each {
+        let few = bytes(server, clients, 20_000);
+        let many = bytes(server, clients, 200_000);
+        // A list that is bounded may end with more room than it needs.
+        assert!(many < few + few / 4, "{name}: {few} bytes, then {many}");
+    }
+}

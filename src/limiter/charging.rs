@@ -1,0 +1,291 @@
+//! What a request is charged by each policy: its limit, what is demanded of it, and its price.
+
+use smallvec::SmallVec;
+
+use super::{Charges, Limiter};
+use crate::algorithm::Algorithm;
+#[cfg(feature = "http")]
+use crate::algorithm::Limit;
+use crate::error::ConfigError;
+use crate::factor::Class;
+use crate::key::{IntoKey, Key};
+use crate::plan::{Asker, Finding};
+use crate::store::{Charge, Ledger, Slot};
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// The charge of the one policy; `None` if it counts nothing of the request. A list of charges has room for
+    /// several, all of which would be moved.
+    #[inline]
+    pub(super) fn charge_of_one(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
+        self.policies.mistakes.are_asked_alike();
+        let asker = self.with_plan_of(self.asker(), &key, None);
+        let mut charge = self.limited(Charge::new(policy, key, cost), asker, None)?;
+        self.demand(&mut charge, asker.is_low_priority);
+        Some(charge)
+    }
+
+    /// All policies about one key at one cost, as a request asks.
+    pub(crate) fn alike(&self, key: Key, cost: u32) -> Charges {
+        let finding = self.found_now(&key);
+        self.alike_for(self.asker(), key, cost, finding.as_ref())
+    }
+
+    /// The same of a request of this plan and operation, for which a resolver has this.
+    pub(crate) fn alike_for(
+        &self,
+        asker: Asker,
+        key: Key,
+        cost: u32,
+        finding: Option<&Finding>,
+    ) -> Charges {
+        self.policies.mistakes.are_asked_alike();
+        let mut charges = self.charges_for(asker, key, cost, finding);
+        self.policies.heed_modes(&mut charges);
+        charges
+    }
+
+    /// The same of some policies, each about a key and at a cost of its own.
+    pub(super) fn asked_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        self.charges_by_name(asked)
+    }
+
+    /// The same of a request, of which policies may demand something.
+    pub(super) fn asked_now_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let mut charges = self.unpriced_by_name(asked)?;
+        self.demand_of_all(&mut charges);
+        self.price_all(&mut charges);
+        Ok(charges)
+    }
+
+    /// The same at the least price, for what is given back.
+    pub(super) fn asked_by_name_at_least<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.are_asked_apart();
+        let mut charges = self.unpriced_by_name(asked)?;
+        for charge in &mut charges {
+            self.policies.prices.price_at_least(charge);
+        }
+        Ok(charges)
+    }
+
+    /// A charge for each limited policy, at the price of now.
+    pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
+        let finding = self.found_now(&key);
+        self.charges_found(key, cost, finding.as_ref())
+    }
+
+    /// The same of a request for which a resolver has this.
+    pub(super) fn charges_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
+        self.charges_for(self.asker(), key, cost, finding)
+    }
+
+    pub(super) fn charges_for(
+        &self,
+        asker: Asker,
+        key: Key,
+        cost: u32,
+        finding: Option<&Finding>,
+    ) -> Charges {
+        let mut charges = self.unpriced(asker, key, cost, finding);
+        if self.policies.demands.are_any() {
+            for charge in &mut charges {
+                self.demand(charge, asker.is_low_priority);
+            }
+        }
+        self.price_all(&mut charges);
+        charges
+    }
+
+    /// A charge for each limited policy, at the price of now, to change what is kept: no policy demands anything of it.
+    pub(super) fn charges_to_amend(&self, key: Key, units: u32) -> Charges {
+        let finding = self.found_now(&key);
+        let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
+        self.price_all(&mut charges);
+        charges
+    }
+
+    /// Turns a charge into what the store is asked about a request of this priority.
+    #[inline]
+    pub(crate) fn demand(&self, charge: &mut Charge, is_low: bool) {
+        self.policies.demands.apply(charge, is_low);
+    }
+
+    /// How many units a request can take at once, of so many.
+    pub(super) fn most_at_once(&self, key: Key, most: u32) -> u32 {
+        if !self.policies.demands.are_any() {
+            return most;
+        }
+        self.policies.demands.most_of(&self.charges(key, 0), most)
+    }
+
+    /// Whether requests hold slots under a policy.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.policies.has_slots
+    }
+
+    /// Lets a request take slots under this policy, if it is one on concurrency, and hold them to its end.
+    #[inline]
+    pub(crate) fn hold(&self, charge: &mut Charge) {
+        if self.policies.has_slots {
+            let algorithm = self.policies.algorithms.get(charge.policy);
+            let is_held = algorithm.is_some_and(Algorithm::is_held);
+            charge.slot = is_held.then(Slot::unique);
+        }
+    }
+
+    /// The same of all charges of a request.
+    pub(crate) fn hold_all(&self, charges: &mut [Charge]) {
+        for charge in charges {
+            self.hold(charge);
+        }
+    }
+
+    pub(super) fn demand_of_all(&self, charges: &mut [Charge]) {
+        if self.policies.demands.are_any() {
+            let is_low = self.asker().is_low_priority;
+            for charge in charges {
+                self.demand(charge, is_low);
+            }
+        }
+    }
+
+    /// The same at the least price, for what is given back.
+    pub(super) fn charges_at_least(&self, key: Key, units: u32) -> Charges {
+        let finding = self.found_now(&key);
+        let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
+        for charge in &mut charges {
+            self.policies.prices.price_at_least(charge);
+        }
+        charges
+    }
+
+    /// Cuts the cost of a charge that is not priced yet to what can pass.
+    #[cfg(feature = "http")]
+    pub(crate) fn cut(&self, charge: &mut Charge) {
+        let own = self.policies.prices.limit_in_units(charge);
+        let own = own.map(Limit::size);
+        let whole = || self.policies.prices.whole(charge.policy)?.limit();
+        let policys = || self.policies.algorithms.get(charge.policy)?.limit();
+        let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
+        let hard = Charge {
+            is_soft: false,
+            ..*charge
+        };
+        let most = self.policies.demands.most_of(&[hard], limit);
+        charge.cost = charge.cost.min(most);
+    }
+
+    /// The limit of a charge in units, of a policy whose own limit is this; `None` if it can have no such limit.
+    #[cfg(feature = "config")]
+    pub(crate) fn limit_told(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
+        let prices = &self.policies.prices;
+        let own = prices.whole(charge.policy).unwrap_or(own);
+        match prices.limit_in_units(charge) {
+            None => Some(own),
+            Some(limit) => own.under(limit),
+        }
+    }
+
+    /// Turns the cost of a charge from units to what the store is asked for.
+    #[inline]
+    pub(crate) fn price(&self, charge: &mut Charge, class: impl FnOnce() -> Class) {
+        if self.policies.prices.are_any() {
+            self.policies.prices.price(charge, class());
+        }
+    }
+
+    pub(super) fn price_all(&self, charges: &mut [Charge]) {
+        if self.policies.prices.are_any() {
+            for charge in charges {
+                self.price(charge, Class::default);
+            }
+        }
+    }
+
+    pub(super) fn unpriced(
+        &self,
+        asker: Asker,
+        key: Key,
+        cost: u32,
+        finding: Option<&Finding>,
+    ) -> Charges {
+        let asker = self.with_plan_of(asker, &key, finding);
+        let mut charges = Charges::new();
+        for &(policy, is_soft) in &self.policies.limited {
+            let charge = Charge {
+                is_soft,
+                ..Charge::new(policy, key, cost)
+            };
+            charges.extend(self.limited(charge, asker, finding));
+        }
+        charges
+    }
+
+    /// Makes a charge for each of these policies, by name, with a key of its own, at the price of now.
+    pub(super) fn charges_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let mut charges = self.unpriced_by_name(asked)?;
+        self.price_all(&mut charges);
+        Ok(charges)
+    }
+
+    /// The same without their prices.
+    pub(super) fn unpriced_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let charges = self.named(asked)?;
+        let found = |charge: &Charge| self.found_now(&charge.key);
+        let findings: Vec<_> = charges.iter().map(found).collect();
+        Ok(self.limited_each(&charges, &findings))
+    }
+
+    /// The same charges under the limits of their requests.
+    pub(super) fn limited_each(&self, charges: &[Charge], findings: &[Option<Finding>]) -> Charges {
+        let each = charges.iter().zip(findings);
+        let limited = |(charge, finding): (&Charge, &Option<Finding>)| {
+            let finding = finding.as_ref();
+            let asker = self.with_plan_of(self.asker(), &charge.key, finding);
+            self.limited(*charge, asker, finding)
+        };
+        each.filter_map(limited).collect()
+    }
+
+    /// The same without the limits of their requests.
+    pub(super) fn named<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Charges, ConfigError> {
+        let limited = &self.policies.limited;
+        let mut charges = Charges::new();
+        let mut named: SmallVec<[usize; 8]> = SmallVec::new();
+        for (name, key, cost) in asked {
+            let policy = self.policies.place_of(name)?;
+            if named.contains(&policy) {
+                let remedy = "ask each policy about one key, at the cost of all of it";
+                return Err(ConfigError::quoting("policy", name, remedy));
+            }
+            named.push(policy);
+            if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
+                charges.push(Charge {
+                    is_soft,
+                    ..Charge::new(policy, key.into_key(), cost)
+                });
+            }
+        }
+        charges.sort_unstable_by_key(Charge::policy);
+        Ok(charges)
+    }
+}

@@ -1,0 +1,69 @@
+//! Decisions in this process under one policy whose requests have several limits. They make no list of charges.
+
+use std::sync::Arc;
+
+use super::Limiter;
+use crate::clock::Micros;
+use crate::decision::{Decision, Names, Outcomes, OwnWindow};
+use crate::key::Key;
+use crate::plan::{Choice, Given};
+
+impl Limiter {
+    /// The key of the state and the limit of a request under the one policy.
+    #[inline]
+    fn choice(&self, policy: usize, key: Key) -> (Key, Choice) {
+        match &self.policies.limits {
+            None => (key, Choice::OWN),
+            Some(limits) => {
+                let asker = self.with_plan_of(self.asker(), &key, None);
+                limits.choice(policy, asker, key)
+            }
+        }
+    }
+
+    /// Decides under the one policy, and returns only the verdict.
+    pub(super) fn admit_limited(&self, policy: usize, key: Key, cost: u32) -> bool {
+        self.policies.mistakes.are_asked_alike();
+        let (key, choice) = self.choice(policy, key);
+        let limit = match choice.given {
+            Given::Nothing => return true,
+            Given::Own => None,
+            Given::Limit(limit) => Some(limit),
+        };
+        let ledger = self.ledger.inner();
+        let is_admitted = match limit {
+            None => ledger.admit_one(policy, &key, cost),
+            Some(limit) => ledger.admit_one_under(policy, &key, cost, limit),
+        };
+        let verdict = is_admitted.then_some(()).ok_or(policy);
+        let asked = std::iter::once((policy, cost));
+        self.policies.count_judged(asked, &key, verdict);
+        is_admitted
+    }
+
+    /// Decides under the one policy.
+    pub(super) fn decide_limited(
+        &self,
+        names: Arc<Names>,
+        policy: usize,
+        key: Key,
+        cost: u32,
+    ) -> Decision {
+        self.policies.mistakes.are_asked_alike();
+        let (key, choice) = self.choice(policy, key);
+        let ledger = self.ledger.inner();
+        let (mut outcomes, window) = match choice.given {
+            Given::Nothing => return Decision::new(names, Outcomes::new(Micros::ZERO)),
+            Given::Own => (ledger.charge_one(policy, &key, cost), None),
+            Given::Limit(limit) => {
+                let outcomes = ledger.charge_one_under(policy, &key, cost, limit);
+                (outcomes, Some(OwnWindow(choice.window)))
+            }
+        };
+        outcomes.ruled_by(policy, choice.rule, window);
+        let decision = Decision::new(names, outcomes);
+        let outcomes = decision.outcomes();
+        self.policies.count_one(policy, &key, cost, outcomes);
+        decision
+    }
+}

@@ -1,0 +1,134 @@
+//! What the clones of a limiter share.
+
+use std::sync::Arc;
+
+use super::Charges;
+use super::counting::Counting;
+use super::demands::Demands;
+use super::limits::RequestLimits;
+use super::mistakes::Mistakes;
+use super::prices::Prices;
+use super::refusals::Penalties;
+use super::reservation::Lost;
+use super::waiting::Waits;
+use crate::algorithm::Algorithm;
+use crate::clock::Timers;
+use crate::decision::{Names, Outcomes};
+use crate::error::{ConfigError, StoreError};
+use crate::line::Lines;
+use crate::observe::StoreHealth;
+use crate::policy::{DeclaredModes, Mode, Unsettled};
+use crate::store::{Charge, answered};
+
+/// The policies of a limiter, and what its clones share.
+pub(super) struct Policies {
+    pub(super) names: Arc<Names>,
+    /// By which requests wait that were told to.
+    pub(super) timers: Timers,
+    pub(super) algorithms: Box<[Algorithm]>,
+    /// The rules that give limits; `None` if each policy has one limit.
+    pub(super) limits: Option<RequestLimits>,
+    /// The index of each limited policy, and whether it is soft. Unlimited policies are never
+    /// asked.
+    pub(super) limited: Vec<(usize, bool)>,
+    /// The limited policy, if it is the only one, has one limit and is not soft.
+    pub(super) only: Option<usize>,
+    /// The limited policy, if it is the only one and is not soft, whatever its limits, and no key is looked up.
+    pub(super) one: Option<usize>,
+    /// The policy whose requests wait for their turn, and those that do.
+    pub(super) queue: Option<(usize, Arc<Lines>)>,
+    /// The requests that wait under other policies; `None` if none lets requests wait.
+    pub(super) waits: Option<Arc<Waits>>,
+    pub(super) store: StoreHealth,
+    pub(super) mistakes: Mistakes,
+    pub(super) demands: Demands,
+    /// Whether requests hold slots under a policy.
+    pub(super) has_slots: bool,
+    /// Whether a policy blocks keys that it has refused.
+    pub(super) has_penalties: bool,
+    /// Of the policies that have a factor.
+    pub(super) prices: Prices,
+    pub(super) counted: Counting,
+    /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
+    pub(super) unless_settled: Option<Box<[Unsettled]>>,
+    pub(super) lost: Lost,
+    pub(super) penalties: Penalties,
+    pub(super) modes: DeclaredModes,
+}
+
+impl Policies {
+    #[inline]
+    pub(super) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
+        self.mistakes.look_at_costs(&self.names, charges, outcomes);
+    }
+
+    /// What a request is charged by this policy that is not settled.
+    pub(super) fn unless_settled(&self, policy: usize) -> Unsettled {
+        let all = self.unless_settled.as_ref();
+        let of_policy = all.and_then(|all| all.get(policy)).copied();
+        of_policy.unwrap_or_default()
+    }
+
+    /// The place of the policy with this name.
+    pub(super) fn place_of(&self, name: &str) -> Result<usize, ConfigError> {
+        let place = self.names.iter().position(|known| known == name);
+        place.ok_or_else(|| {
+            let known: Vec<&str> = self.names.iter().collect();
+            let remedy = format!("name one of {}", known.join(", "));
+            ConfigError::quoting("policy", name, remedy)
+        })
+    }
+
+    /// A store's answer to these charges, looked through and told.
+    pub(super) fn answered(
+        &self,
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+    ) -> Result<Outcomes, StoreError> {
+        let mut answer = answered(charges, answer);
+        if let Ok(outcomes) = &mut answer {
+            self.store.answered();
+            self.look_at_costs(charges, outcomes);
+            self.prices.tell(charges, outcomes);
+        }
+        self.count(charges, &answer);
+        answer
+    }
+
+    /// Tells operators that the store fails, unless it does so by itself.
+    #[cold]
+    pub(super) fn store_has_failed(&self, error: &StoreError) {
+        if !error.is_told() {
+            self.store.failed(error);
+        }
+    }
+
+    #[inline]
+    pub(super) fn only(&self) -> Option<usize> {
+        self.only.filter(|_| self.modes.are_plain())
+    }
+
+    #[inline]
+    pub(super) fn one(&self) -> Option<usize> {
+        self.one.filter(|_| self.modes.are_plain())
+    }
+
+    /// Leaves out what is off, and marks what is in shadow.
+    #[inline]
+    pub(super) fn heed_modes(&self, charges: &mut Charges) {
+        if !self.modes.are_plain() {
+            self.heed_each_mode(charges);
+        }
+    }
+
+    #[cold]
+    pub(super) fn heed_each_mode(&self, charges: &mut Charges) {
+        charges.retain(|charge| {
+            let mode = self.modes.of(charge.policy);
+            if mode == Mode::Shadow {
+                *charge = charge.shadow();
+            }
+            mode != Mode::Off
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! Limits that a closure gives.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::choice::{Choice, NOT_A_LIMIT, Rules, Subject, choice};
+use crate::algorithm::Algorithm;
+use crate::decision::LimitRule;
+use crate::diagnostics::warn_once_of;
+use crate::key::Key;
+
+/// What gives a policy the limit of a request.
+#[derive(Clone)]
+pub(crate) enum LimitBy {
+    /// A closure over the key, as the client has sent it.
+    Key(Arc<OfKey>),
+    /// A closure over the head of the request, which the layer calls.
+    #[cfg(feature = "http")]
+    Head,
+}
+
+type OfKey = dyn Fn(&Key) -> Option<Algorithm> + Send + Sync;
+
+/// A closure, prepared for a policy.
+#[derive(Debug)]
+pub(super) struct LimitsByClosure {
+    by: LimitBy,
+    policy: String,
+    own: Algorithm,
+    parts: u32,
+    /// By how many nodes each limit is divided.
+    nodes: NonZeroU32,
+    /// The place of the rule.
+    rule: u32,
+    /// Whether it was said that it gives a limit that cannot be.
+    has_said: AtomicBool,
+}
+
+impl LimitsByClosure {
+    pub(super) fn new(by: LimitBy, policy: Subject<'_>, rules: &mut Rules) -> Self {
+        Self {
+            by,
+            policy: policy.name.to_owned(),
+            own: *policy.own,
+            parts: policy.parts,
+            nodes: rules.nodes(),
+            rule: rules.place(LimitRule::Closure),
+            has_said: AtomicBool::new(false),
+        }
+    }
+
+    /// The limit of a request with this key; `of_head` calls the closure over its head. `None` if the closure gives no
+    /// limit, or none that the policy can have.
+    pub(super) fn choice(
+        &self,
+        key: Option<&Key>,
+        of_head: impl FnOnce() -> Option<Algorithm>,
+    ) -> Option<Choice> {
+        let limit = match &self.by {
+            LimitBy::Key(of_key) => of_key(key?),
+            #[cfg(feature = "http")]
+            LimitBy::Head => of_head(),
+        };
+        #[cfg(not(feature = "http"))]
+        drop(of_head);
+        let policy = Subject {
+            name: &self.policy,
+            own: &self.own,
+            parts: self.parts,
+        };
+        let Ok(choice) = choice(policy, &limit?, self.nodes) else {
+            self.say();
+            return None;
+        };
+        Some(Choice {
+            rule: self.rule,
+            ..choice
+        })
+    }
+
+    #[cold]
+    fn say(&self) {
+        if !self.has_said.swap(true, Ordering::Relaxed) {
+            warn_once_of(&NOT_A_LIMIT, format!("policy {:?}", self.policy));
+        }
+    }
+}
+
+impl fmt::Debug for LimitBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LimitBy(closure)")
+    }
+}

@@ -1,0 +1,44 @@
+use super::Policy;
+#[cfg(feature = "redis")]
+use crate::algorithm::Limit;
+
+impl<R> Policy<R> {
+    /// Has the store decide on each request, where it [leases](crate::guide::many_nodes) units to nodes. Without leases it
+    /// changes nothing.
+    ///
+    /// Blocks, resets and overrides by other nodes are then seen at once, and waits are as short as they can be.
+    pub fn unleased(mut self) -> Self {
+        self.is_unleased = true;
+        self
+    }
+
+    /// Whether units of it can be leased, apart from the algorithm.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot, unless that was said.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_leased(&self) -> Result<bool, &'static str> {
+        if self.is_unleased || !self.is_limited() {
+            return Ok(false);
+        }
+        if self.penalty.is_some() {
+            return Err("it counts refusals for a penalty");
+        }
+        #[cfg(feature = "http")]
+        if self.patience.is_any() {
+            return Err("its requests wait for their turn");
+        }
+        if self.terms.reserve() > 0 {
+            return Err("it keeps a reserve from requests of low priority");
+        }
+        if self.algorithm.limits().map_or(0, Limit::size) < LEAST_LEASED {
+            return Err("it admits less than 8 units at once");
+        }
+        Ok(true)
+    }
+}
+
+/// Of a smaller limit, a grant would be less than a unit.
+#[cfg(feature = "redis")]
+pub(crate) const LEAST_LEASED: u32 = 8;

@@ -1,0 +1,125 @@
+//! Decisions on requests that bring their limits.
+
+use super::counter::OutcomeSink;
+use super::driver::Purpose;
+use super::ledger::MemoryLedger;
+use super::opened::Opened;
+use super::page_snapshot::Ask;
+use super::prepared::Under;
+use crate::algorithm::Limit;
+use crate::clock::{Clock, Micros};
+use crate::decision::Outcomes;
+use crate::key::Key;
+use crate::store::{Charge, Wanted};
+
+impl MemoryLedger {
+    /// Decides as [`charge_one`](Self::charge_one) does, under the limit of the request.
+    pub(crate) fn charge_one_under(
+        &self,
+        policy: usize,
+        key: &Key,
+        cost: u32,
+        limit: Limit,
+    ) -> Outcomes {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let told = Some(&mut OutcomeSink {
+            wanted: Wanted::Everything,
+            policy,
+            outcomes: &mut outcomes,
+        });
+        self.decide_one_under(policy, key, cost, limit, told);
+        outcomes
+    }
+
+    /// The same, without the numbers.
+    pub(crate) fn admit_one_under(
+        &self,
+        policy: usize,
+        key: &Key,
+        cost: u32,
+        limit: Limit,
+    ) -> bool {
+        self.decide_one_under(policy, key, cost, limit, None)
+    }
+
+    #[inline]
+    fn decide_one_under(
+        &self,
+        policy: usize,
+        key: &Key,
+        cost: u32,
+        limit: Limit,
+        mut told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool {
+        let opened = &self.policies[policy];
+        let (ask, now) = (self.ask(key, cost), self.clock.now());
+        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
+            let charge = Charge::new(policy, *key, cost).under(limit);
+            let mut unwanted = Outcomes::new(Micros::ZERO);
+            let (wanted, outcomes) = match told {
+                Some(told) => (told.wanted, &mut *told.outcomes),
+                None => (Wanted::Verdict, &mut unwanted),
+            };
+            return self.decide_as(&[charge], wanted, Purpose::Charge, outcomes);
+        }
+        if let Some(place) = opened.place_of(limit) {
+            let (counter, limit) = (&*opened.counter, Under::Prepared(place));
+            let told = told.as_deref_mut();
+            if let Some(allowed) = counter.decide_at_once_under(limit, ask, now, told) {
+                return allowed;
+            }
+        }
+        self.decide_under_any_limit(opened, limit, ask, now, told)
+    }
+
+    /// Decides on a request that concerns one policy alone and brings its limit.
+    #[inline(never)]
+    pub(super) fn decide_under_its_limit(
+        &self,
+        charge: &Charge,
+        limit: Limit,
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let told = Some(&mut OutcomeSink {
+            wanted,
+            policy: charge.policy,
+            outcomes,
+        });
+        self.decide_one_under(charge.policy, &charge.key, charge.cost, limit, told)
+    }
+
+    /// The same of a limit that is not prepared, or of a key that is not known.
+    #[inline(never)]
+    fn decide_under_any_limit(
+        &self,
+        opened: &Opened,
+        limit: Limit,
+        ask: Ask,
+        now: Micros,
+        mut told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool {
+        let algorithm = opened.under(Some(limit));
+        let (counter, algorithm) = (&*opened.counter, algorithm.as_ref());
+        let at_once = match algorithm {
+            Some(algorithm) => {
+                let limit = Under::Limit(algorithm);
+                counter.decide_at_once_under(limit, ask, now, told.as_deref_mut())
+            }
+            None => counter.decide_at_once(ask, now, told.as_deref_mut()),
+        };
+        let allowed = at_once
+            .unwrap_or_else(|| counter.decide_in_the_end(ask, algorithm, now, &self.clock, told));
+        opened.prepare(limit);
+        allowed
+    }
+
+    /// Prepares the limits that charges bring, for the next ones.
+    pub(super) fn prepare_limits(&self, charges: &[Charge]) {
+        for charge in charges {
+            if let (Some(limit), Some(opened)) = (charge.limit, self.policies.get(charge.policy)) {
+                opened.prepare(limit);
+            }
+        }
+    }
+}

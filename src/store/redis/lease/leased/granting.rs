@@ -1,0 +1,264 @@
+//! What the server does when a node asks it for units and tells it of others: the twin of `lease.lua`.
+
+use super::{Class, Demand, Leased, charge};
+use crate::algorithm::Step;
+use crate::clock::Micros;
+use crate::store::redis::lease::{Ask, Grant, Tell, Terms};
+
+/// Nodes with different settings may make more classes than two. What would make too many is not granted.
+const MOST_CLASSES: usize = 8;
+
+const MOST_DEMAND: u64 = u32::MAX as u64;
+
+impl Leased {
+    /// Hears what has become of units. Those of a class that has ended are charged already.
+    pub(in crate::store::redis::lease) fn hear<S: Step>(
+        &mut self,
+        rule: &S,
+        kept: &mut S::Kept,
+        now: Micros,
+        tells: &[Tell],
+    ) {
+        for tell in tells {
+            let end = tell.end.get();
+            let Some(class) = self.classes.iter_mut().find(|class| class.end == end) else {
+                continue;
+            };
+            let spent = u64::from(tell.spent).min(class.units);
+            class.units -= spent;
+            class.units = class.units.saturating_sub(tell.unspent.into());
+            charge(rule, kept, now.get(), spent);
+        }
+        self.classes.retain(|class| class.units > 0);
+    }
+
+    /// Grants units to a node whose request was allowed and charged.
+    ///
+    /// A node is granted what it asks for, as long as the whole limit lasts: at most a quarter of what remains, and at
+    /// most its share of a third of what remains, or of all of it if the limit drains. The share is what it asks for, of the
+    /// demand of all nodes. So grants shrink as the limit runs out, and all nodes run out of units at about the same time,
+    /// however many there are.
+    pub(in crate::store::redis::lease) fn grant<S: Step>(
+        &mut self,
+        rule: &S,
+        kept: &S::Kept,
+        now: Micros,
+        ask: &Ask,
+        terms: Terms,
+    ) -> Option<Grant> {
+        // No node leases it.
+        if ask.units == 0 && *self == Self::default() {
+            return None;
+        }
+        let epoch = terms.epoch();
+        let covers = terms.covers.get().max(1);
+        self.demand.add(now, covers, ask.seen);
+        let demand = self.demand.at(now, covers);
+        if ask.units == 0 || rule.limit() == 0 {
+            return None;
+        }
+        let end = (now.get() / epoch + 2).saturating_mul(epoch);
+        let end = end.min(rule.bin_end(kept, now).get());
+        let lasts = end.saturating_sub(now.get());
+        if lasts == 0 {
+            return None;
+        }
+        let asked = u64::from(ask.units);
+        // Before the end of a window, a node cannot spend more.
+        let asked = match lasts {
+            lasts if lasts < covers => times(asked, lasts, covers),
+            _ => asked,
+        };
+        let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
+        let demand = demand.max(asked).max(1);
+        let units = asked
+            .min(room / 4)
+            .min(times(asked, room, terms.reserve() * demand));
+        if units == 0 || !self.add(end, units) {
+            return None;
+        }
+        self.life = self.life.max(lasts);
+        Some(Grant {
+            units: u32::try_from(units).unwrap_or(0),
+            end: Micros::new(end),
+            lasts: Micros::new(lasts),
+        })
+    }
+
+    /// The numbers of the mark in Lua.
+    pub(in crate::store::redis::lease) fn words(&self) -> Vec<u64> {
+        let Demand {
+            span,
+            before,
+            present,
+        } = self.demand;
+        let classes = self
+            .classes
+            .iter()
+            .flat_map(|class| [class.end, class.units]);
+        [self.life, span, before, present]
+            .into_iter()
+            .chain(classes)
+            .collect()
+    }
+
+    fn add(&mut self, end: u64, units: u64) -> bool {
+        if let Some(class) = self.classes.iter_mut().find(|class| class.end == end) {
+            class.units += units;
+            return true;
+        }
+        if self.classes.len() == MOST_CLASSES {
+            return false;
+        }
+        let place = self.classes.partition_point(|class| class.end < end);
+        self.classes.insert(place, Class { end, units });
+        true
+    }
+}
+
+impl Demand {
+    fn at_span(self, span: u64) -> Self {
+        match span.checked_sub(self.span) {
+            Some(0) => self,
+            Some(1) => Self {
+                span,
+                before: self.present,
+                present: 0,
+            },
+            _ => Self {
+                span,
+                ..Self::default()
+            },
+        }
+    }
+
+    fn add(&mut self, now: Micros, covers: u64, units: u32) {
+        *self = self.at_span(now.get() / covers);
+        self.present = (self.present + u64::from(units)).min(MOST_DEMAND);
+    }
+
+    /// The demand of the last span of this length.
+    fn at(self, now: Micros, covers: u64) -> u64 {
+        let left = covers - now.get() % covers;
+        times(self.before, left, covers) + self.present
+    }
+}
+
+/// `a * b / divisor`, rounded down.
+fn times(a: u64, b: u64, divisor: u64) -> u64 {
+    let quotient = u128::from(a) * u128::from(b) / u128::from(divisor);
+    u64::try_from(quotient).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::algorithm::{Algorithm, Fixed, FixedWindow, State, WithRule};
+
+    /// What is asked, one after the other: the time since the ask before, the cost, and how many units.
+    struct Asked<'a> {
+        algorithm: Algorithm,
+        life: Micros,
+        asks: &'a [(u32, u32, u32)],
+    }
+
+    impl Asked<'_> {
+        fn waits_are_true<S: Step>(self, rule: &S) {
+            let terms = Terms::of(&self.algorithm, self.life).unwrap();
+            let mut now = Micros::new(1_790_000_000_123_456);
+            let (mut kept, mut leased) = (S::Kept::default(), Leased::default());
+            for &(gap, cost, units) in self.asks {
+                now = now.saturating_add(Micros::new(gap.into()));
+                leased.end(rule, &mut kept, now);
+                if leased.allows(rule, &kept, now, cost) {
+                    if cost > 0 {
+                        rule.charge(&mut kept, now, cost);
+                    }
+                    let ask = Ask {
+                        units,
+                        ..Ask::default()
+                    };
+                    leased.grant(rule, &kept, now, &ask, terms);
+                    continue;
+                }
+                let wait = leased.retry_after(rule, &kept, now, cost);
+                let wait = wait.expect("the cost is not above the limit").get();
+                let is_allowed_after = |wait: u64| {
+                    let (mut kept, mut leased) = (kept.clone(), leased.clone());
+                    let then = now.saturating_add(Micros::new(wait));
+                    leased.end(rule, &mut kept, then);
+                    leased.allows(rule, &kept, then, cost)
+                };
+                assert!(is_allowed_after(wait), "{} after {wait}", self.algorithm);
+                assert!(
+                    !is_allowed_after(wait - 1),
+                    "{} before {wait}",
+                    self.algorithm
+                );
+            }
+        }
+    }
+
+    impl WithRule for Asked<'_> {
+        type Result = ();
+
+        fn fixed(self, rule: impl Fixed) {
+            self.waits_are_true(&rule);
+        }
+
+        fn long(self, rule: impl Step<Kept = State>) {
+            self.waits_are_true(&rule);
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_a_class_that_has_ended_changes_nothing() {
+        let rule = FixedWindow::per_minute(1_000);
+        let terms = Terms::of(&rule.into(), Micros::new(20_000)).unwrap();
+        let mut kept = <FixedWindow as Step>::Kept::default();
+        let mut leased = Leased::default();
+        let ask = Ask {
+            units: 10,
+            ..Ask::default()
+        };
+        let first = Micros::new(1_790_000_000_000_000);
+        let ended = leased.grant(&rule, &kept, first, &ask, terms).unwrap();
+        leased.end(&rule, &mut kept, ended.end);
+        assert_eq!((leased.units(), rule.remaining(&kept, ended.end)), (0, 990));
+        leased.grant(&rule, &kept, ended.end, &ask, terms).unwrap();
+        let tell = Tell {
+            end: ended.end,
+            spent: 0,
+            unspent: 10,
+        };
+        leased.hear(&rule, &mut kept, ended.end, &[tell]);
+        assert_eq!(
+            (leased.units(), rule.remaining(&kept, ended.end)),
+            (10, 990)
+        );
+    }
+
+    proptest! {
+        /// Law 2, while nodes hold units and tell nothing.
+        #[test]
+        fn a_wait_is_over_when_it_was_told_to_be(
+            text in proptest::sample::select(vec![
+                "fixed-window 20/100ms",
+                "anchored-window 20/100ms",
+                "sliding-window 20/100ms",
+                "sliding-log 20/100ms",
+                "sliding-slots 20/100ms",
+                "gcra 20/100ms",
+                "token-bucket-interval 5/25ms burst 20",
+            ]),
+            life in 2_000_u64..80_000,
+            asks in proptest::collection::vec((0_u32..20_000, 0_u32..12, 0_u32..30), 1..60),
+        ) {
+            let algorithm: Algorithm = text.parse().unwrap();
+            let life = Micros::new(life);
+            algorithm.with_rule(Asked { algorithm, life, asks: &asks });
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! The units that this node holds of keys, and what it knows of these.
+//!
+//! A pair is a key under a policy and a limit. Pairs that are asked for are kept in generations, as denials are: what is
+//! too much is given back.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ahash::RandomState;
+
+use super::denial_cache::SHARDS;
+use super::key_epochs::KeyEpochs;
+use super::lease::{self, Ask, NodeClock, Pair, Terms, Way};
+use super::opened::OpenedPolicy;
+use super::pairs::{Counts, Entry, LastTold, Of, Question, Questions, Shard, all_of, waiting_for};
+use super::reply::ScriptReply;
+use crate::algorithm::Limit;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::observe::LeaseStats;
+use crate::policy::LEAST_LEASED;
+use crate::store::Charge;
+
+/// What this node holds under a list of policies.
+pub(super) struct Leases {
+    clock: NodeClock,
+    /// Of each policy; `None` if its units are not leased.
+    terms: Box<[Option<Terms>]>,
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+    /// What was changed through any ledger of the store, other than by requests.
+    changes: Arc<KeyEpochs>,
+    /// What is to be given back of pairs that are not kept any more.
+    returns: Mutex<Vec<Question>>,
+    is_looked_after: AtomicBool,
+}
+
+/// What is decided here.
+pub(super) struct Local {
+    pub(super) is_allowed: bool,
+    /// The charges of whose pairs few units are left, by their places: the first is the lowest bit.
+    pub(super) low: u32,
+}
+
+/// How many pairs a node keeps at most; each takes some 800 bytes.
+const MOST: usize = 8_192;
+
+/// A request with more charges asks the server.
+const MOST_CHARGES: usize = 16;
+
+impl Leases {
+    pub(super) fn new(
+        clock: NodeClock,
+        terms: Box<[Option<Terms>]>,
+        changes: Arc<KeyEpochs>,
+    ) -> Self {
+        Self {
+            clock,
+            terms,
+            hasher: RandomState::new(),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            changes,
+            returns: Mutex::default(),
+            is_looked_after: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether units of all of these are leased.
+    pub(super) fn lends(&self, charges: &[Charge]) -> bool {
+        let lends = |charge: &Charge| {
+            let is_small = |limit: Limit| limit.size() < LEAST_LEASED;
+            charge.cost > 0
+                && !charge.is_soft
+                && charge.slot.is_none()
+                && self.terms(charge.policy).is_some()
+                && !charge.limit.is_some_and(is_small)
+        };
+        charges.len() <= MOST_CHARGES && charges.iter().all(lends)
+    }
+
+    fn terms(&self, policy: usize) -> Option<Terms> {
+        self.terms.get(policy).copied().flatten()
+    }
+
+    /// For how long a denial of several is remembered at most.
+    pub(super) fn remembers_for(&self, charges: &[Charge]) -> Duration {
+        let terms = charges
+            .iter()
+            .filter_map(|charge| self.terms(charge.policy));
+        let least = terms.map(|terms| terms.covers).min();
+        least.unwrap_or(Micros::ZERO).to_duration()
+    }
+
+    /// Decides, if this node holds units of all that are charged, or if it has been told that the only one cannot pass.
+    pub(super) fn decide(
+        &self,
+        charges: &[Charge],
+        policies: &[OpenedPolicy],
+        outcomes: &mut Outcomes,
+    ) -> Option<Local> {
+        let now = self.clock.now();
+        if let [charge] = charges {
+            return self.decide_one(charge, policies, now, outcomes);
+        }
+        let mut low = 0;
+        for (place, charge) in charges.iter().enumerate() {
+            let (mut shard, hash) = self.shard_of(charge);
+            let way = self
+                .live(&mut shard, hash, charge, now)
+                .and_then(|(entry, counts)| {
+                    let way = entry.pair.request(now, charge.cost);
+                    match way {
+                        Way::Spent { is_low } if entry.spend(charge, now, counts, outcomes) => {
+                            Some(is_low)
+                        }
+                        _ => None,
+                    }
+                });
+            drop(shard);
+            let Some(is_low) = way else {
+                self.put_back(&charges[..place], now);
+                *outcomes = Outcomes::new(Micros::ZERO);
+                return None;
+            };
+            low |= u32::from(is_low) << place;
+        }
+        outcomes.put_in_order();
+        Some(Local {
+            is_allowed: true,
+            low,
+        })
+    }
+
+    #[inline]
+    fn decide_one(
+        &self,
+        charge: &Charge,
+        policies: &[OpenedPolicy],
+        now: Micros,
+        outcomes: &mut Outcomes,
+    ) -> Option<Local> {
+        let (mut shard, hash) = self.shard_of(charge);
+        let (entry, counts) = self.live(&mut shard, hash, charge, now)?;
+        match entry.pair.request(now, charge.cost) {
+            Way::Spent { is_low } => {
+                let is_spent = entry.spend(charge, now, counts, outcomes);
+                is_spent.then_some(Local {
+                    is_allowed: true,
+                    low: is_low.into(),
+                })
+            }
+            Way::Refused(wait) => {
+                let (last, counted) = (entry.told.as_ref()?, policies.get(charge.policy)?);
+                let later = now.saturating_sub(last.received);
+                let outcome = last.told.outcome_of(charge.cost, counted, later);
+                outcomes.decided_at(last.told.at().saturating_add(later));
+                outcomes.push(charge.policy, waiting_for(outcome, wait));
+                counts.saved += 1;
+                Some(Local {
+                    is_allowed: false,
+                    low: 0,
+                })
+            }
+            Way::Ask => None,
+        }
+    }
+
+    /// Puts the units of these back: another policy has none.
+    fn put_back(&self, charges: &[Charge], now: Micros) {
+        for charge in charges {
+            let (mut shard, hash) = self.shard_of(charge);
+            let Shard { young, counts, .. } = &mut *shard;
+            counts.spent = counts.spent.saturating_sub(charge.cost.into());
+            counts.saved = counts.saved.saturating_sub(1);
+            if let Some(entry) = young.get_mut(&hash)
+                && entry.of.is(charge)
+            {
+                entry.pair.put_back(now, charge.cost);
+            }
+        }
+    }
+
+    /// The entry of a charge, made if there is none, and the counts; `None` if its place is taken.
+    #[inline]
+    fn live<'a>(
+        &self,
+        shard: &'a mut Shard,
+        hash: u64,
+        charge: &Charge,
+        now: Micros,
+    ) -> Option<(&'a mut Entry, &'a mut Counts)> {
+        let is_live = |entry: &Entry| entry.of.is(charge) && self.changes.is_still(entry.epoch);
+        if !shard.young.get(&hash).is_some_and(is_live) {
+            self.make_live(shard, hash, charge, now);
+        }
+        let entry = shard.young.get_mut(&hash)?;
+        entry.of.is(charge).then_some((entry, &mut shard.counts))
+    }
+
+    /// Makes an entry young, or makes one. If the key was changed since it was made, it begins anew.
+    #[cold]
+    fn make_live(&self, shard: &mut Shard, hash: u64, charge: &Charge, now: Micros) {
+        if let Some(entry) = shard.young.get(&hash) {
+            if entry.of.is(charge)
+                && let Some(changed) = shard.young.insert(hash, self.new_entry(charge))
+            {
+                self.give_back_later(&mut shard.counts, changed, now);
+            }
+            return;
+        }
+        let known = shard.old.remove(&hash);
+        if shard.young.len() >= MOST / SHARDS / 2 {
+            let young = mem::take(&mut shard.young);
+            let old = mem::replace(&mut shard.old, young);
+            for (_, entry) in old {
+                self.give_back_later(&mut shard.counts, entry, now);
+            }
+        }
+        match known {
+            Some(entry) if entry.of.is(charge) && self.changes.is_still(entry.epoch) => {
+                shard.young.insert(hash, entry);
+            }
+            known => {
+                shard.young.insert(hash, self.new_entry(charge));
+                if let Some(entry) = known {
+                    self.give_back_later(&mut shard.counts, entry, now);
+                }
+            }
+        }
+    }
+
+    fn new_entry(&self, charge: &Charge) -> Entry {
+        Entry {
+            of: Of::of(charge),
+            pair: Pair::default(),
+            epoch: self.changes.of(&charge.key),
+            told: None,
+        }
+    }
+
+    fn give_back_later(&self, counts: &mut Counts, entry: Entry, now: Micros) {
+        let Entry {
+            of,
+            mut pair,
+            epoch,
+            ..
+        } = entry;
+        if let Some(ask) = pair.give_back(now) {
+            let question = of.question(ask, epoch, now);
+            counts.gives_back(&question.ask);
+            self.returns().push(question);
+        }
+    }
+
+    /// What to ask the server about these charges.
+    pub(super) fn ask(&self, charges: &[Charge]) -> Questions {
+        let now = self.clock.now();
+        let asked = charges.iter().map(|charge| {
+            let (mut shard, hash) = self.shard_of(charge);
+            let mut ask = Ask {
+                cost: charge.cost,
+                ..Ask::default()
+            };
+            let mut epoch = self.changes.of(&charge.key);
+            if let Some(terms) = self.terms(charge.policy)
+                && let Some((entry, counts)) = self.live(&mut shard, hash, charge, now)
+            {
+                epoch = entry.epoch;
+                ask = entry.pair.ask(now, charge.cost, terms);
+                counts.gives_back(&ask);
+            }
+            Question {
+                charge: *charge,
+                ask,
+                epoch,
+                put: now,
+            }
+        });
+        asked.collect()
+    }
+
+    /// The server has answered. A denial that this node remembers is part of the wait that is told.
+    pub(super) fn answered(
+        &self,
+        questions: Questions,
+        answer: &ScriptReply,
+        policies: &[OpenedPolicy],
+        outcomes: &mut Outcomes,
+    ) {
+        let now = self.clock.now();
+        let is_allowed = answer.is_allowed();
+        for question in questions {
+            let charge = question.charge;
+            let found = answer.of(charge.policy).zip(policies.get(charge.policy));
+            let Some(((told, counted), terms)) = found.zip(self.terms(charge.policy)) else {
+                self.failed(&question);
+                continue;
+            };
+            let (mut shard, hash) = self.shard_of(&charge);
+            let counts = &mut shard.counts;
+            if let Some(grant) = told.grant() {
+                counts.granted += u64::from(grant.units);
+                // It was changed in between, or is not kept any more.
+                let is_kept = self.changes.is_still(question.epoch);
+                if !is_kept {
+                    let returned = Of::of(&charge).question(all_of(grant), question.epoch, now);
+                    counts.gives_back(&returned.ask);
+                    self.returns().push(returned);
+                    if let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) {
+                        entry.pair.failed(&question.ask);
+                    }
+                    continue;
+                }
+            }
+            let outcome = told.outcome(counted, Micros::ZERO);
+            let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) else {
+                continue;
+            };
+            if !is_allowed && !told.denies() {
+                entry.pair.failed(&question.ask);
+                continue;
+            }
+            let denied = told
+                .denies()
+                .then(|| outcome.retry_micros().unwrap_or(Micros::LONGEST));
+            let grant = told.grant();
+            let heard = lease::Answer { grant, denied };
+            entry
+                .pair
+                .answered(question.put, now, (&question.ask, heard), terms);
+            if denied.is_some()
+                && let Some(pace) = entry.pair.refuses(now, charge.cost)
+            {
+                outcomes.wait_at_least(charge.policy, pace);
+            }
+            entry.told = Some(Box::new(LastTold {
+                told: told.clone(),
+                outcome,
+                received: now,
+            }));
+        }
+    }
+
+    /// No answer has come.
+    pub(super) fn failed(&self, question: &Question) {
+        let (mut shard, hash) = self.shard_of(&question.charge);
+        if let Some(entry) = shard.young.get_mut(&hash)
+            && entry.of.is(&question.charge)
+        {
+            entry.pair.failed(&question.ask);
+        }
+    }
+
+    /// What to tell the server of units that were spent of these, before their charges are changed.
+    pub(super) fn tell(&self, charges: &[Charge]) -> Vec<Question> {
+        self.questions_of(charges, Pair::tell)
+    }
+
+    /// What to give back of these.
+    pub(super) fn give_back(&self, charges: &[Charge]) -> Vec<Question> {
+        self.questions_of(charges, Pair::give_back)
+    }
+
+    fn questions_of(
+        &self,
+        charges: &[Charge],
+        ask: impl Fn(&mut Pair, Micros) -> Option<Ask>,
+    ) -> Vec<Question> {
+        let now = self.clock.now();
+        let questions = charges.iter().filter_map(|charge| {
+            let (mut shard, hash) = self.shard_of(charge);
+            let Shard { young, old, counts } = &mut *shard;
+            let entry = young.get_mut(&hash).or_else(|| old.get_mut(&hash))?;
+            if !entry.of.is(charge) {
+                return None;
+            }
+            let ask = ask(&mut entry.pair, now)?;
+            counts.gives_back(&ask);
+            Some(entry.of.question(ask, entry.epoch, now))
+        });
+        questions.collect()
+    }
+
+    /// What to give back of the keys of these, under any limit.
+    pub(super) fn end(&self, charges: &[Charge]) -> Vec<Question> {
+        self.questions(|Of(of), pair, now| {
+            let mut charges = charges.iter();
+            let is_of = |charge: &Charge| of.policy == charge.policy && of.key == charge.key;
+            charges.any(is_of).then(|| pair.give_back(now)).flatten()
+        })
+    }
+
+    /// What to give back of pairs that no request has asked for lately, and of those that are not kept any more.
+    pub(super) fn idle(&self) -> Vec<Question> {
+        let mut idle = self.questions(|of, pair, now| pair.idle(now, self.terms(of.0.policy)?));
+        idle.append(&mut self.returns());
+        idle
+    }
+
+    /// All that can be given back.
+    pub(super) fn all(&self) -> Vec<Question> {
+        let mut all = self.questions(|_, pair, now| pair.give_back(now));
+        all.append(&mut self.returns());
+        all
+    }
+
+    fn questions(
+        &self,
+        mut ask: impl FnMut(&Of, &mut Pair, Micros) -> Option<Ask>,
+    ) -> Vec<Question> {
+        let now = self.clock.now();
+        let mut questions = Vec::new();
+        for shard in &self.shards {
+            let mut shard = locked(shard);
+            let Shard { young, old, counts } = &mut *shard;
+            for entry in young.values_mut().chain(old.values_mut()) {
+                if let Some(ask) = ask(&entry.of, &mut entry.pair, now) {
+                    counts.gives_back(&ask);
+                    questions.push(entry.of.question(ask, entry.epoch, now));
+                }
+            }
+        }
+        questions
+    }
+
+    /// Whether a task is to begin that looks after what is held.
+    pub(super) fn is_to_be_looked_after(&self) -> bool {
+        !self.is_looked_after.load(Ordering::Acquire)
+            && self.holds_any()
+            && !self.is_looked_after.swap(true, Ordering::AcqRel)
+    }
+
+    /// The task that looks after what is held has ended.
+    pub(super) fn is_left_alone(&self) {
+        self.is_looked_after.store(false, Ordering::Release);
+    }
+
+    /// Whether anything is held, or is to be given back.
+    pub(super) fn holds_any(&self) -> bool {
+        let now = self.clock.now();
+        let is_returning = !self.returns().is_empty();
+        is_returning || self.shards.iter().any(|shard| locked(shard).held(now) > 0)
+    }
+
+    /// What is held, and what has become of it.
+    pub(super) fn stats(&self) -> LeaseStats {
+        let now = self.clock.now();
+        let (mut all, mut held) = (Counts::default(), 0);
+        for shard in &self.shards {
+            let shard = locked(shard);
+            held += shard.held(now);
+            let Counts {
+                granted,
+                spent,
+                given_back,
+                saved,
+            } = shard.counts;
+            all.granted += granted;
+            all.spent += spent;
+            all.given_back += given_back;
+            all.saved += saved;
+        }
+        let ended = all.spent + all.given_back + held;
+        LeaseStats {
+            held,
+            granted: all.granted,
+            spent: all.spent,
+            given_back: all.given_back,
+            lapsed: all.granted.saturating_sub(ended),
+            calls_saved: all.saved,
+        }
+    }
+
+    fn returns(&self) -> MutexGuard<'_, Vec<Question>> {
+        self.returns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+    fn shard_of(&self, charge: &Charge) -> (MutexGuard<'_, Shard>, u64) {
+        let pair = (charge.policy, charge.key, charge.limit);
+        let hash = self.hasher.hash_one(pair);
+        (locked(&self.shards[hash as usize % SHARDS]), hash)
+    }
+}
+
+fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,149 @@
+//! The pairs of a shard: what this node holds of a key under a policy and a limit, and what it was told.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use smallvec::SmallVec;
+
+use super::denial_cache::AsItIs;
+use super::key_epochs::KeyEpoch;
+use super::lease::{Ask, Grant, Pair, Tell};
+use super::reply::KeyReply;
+use crate::clock::Micros;
+use crate::decision::{Outcome, Outcomes};
+use crate::store::Charge;
+
+#[derive(Default)]
+pub(super) struct Shard {
+    pub(super) young: Pairs,
+    pub(super) old: Pairs,
+    pub(super) counts: Counts,
+}
+
+/// What has become of units, ever.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) granted: u64,
+    pub(super) spent: u64,
+    pub(super) given_back: u64,
+    /// How many requests were decided here.
+    pub(super) saved: u64,
+}
+
+pub(super) type Pairs = HashMap<u64, Entry, BuildHasherDefault<AsItIs>>;
+
+pub(super) struct Entry {
+    pub(super) of: Of,
+    pub(super) pair: Pair,
+    /// That of the key when the entry was made.
+    pub(super) epoch: KeyEpoch,
+    pub(super) told: Option<Box<LastTold>>,
+}
+
+/// What a pair is of: a charge without its cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Of(pub(super) Charge);
+
+/// What the server told last.
+pub(super) struct LastTold {
+    pub(super) told: KeyReply,
+    /// The outcome of a request, where all that nodes hold counts as spent.
+    pub(super) outcome: Outcome,
+    pub(super) received: Micros,
+}
+
+/// What is asked about a pair.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// The cost is that of the request that waits for the answer; 0 if none does.
+    pub(super) charge: Charge,
+    pub(super) ask: Ask,
+    pub(super) epoch: KeyEpoch,
+    pub(super) put: Micros,
+}
+
+pub(super) type Questions = SmallVec<[Question; 1]>;
+
+impl Shard {
+    pub(super) fn held(&self, now: Micros) -> u64 {
+        let pairs = self.young.values().chain(self.old.values());
+        pairs.map(|entry| u64::from(entry.pair.left(now))).sum()
+    }
+}
+
+impl Counts {
+    pub(super) fn gives_back(&mut self, ask: &Ask) {
+        let unspent = ask.tells.iter().map(|tell| u64::from(tell.unspent));
+        self.given_back += unspent.sum::<u64>();
+    }
+}
+
+impl Entry {
+    /// Tells what it is to have spent this. `false` if nothing is known to tell, and it is not spent.
+    #[inline]
+    pub(super) fn spend(
+        &mut self,
+        charge: &Charge,
+        now: Micros,
+        counts: &mut Counts,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let Some(last) = &self.told else {
+            self.pair.put_back(now, charge.cost);
+            return false;
+        };
+        let later = now.saturating_sub(last.received);
+        outcomes.decided_at(last.told.at().saturating_add(later));
+        let outcome = last.outcome.run_down(later);
+        let remaining = outcome.remaining().saturating_add(self.pair.left(now));
+        outcomes.push(charge.policy, outcome.with_remaining(remaining));
+        counts.spent += u64::from(charge.cost);
+        counts.saved += 1;
+        true
+    }
+}
+
+impl Of {
+    pub(super) fn of(charge: &Charge) -> Self {
+        let free = Charge::new(charge.policy, charge.key, 0);
+        Self(Charge {
+            limit: charge.limit,
+            ..free
+        })
+    }
+
+    pub(super) fn is(&self, charge: &Charge) -> bool {
+        (self.0.policy, self.0.limit) == (charge.policy, charge.limit) && self.0.key == charge.key
+    }
+
+    pub(super) fn question(&self, ask: Ask, epoch: KeyEpoch, put: Micros) -> Question {
+        Question {
+            charge: self.0,
+            ask,
+            epoch,
+            put,
+        }
+    }
+}
+
+/// Gives a grant back as a whole.
+pub(super) fn all_of(grant: Grant) -> Ask {
+    let mut ask = Ask::default();
+    ask.tells.push(Tell {
+        end: grant.end,
+        spent: 0,
+        unspent: grant.units,
+    });
+    ask
+}
+
+/// A denial with a wait of at least this.
+pub(super) fn waiting_for(outcome: Outcome, wait: Micros) -> Outcome {
+    if outcome.is_allowed() {
+        return outcome.denied(Some(wait));
+    }
+    match outcome.retry_micros() {
+        Some(told) => outcome.denied(Some(told.max(wait))),
+        None => outcome,
+    }
+}

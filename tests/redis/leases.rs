@@ -1,0 +1,387 @@
+//! Units that a node takes at once, and spends itself.
+
+use std::time::Duration;
+
+use tower_ratelimit::observe::LeaseStats;
+use tower_ratelimit::store::{Lease, RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::{
+    FixedWindow, Gcra, LeakyQueue, Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog,
+    TokenBucket,
+};
+
+use crate::scene::{PATIENCE, daily, every, limiter, over, patient, scripts_run, used};
+use crate::support::redis::{Cluster, Server};
+
+const LIMIT: u32 = 1_000;
+const DAY: Duration = Duration::from_secs(86_400);
+const LIFE: Duration = Duration::from_secs(1);
+/// So long is a denial remembered of a key that is leased, at most.
+const REMEMBERED: Duration = Duration::from_millis(100);
+
+fn leasing() -> RedisStoreBuilder {
+    patient().lease(Lease::up_to(LIFE))
+}
+
+fn noon() -> ManualClock {
+    let clock = ManualClock::new();
+    clock.set_micros(Micros::new(1_704_067_200_000_000));
+    clock
+}
+
+fn node(server: &Server, clock: &ManualClock) -> RedisStore {
+    let store = leasing().open(server.url()).unwrap();
+    store.clock(clock.clone())
+}
+
+fn stats(limiter: &Limiter<RedisLedger>) -> LeaseStats {
+    limiter.snapshot().store().leases().unwrap()
+}
+
+async fn is_allowed(limiter: &Limiter<RedisLedger>, key: &str, cost: u32) -> bool {
+    limiter.check(key, cost).await.unwrap().is_allowed()
+}
+
+/// Asks until the node holds units.
+async fn warm(limiter: &Limiter<RedisLedger>, key: &str) -> u32 {
+    for asked in 1..100 {
+        assert!(is_allowed(limiter, key, 1).await);
+        if stats(limiter).held() > 0 {
+            return asked;
+        }
+    }
+    panic!("nothing is leased: {:?}", stats(limiter));
+}
+
+/// Three nodes ask in turn until all of them are refused.
+async fn exhaust(nodes: &[Limiter<RedisLedger>], cost: u32) -> u32 {
+    let (mut admitted, mut refused) = (0, 0);
+    while refused < 3 * nodes.len() {
+        for node in nodes {
+            if is_allowed(node, "ann", cost).await {
+                (admitted, refused) = (admitted + cost, 0);
+            } else {
+                refused += 1;
+            }
+        }
+    }
+    admitted
+}
+
+/// What is left once all units have been given back: a question may have been on its way when the nodes were refused.
+async fn rest(
+    stores: &[RedisStore],
+    nodes: &[Limiter<RedisLedger>],
+    clock: &ManualClock,
+    expected: u32,
+) -> u32 {
+    let mut admitted = 0;
+    for _ in 0..9 {
+        for store in stores {
+            store.give_leases_back().await;
+        }
+        clock.advance(REMEMBERED);
+        admitted += exhaust(nodes, 1).await;
+        if admitted >= expected {
+            break;
+        }
+    }
+    admitted
+}
+
+async fn each_algorithm(open: impl Fn(&ManualClock) -> RedisStore) {
+    for policy in every(LIMIT, DAY) {
+        // A queue is not leased.
+        if policy.name() == "leaky-queue" {
+            continue;
+        }
+        let (name, clock) = (policy.name().to_owned(), noon());
+        let stores = [open(&clock), open(&clock), open(&clock)];
+        let nodes = [0, 1, 2].map(|node: usize| limiter(&stores[node], [policy.clone()]));
+        let first = exhaust(&nodes, 1).await;
+        assert!(first > LIMIT / 2, "{name}: {first}");
+        let all = first + rest(&stores, &nodes, &clock, LIMIT - first).await;
+        assert_eq!(all, LIMIT, "{name}");
+        assert_eq!(exhaust(&nodes, 1).await, 0, "{name}");
+        let peeked = nodes[0].peek("ann", 0).await.unwrap();
+        assert_eq!(used(&peeked), [LIMIT], "{name}");
+        let saved: u64 = nodes.iter().map(|node| stats(node).calls_saved()).sum();
+        assert!(saved > u64::from(LIMIT) / 2, "{name}: {saved} calls");
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_lease_admit_exactly_the_limit_under_each_algorithm() {
+    let server = Server::start(&[]);
+    each_algorithm(|clock| node(&server, clock)).await;
+}
+
+#[tokio::test]
+async fn nodes_that_lease_from_a_cluster_admit_exactly_the_limit() {
+    let cluster = Cluster::start();
+    each_algorithm(|clock| over(leasing(), &cluster).clock(clock.clone())).await;
+}
+
+#[tokio::test]
+async fn a_request_whose_units_are_held_asks_nothing() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let store = node(&server, &clock);
+    let limiter = limiter(&store, [daily("a", 100_000)]);
+    while stats(&limiter).held() < 40 {
+        assert!(is_allowed(&limiter, "ann", 1).await);
+    }
+    let before = scripts_run(&server);
+    let told = limiter.check("ann", 1).await.unwrap();
+    assert!(told.is_allowed());
+    for _ in 0..8 {
+        assert!(is_allowed(&limiter, "ann", 1).await);
+    }
+    assert_eq!(scripts_run(&server), before);
+    let peeked = limiter.peek("ann", 0).await.unwrap();
+    assert!(
+        used(&peeked)[0] >= used(&told)[0] + 8,
+        "{peeked:?} {told:?}"
+    );
+}
+
+#[tokio::test]
+async fn costs_above_what_is_held_are_asked_for_and_no_unit_is_lost() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let stores = [node(&server, &clock), node(&server, &clock)];
+    let bucket = Policy::new("a", Gcra::per_day(LIMIT));
+    let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [bucket.clone()]));
+    let mut admitted = 0;
+    for cost in (1..=20).cycle().take(400) {
+        for node in &nodes {
+            if is_allowed(node, "ann", cost).await {
+                admitted += cost;
+            }
+        }
+    }
+    admitted += rest(&stores, &nodes, &clock, LIMIT - admitted).await;
+    assert_eq!(admitted, LIMIT);
+}
+
+#[tokio::test]
+async fn several_leased_policies_are_charged_all_or_none() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let store = node(&server, &clock);
+    let both = [
+        Policy::new("wide", TokenBucket::per_day(LIMIT)),
+        Policy::new("narrow", FixedWindow::per_day(100)),
+    ];
+    let nodes = [limiter(&store, both)];
+    let first = exhaust(&nodes, 1).await;
+    let stores = [store];
+    let admitted = first + rest(&stores, &nodes, &clock, 100 - first).await;
+    stores[0].give_leases_back().await;
+    assert_eq!(admitted, 100);
+    assert!(
+        stats(&nodes[0]).calls_saved() > 20,
+        "{:?}",
+        stats(&nodes[0])
+    );
+    let peeked = nodes[0].peek("ann", 0).await.unwrap();
+    assert_eq!(used(&peeked), [100, 100]);
+}
+
+#[tokio::test]
+async fn a_wait_that_is_told_while_another_node_holds_units_is_never_too_short() {
+    let server = Server::start(&[]);
+    let algorithms = [
+        Policy::new("bucket", Gcra::per_second(1_000).burst(50)),
+        Policy::new("log", SlidingLog::per_second(100)),
+        Policy::new("window", FixedWindow::per_second(100)),
+    ];
+    for policy in algorithms {
+        let (name, clock) = (policy.name().to_owned(), noon());
+        let stores = [node(&server, &clock), node(&server, &clock)];
+        let holding = limiter(&stores[0], [policy.clone()]);
+        let other = limiter(&stores[1], [policy]);
+        warm(&holding, &name).await;
+        assert!(stats(&holding).held() > 0, "{name}");
+        let mut wait = None;
+        for _ in 0..200 {
+            let told = other.check(name.as_str(), 1).await.unwrap();
+            wait = told.retry_after();
+            if !told.is_allowed() {
+                break;
+            }
+        }
+        let wait = wait.unwrap_or_else(|| panic!("{name} is never denied"));
+        clock.advance(wait);
+        assert!(is_allowed(&other, &name, 1).await, "{name} after {wait:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_block_and_a_limit_set_here_are_seen_at_once_and_elsewhere_after_a_life() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let stores = [node(&server, &clock), node(&server, &clock)];
+    let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [daily("a", 100_000)]));
+    for node in &nodes {
+        warm(node, "ann").await;
+    }
+    nodes[0].block("ann", DAY).await.unwrap();
+    assert!(!is_allowed(&nodes[0], "ann", 1).await);
+    assert!(is_allowed(&nodes[1], "ann", 1).await);
+    clock.advance(LIFE);
+    assert!(!is_allowed(&nodes[1], "ann", 1).await);
+    nodes[0].unblock("ann").await.unwrap();
+    assert!(is_allowed(&nodes[0], "ann", 1).await);
+    assert!(!is_allowed(&nodes[1], "ann", 1).await);
+    clock.advance(REMEMBERED);
+    assert!(is_allowed(&nodes[1], "ann", 1).await);
+}
+
+#[tokio::test]
+async fn a_reset_makes_the_key_new_and_leaves_what_other_nodes_hold() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let stores = [node(&server, &clock), node(&server, &clock)];
+    let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [daily("a", 100_000)]));
+    for node in &nodes {
+        warm(node, "ann").await;
+    }
+    let held = stats(&nodes[1]).held();
+    nodes[0].reset("ann").await.unwrap();
+    assert_eq!(stats(&nodes[0]).held(), 0);
+    let peeked = nodes[0].peek("ann", 0).await.unwrap();
+    assert_eq!(u64::from(used(&peeked)[0]), held);
+}
+
+#[tokio::test]
+async fn what_is_refunded_was_spent_here_before() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let store = node(&server, &clock);
+    let limiter = limiter(&store, [daily("a", 100_000)]);
+    let mut asked = warm(&limiter, "ann").await;
+    while stats(&limiter).held() < 10 {
+        assert!(is_allowed(&limiter, "ann", 1).await);
+        asked += 1;
+    }
+    assert!(is_allowed(&limiter, "ann", 7).await);
+    limiter.refund("ann", 5).await.unwrap();
+    store.give_leases_back().await;
+    let peeked = limiter.peek("ann", 0).await.unwrap();
+    assert_eq!(used(&peeked), [asked + 2]);
+}
+
+#[tokio::test]
+async fn a_node_that_slept_spends_nothing_that_has_ended() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let store = node(&server, &clock);
+    let limiter = limiter(&store, [Policy::new("a", Gcra::per_day(LIMIT))]);
+    warm(&limiter, "ann").await;
+    let before = stats(&limiter);
+    clock.advance(LIFE);
+    assert_eq!(stats(&limiter).held(), 0);
+    assert_eq!(stats(&limiter).lapsed(), before.held());
+    let runs = scripts_run(&server);
+    assert!(is_allowed(&limiter, "ann", 1).await);
+    assert!(scripts_run(&server) > runs);
+}
+
+#[tokio::test]
+async fn while_the_server_is_away_a_node_spends_what_it_holds_and_no_more() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let store = leasing().deadline(Duration::from_millis(500));
+    let store = store.open(server.url()).unwrap().clock(clock.clone());
+    let limiter = limiter(&store, [daily("a", 100_000)]);
+    while stats(&limiter).held() < 20 {
+        assert!(is_allowed(&limiter, "ann", 1).await);
+    }
+    let held = stats(&limiter).held();
+    server.kill();
+    for _ in 0..held {
+        assert!(is_allowed(&limiter, "ann", 1).await);
+    }
+    assert!(limiter.check("ann", 1).await.is_err());
+}
+
+#[tokio::test]
+async fn idle_units_go_back_by_themselves_and_all_units_with_the_limiter() {
+    let server = Server::start(&[]);
+    let store = leasing().open(server.url()).unwrap();
+    let node = limiter(&store, [daily("a", 100_000)]);
+    let mut asked = 0;
+    for key in ["idle", "dropped"] {
+        asked = 0;
+        while stats(&node).held() < 40 {
+            assert!(is_allowed(&node, key, 1).await);
+            asked += 1;
+        }
+        if key == "idle" {
+            let is_idle = async {
+                while stats(&node).held() > 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, is_idle).await.unwrap();
+            assert!(stats(&node).given_back() >= 40, "{:?}", stats(&node));
+        }
+    }
+    drop(node);
+    let observer = limiter(
+        &patient().open(server.url()).unwrap(),
+        [daily("a", 100_000)],
+    );
+    let given_back =
+        async { while used(&observer.peek("dropped", 0).await.unwrap()) != [asked] {} };
+    tokio::time::timeout(PATIENCE, given_back).await.unwrap();
+}
+
+#[tokio::test]
+async fn policies_that_cannot_be_leased_ask_the_server() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let store = node(&server, &clock);
+    let policies = [
+        daily("small", 7),
+        daily("unleased", 1_000).unleased(),
+        Policy::new("queue", LeakyQueue::per_second(100).places(9)),
+    ];
+    for policy in policies {
+        let name = policy.name().to_owned();
+        let limiter = limiter(&store, [policy]);
+        for _ in 0..7 {
+            assert!(is_allowed(&limiter, &name, 1).await, "{name}");
+        }
+        assert_eq!(stats(&limiter), LeaseStats::default(), "{name}");
+    }
+}
+
+/// On the server's time, and on many threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_lease_at_once_admit_no_more_than_the_limit() {
+    let server = Server::start(&[]);
+    for policy in [
+        Policy::new("window", FixedWindow::per_day(LIMIT)),
+        Policy::new("bucket", TokenBucket::per_day(LIMIT)),
+        Policy::new("log", SlidingLog::per_day(1_000)),
+    ] {
+        let name = policy.name().to_owned();
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..3 {
+            let store = leasing().open(server.url()).unwrap();
+            let node = limiter(&store, [policy.clone()]);
+            tasks.spawn(async move {
+                let (mut admitted, mut refused) = (0, 0);
+                while refused < 100 {
+                    if is_allowed(&node, "ann", 1).await {
+                        (admitted, refused) = (admitted + 1, 0);
+                    } else {
+                        refused += 1;
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                }
+                store.give_leases_back().await;
+                admitted
+            });
+        }
+        let admitted: u32 = tasks.join_all().await.into_iter().sum();
+        assert!(admitted <= LIMIT, "{name}: {admitted}");
+        assert!(admitted > LIMIT / 2, "{name}: {admitted}");
+        let store = patient().open(server.url()).unwrap();
+        let observer = limiter(&store, [policy]);
+        let peeked = observer.peek("ann", 0).await.unwrap();
+        assert!(used(&peeked)[0] >= admitted, "{name}: {peeked:?}");
+    }
+}
