@@ -64,7 +64,6 @@ use self::demands::Demands;
 use self::mistakes::Mistakes;
 use self::policies::Policies;
 use self::prices::Prices;
-use self::refusals::Penalties;
 use self::reservation::Lost;
 use self::waiting::Waits;
 use crate::clock::Timers;
@@ -350,8 +349,8 @@ impl<L: Ledger> Limiter<L> {
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
-                penalties: Penalties::of(policies),
                 lost: Lost::default(),
+                penalties: refusals::Penalties::of(policies),
                 modes,
             }),
             asker: None,
