@@ -204,14 +204,21 @@ impl Drop for Call {
     }
 }
 
+/// The answer to a call that waits.
+enum Asked {
+    /// It asks again at this moment, unless it is woken before.
+    Again(Instant),
+    Done(Result<Call, NotSent>),
+}
+
 impl WaitingCall {
     /// Whether the call may go.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Call, NotSent>> {
         loop {
             let now = self.lines.timers.now();
             let again_at = match self.ask(cx.waker(), now) {
-                Ok(again_at) => again_at,
-                Err(answer) => return Poll::Ready(answer),
+                Asked::Again(at) => at,
+                Asked::Done(end) => return Poll::Ready(end),
             };
             if self.timer.deadline() != again_at {
                 self.timer.reset(again_at);
@@ -220,11 +227,11 @@ impl WaitingCall {
         }
     }
 
-    /// When to ask again, or the end of the wait.
-    fn ask(&mut self, waker: &Waker, now: Instant) -> Result<Instant, Result<Call, NotSent>> {
+    /// Asks whether the call may go.
+    fn ask(&mut self, waker: &Waker, now: Instant) -> Asked {
         let mut table = self.lines.lock();
         let Some(line) = table.lines.get_mut(&self.key) else {
-            return Err(Err(NotSent::new(Duration::ZERO, Reason::TooLong)));
+            return Asked::Done(Err(NotSent::new(Duration::ZERO, Reason::TooLong)));
         };
         let (held_until, again_at, woken) = match line.ask(self.number, waker, now) {
             Next::Goes(sent) => {
@@ -232,7 +239,7 @@ impl WaitingCall {
                 drop(table);
                 wake(woken);
                 self.has_gone = true;
-                return Err(Ok(Call {
+                return Asked::Done(Ok(Call {
                     lines: Arc::clone(&self.lines),
                     key: self.key,
                     sent,
@@ -254,10 +261,10 @@ impl WaitingCall {
             .deadline
             .is_some_and(|deadline| deadline < end || deadline <= now)
         {
-            return Err(Err(NotSent::new(end - now, Reason::TooLong)));
+            return Asked::Done(Err(NotSent::new(end - now, Reason::TooLong)));
         }
         let deadline = self.deadline.unwrap_or(again_at);
-        Ok(again_at.min(deadline))
+        Asked::Again(again_at.min(deadline))
     }
 }
 

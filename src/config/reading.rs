@@ -161,7 +161,7 @@ impl ConfigBuilder {
         let config = self.parse_as(&name, &text, format).map(|config| Config {
             origin: Some(Arc::new(Origin {
                 path: path.to_owned(),
-                builder: self.clone().to_read_again(&config),
+                builder: self.clone().read_again(&config),
                 sha256,
             })),
             ..config
@@ -171,13 +171,13 @@ impl ConfigBuilder {
 
     /// What is read next follows the factor of what was read first, since that is sampled.
     #[cfg(feature = "adapt")]
-    fn to_read_again(mut self, read: &Config) -> Self {
+    fn read_again(mut self, read: &Config) -> Self {
         self.functions.run(read.adapt());
         self
     }
 
     #[cfg(not(feature = "adapt"))]
-    fn to_read_again(self, _: &Config) -> Self {
+    fn read_again(self, _: &Config) -> Self {
         self
     }
 

@@ -160,15 +160,8 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     if root.get("adjustable").and_then(At::flag) == Some(true) {
         (layer, limiter) = (layer.adjustable(), limiter.adjustable());
     }
-    if let Some(nodes) = root.get("nodes").and_then(nodes) {
-        if store
-            .as_ref()
-            .and_then(Option::as_ref)
-            .is_some_and(ReadStore::is_shared)
-        {
-            let message = "nodes that share a store share each limit already; leave it out";
-            root.get("nodes")?.refuse::<()>(message);
-        }
+    let read_store = store.as_ref().and_then(Option::as_ref);
+    if let Some(nodes) = nodes_beside(&root, read_store) {
         (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
     }
     let shadow = root.get("shadow").and_then(path);
@@ -230,6 +223,16 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             }
         }),
     })
+}
+
+/// The nodes of a service, which does not go with a store that they share.
+fn nodes_beside(root: &Table<'_>, store: Option<&ReadStore>) -> Option<u32> {
+    let at = root.get("nodes")?;
+    let nodes = nodes(at)?;
+    if store.is_some_and(ReadStore::is_shared) {
+        at.refuse::<()>("nodes that share a store share each limit already; leave it out");
+    }
+    Some(nodes)
 }
 
 fn hashing_secret(at: &At<'_>) -> Option<Secret> {

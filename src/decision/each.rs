@@ -164,7 +164,7 @@ mod tests {
             drop(each);
             assert_eq!(limits(&copy), expected);
             copy.retain(|(_, outcome)| outcome.limit() % 2 == 0);
-            assert_eq!(copy.len() as u32, number.div_ceil(2));
+            assert_eq!(u32::try_from(copy.len()), Ok(number.div_ceil(2)));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
-use crate::line::{NoTimer, Turn};
+use crate::line::Turn;
 use crate::plan::{self, Finding};
 use crate::store::{Charge, Charged, Ledger, Wanted, answered, check};
 
@@ -255,14 +255,12 @@ impl Limiter<dyn Ledger> {
                 wait,
             })));
         }
-        match self.stand(&queued) {
-            Ok(turn) => Ruled::Allowed(turn.map(Box::new)),
-            Err(NoTimer) => {
-                self.free_slots(charges, outcomes);
-                diagnose(&NO_TIMER);
-                Ruled::NoTimer
-            }
+        if let Ok(turn) = self.stand(&queued) {
+            return Ruled::Allowed(turn.map(Box::new));
         }
+        self.free_slots(charges, outcomes);
+        diagnose(&NO_TIMER);
+        Ruled::NoTimer
     }
 
     /// Denies a request, unless it waits for its turn.

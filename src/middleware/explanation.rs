@@ -67,8 +67,8 @@ impl Gate {
                     operation,
                     ..Asker::default()
                 };
-                let plain = || key.or_else(|| reader.plain_key(head));
-                limits.apply(&mut charge, asker, None, plain, || reader.limit(head))
+                let unhashed = || key.or_else(|| reader.plain_key(head));
+                limits.apply(&mut charge, asker, None, unhashed, || reader.limit(head))
             });
             if is_default {
                 self.limiter().cut(&mut charge);

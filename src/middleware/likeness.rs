@@ -30,9 +30,9 @@ impl Gate {
                     operation,
                     ..Asker::default()
                 };
-                let plain = || reader.plain_key(head);
+                let unhashed = || reader.plain_key(head);
                 let finding = finding.as_ref();
-                limits.apply(&mut charge, asker, finding, plain, || reader.limit(head))
+                limits.apply(&mut charge, asker, finding, unhashed, || reader.limit(head))
             });
             if is_counted {
                 self.limiter().price(&mut charge, || reader.class(head));

@@ -56,9 +56,9 @@ pub(crate) struct Limits {
 
 #[derive(Debug)]
 struct OfPolicy {
-    by_operation: Option<LimitsByOperation>,
-    by_closure: Option<LimitsByClosure>,
-    by_key: Option<LimitsByKey>,
+    operations: Option<LimitsByOperation>,
+    closure: Option<LimitsByClosure>,
+    keys: Option<LimitsByKey>,
 }
 
 impl OfPolicy {
@@ -68,9 +68,9 @@ impl OfPolicy {
         key: Option<&Key>,
         of_head: impl FnOnce() -> Option<Algorithm>,
     ) -> Option<Choice> {
-        let by_closure = self.by_closure.as_ref();
+        let by_closure = self.closure.as_ref();
         let by_closure = by_closure.and_then(|closure| closure.choice(key, of_head));
-        by_closure.or_else(|| self.by_key.as_ref()?.choice(key?))
+        by_closure.or_else(|| self.keys.as_ref()?.choice(key?))
     }
 }
 
@@ -115,13 +115,13 @@ impl Limits {
                 .by_key
                 .map(|table| table.prepare(subject, &mut rules));
             each.push(OfPolicy {
-                by_operation: by_operation.transpose()?,
-                by_closure,
-                by_key: by_key.transpose()?,
+                operations: by_operation.transpose()?,
+                closure: by_closure,
+                keys: by_key.transpose()?,
             });
         }
         let has_any = |its: &OfPolicy| {
-            its.by_operation.is_some() || its.by_closure.is_some() || its.by_key.is_some()
+            its.operations.is_some() || its.closure.is_some() || its.keys.is_some()
         };
         let are_any = by_plan.is_some() || each.iter().any(has_any) || is_resolved || is_adjustable;
         let all = rules.into_names();
@@ -182,10 +182,10 @@ impl Limits {
     ) -> (Key, Choice) {
         let (mut key, mut choice) = (key, None);
         if let Some(its) = self.each.get(policy) {
-            if let Some(by_operation) = &its.by_operation {
+            if let Some(by_operation) = &its.operations {
                 (key, choice) = by_operation.choice(asker.operation, key);
             }
-            if choice.is_none() && (its.by_closure.is_some() || its.by_key.is_some()) {
+            if choice.is_none() && (its.closure.is_some() || its.keys.is_some()) {
                 choice = its.of_key(plain().as_ref(), of_head);
             }
         }
@@ -255,6 +255,6 @@ impl Limits {
     /// The table of a policy's operations.
     #[cfg(feature = "http")]
     pub(crate) fn operations(&self, policy: usize) -> Option<&LimitsByOperation> {
-        self.each.get(policy)?.by_operation.as_ref()
+        self.each.get(policy)?.operations.as_ref()
     }
 }

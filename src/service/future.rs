@@ -21,12 +21,15 @@ pin_project! {
         S: Service<Q>,
     {
         #[pin]
-        call: HeldCall<S, Q, Arc<Rules<Q, S::Response, S::Error>>>,
+        call: Call<S, Q>,
     }
 }
 
+type Call<S, Q> =
+    HeldCall<S, Q, Arc<Rules<Q, <S as Service<Q>>::Response, <S as Service<Q>>::Error>>>;
+
 impl<S: Service<Q>, Q> LimitFuture<S, Q> {
-    pub(super) fn new(call: HeldCall<S, Q, Arc<Rules<Q, S::Response, S::Error>>>) -> Self {
+    pub(super) fn new(call: Call<S, Q>) -> Self {
         Self { call }
     }
 }

@@ -48,8 +48,8 @@ impl Gate {
                 operation,
                 ..Asker::default()
             };
-            let plain = || reader.plain_key(head);
-            if !limits.apply(charge, asker, finding, plain, || reader.limit(head)) {
+            let unhashed = || reader.plain_key(head);
+            if !limits.apply(charge, asker, finding, unhashed, || reader.limit(head)) {
                 self.skipped(charge.policy);
                 return Ok(false);
             }

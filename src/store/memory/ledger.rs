@@ -291,20 +291,16 @@ impl MemoryLedger {
         } else {
             self.decide_known(charges, |_| (), wanted, outcomes)
         };
-        match known {
-            Some(verdict) => {
-                let allowed = verdict.is_ok();
-                if wanted.includes(allowed) {
-                    outcomes.put_in_order();
-                }
-                allowed
-            }
-            None => {
-                let allowed = self.decide_as(charges, wanted, Purpose::Charge, outcomes);
-                self.prepare_limits(charges);
-                allowed
-            }
+        let Some(verdict) = known else {
+            let allowed = self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+            self.prepare_limits(charges);
+            return allowed;
+        };
+        let allowed = verdict.is_ok();
+        if wanted.includes(allowed) {
+            outcomes.put_in_order();
         }
+        allowed
     }
 
     /// Decides if each key is known and nothing is out of the ordinary.
