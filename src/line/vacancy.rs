@@ -19,8 +19,10 @@ static WATCHED: LazyLock<Watched> = LazyLock::new(Watched::default);
 struct Watched {
     /// How many are in the map, so that a slot is given back without a lock where no request waits.
     watches: AtomicUsize,
-    by_key: Mutex<HashMap<Key, SmallVec<[Arc<Signal>; 1]>, RandomState>>,
+    by_key: Mutex<ByKey>,
 }
+
+type ByKey = HashMap<Key, SmallVec<[Arc<Signal>; 1]>, RandomState>;
 
 #[derive(Default)]
 struct Signal(Mutex<State>);
@@ -121,7 +123,7 @@ pub(crate) fn slots_are_freed(charges: &[Charge]) {
 }
 
 impl Watched {
-    fn by_key(&self) -> MutexGuard<'_, HashMap<Key, SmallVec<[Arc<Signal>; 1]>, RandomState>> {
+    fn by_key(&self) -> MutexGuard<'_, ByKey> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
