@@ -4,7 +4,7 @@
 //! cargo run --release --features redis --example leases
 //! ```
 //!
-//! The server is `REDIS_URL` (default redis://127.0.0.1:6379/). `PROCESSES` (default 8) ask about `KEYS` (default 100) for
+//! The server is `REDIS_URL` (default `redis://127.0.0.1:6379/`). `PROCESSES` (default 8) ask about `KEYS` (default 100) for
 //! `SECONDS` (default 3), once without leases and once with leases of `LEASE_MS` (default 1000). Each process is this program
 //! again, with `ROLE=worker`. The limit is so high that most requests pass.
 

@@ -255,9 +255,9 @@ async fn under_any_algorithm_requests_wait_in_order_and_no_newcomer_overtakes() 
     };
     assert_eq!(ask(1, 1).await.0, Answer::Done(1));
     let mut waiting = [ask(1, 2), ask(1, 1), ask(1, 1)];
-    waiting
-        .iter_mut()
-        .for_each(|it| assert!(it.poll().is_pending()));
+    for it in &mut waiting {
+        assert!(it.poll().is_pending());
+    }
     let Poll::Ready((refused, _)) = ask(1, 1).poll() else {
         panic!("it waits where there is no place");
     };

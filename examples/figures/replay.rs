@@ -286,7 +286,7 @@ fn run_files(
 
 /// The requests of a log, with the numbers of their lines.
 struct Lines<R> {
-    lines: io::Lines<R>,
+    input: io::Lines<R>,
     number: usize,
     last: u64,
 }
@@ -294,7 +294,7 @@ struct Lines<R> {
 impl<R: BufRead> Lines<R> {
     fn of(input: R) -> Self {
         Self {
-            lines: input.lines(),
+            input: input.lines(),
             number: 0,
             last: 0,
         }
@@ -302,7 +302,7 @@ impl<R: BufRead> Lines<R> {
 
     fn next(&mut self) -> Result<Option<(usize, Request)>, Box<dyn Error>> {
         loop {
-            let Some(line) = self.lines.next() else {
+            let Some(line) = self.input.next() else {
                 return Ok(None);
             };
             self.number += 1;

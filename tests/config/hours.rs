@@ -187,10 +187,11 @@ fn a_file_with_too_many_intervals_or_dates_is_read_at_once() {
     let limits = |limits: &str| {
         format!("{POLICY}[policies.a.hours]\nzone = \"UTC\"\n[policies.a.hours.limits]\n{limits}")
     };
-    let each: String = dates
+    let each: Vec<String> = dates
         .iter()
         .map(|date| format!("\"{date}\" = 5\n"))
         .collect();
+    let each = each.concat();
     assert_eq!(
         mistakes(&limits(&each)),
         ["<text>:6:1: policies.a.hours.limits: there are more than 255 intervals"]

@@ -435,8 +435,8 @@ fn a_secret_comes_from_the_environment_and_no_message_shows_it() {
 /// The error of a file that is watched is kept, and shown to operators once a second.
 #[test]
 fn a_file_of_mistakes_alone_tells_the_first_hundred_and_their_number() {
-    let fields: String = (0..2_000).map(|field| format!("x{field} = 1\n")).collect();
-    let error = fields.parse::<Config>().unwrap_err();
+    let fields: Vec<String> = (0..2_000).map(|field| format!("x{field} = 1\n")).collect();
+    let error = fields.concat().parse::<Config>().unwrap_err();
     assert_eq!(error.mistakes().len(), 100);
     // The first is that there is no policy.
     assert_eq!(error.mistakes()[99].line(), Some(99));

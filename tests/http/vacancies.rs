@@ -76,7 +76,7 @@ impl Store for Counting {
 
 impl Ledger for CountingLedger {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
-        let charged = self.memory.charge(charges, wanted, outcomes);
+        let answer = self.memory.charge(charges, wanted, outcomes);
         let number = self.store.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let meanwhile = self
             .store
@@ -87,7 +87,7 @@ impl Ledger for CountingLedger {
         if let Some((_, happens)) = meanwhile {
             happens();
         }
-        charged
+        answer
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {

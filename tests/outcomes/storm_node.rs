@@ -22,6 +22,7 @@ use http::StatusCode;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::{RedisStore, key};
 
 use self::script::{Enter, WAYS, send, service};
@@ -121,7 +122,7 @@ async fn storm(
     let asked = [("at once", team.expect("it is short"), 1)];
     let held = layer.limiter().reserve_with(asked);
     let held = held.expect("there is such a policy").await;
-    assert!(held.as_ref().is_ok_and(|held| held.is_allowed()));
+    assert!(held.as_ref().is_ok_and(Reservation::is_allowed));
     let tasks = fewest_tasks().await;
 
     let service = service(&layer);

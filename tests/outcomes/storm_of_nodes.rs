@@ -246,7 +246,8 @@ impl Account {
             let has_answer = ended.contains(&request) && drawn.way.has_an_answer();
             if drawn.way == Way::NeverPolled {
                 continue;
-            } else if has_answer {
+            }
+            if has_answer {
                 may_cost = [
                     BTreeSet::from([drawn.estimate, units]),
                     BTreeSet::from([1, successes]),

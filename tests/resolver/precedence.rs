@@ -127,7 +127,7 @@ impl Rules {
         if self.by_override {
             let limit = FixedWindow::per_minute(10);
             let given = limiter.override_limit("minute", "ann", limit, SECOND);
-            given.await.unwrap();
+            given.unwrap().await.unwrap();
         }
         let request = Request::get("/").header("x-customer", "ann");
         let request = request.body(Empty::<Bytes>::new()).unwrap();

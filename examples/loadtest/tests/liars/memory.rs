@@ -28,7 +28,8 @@ fn bytes(server: fn() -> Server, clients: u32, requests: u32) -> u64 {
 #[test]
 fn ten_times_as_many_requests_need_as_much_memory() {
     // In each, few requests are enough to fill what is kept of each client.
-    let each: [(&str, fn() -> Server, u32); 4] = [
+    type Case = (&'static str, fn() -> Server, u32);
+    let each: [Case; 4] = [
         (
             "most are refused",
             || Server::honest("anchored-window 10/1s"),
