@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::new_times::NewTimes;
 use super::{Load, Signal};
-use crate::RedisStore;
+use crate::store::RedisStore;
 
 /// The signal `store`: the 90th percentile of how long Redis takes to answer, of a target.
 ///

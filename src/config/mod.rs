@@ -47,6 +47,8 @@ mod hours;
 mod json;
 mod keys;
 mod limits;
+#[cfg(feature = "adapt")]
+mod load;
 mod mistake;
 mod names;
 mod opening;

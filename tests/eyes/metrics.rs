@@ -157,9 +157,14 @@ async fn full() -> Vec<Snapshot> {
         .unwrap();
     let port = server.port();
     let path = std::env::temp_dir().join(format!("eyes-metrics-{port}.toml"));
-    fs::write(&path, "[policies.a]\nquota = \"1/day\"\nkey = \"global\"\n").unwrap();
+    let next = path.with_extension("next.toml");
+    let policy = "[policies.a]\nquota = \"1/day\"\nkey = \"global\"\n";
+    let file_name = next.file_name().unwrap().to_str().unwrap();
+    fs::write(&next, policy).unwrap();
+    fs::write(&path, format!("shadow = \"{file_name}\"\n{policy}")).unwrap();
     let watched = Config::read(&path).unwrap().watch().unwrap();
     fs::remove_file(&path).unwrap();
+    fs::remove_file(&next).unwrap();
     vec![
         over_redis.snapshot(),
         here.snapshot(),

@@ -192,7 +192,7 @@ fn a_ceiling_and_a_reserve_that_do_not_go_with_the_limit_are_refused() {
     );
     let error = refused(hourly().reserve(5).factor(&FactorCell::new()));
     assert!(
-        error.contains("a reserve; or leave the factor out"),
+        error.contains("give it no reserve, or leave the factor out"),
         "{error}"
     );
     let highest = global("api", FixedWindow::per_hour(u32::MAX)).most(5);

@@ -202,7 +202,7 @@ local function marking()
   end
 
   return {
-    of = of, text_of = text_of, left = left, heed = heed, penalize = penalize, ending = ending, lasting = lasting,
+    of = of, text_of = text_of, left = left, heed = heed, penalize = penalize, refusals = refusals, ending = ending, lasting = lasting,
   }
 end
 
