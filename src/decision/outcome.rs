@@ -324,7 +324,7 @@ impl Outcome {
     }
 
     /// Whether the key has an [override](crate::Limiter::override_limit_now), or the decision
-    /// [is degraded](Decision::is_degraded) and this is the node's share of the limit.
+    /// [is degraded](crate::Decision::is_degraded) and this is the node's share of the limit.
     pub fn is_overridden(&self) -> bool {
         self.flags() & OVERRIDDEN != 0
     }

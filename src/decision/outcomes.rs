@@ -11,7 +11,7 @@ pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
 /// The outcomes of all policies that were asked about one request, in the order in which the policies were
 /// declared.
 ///
-/// A [store](crate::store) answers with it; a [`Decision`] adds the names of the policies.
+/// A [store](crate::store) answers with it; a [`Decision`](crate::Decision) adds the names of the policies.
 #[derive(Debug)]
 #[must_use = "a request that is denied must not go on"]
 pub struct Outcomes {

@@ -28,7 +28,7 @@ use crate::response::Grpc;
 use crate::response::{AnswerOptions, Dialect, RefusalBody};
 use crate::store::{MemoryStore, Store};
 
-/// Builds a [`RateLimitLayer`]; see [`RateLimitLayer::builder`].
+/// Builds a [`RateLimitLayer`](crate::RateLimitLayer); see [`RateLimitLayer::builder`](crate::RateLimitLayer::builder).
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
@@ -184,7 +184,7 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Lets limits be changed while they are in force, by [`Limiter::adjust_limit`](crate::Limiter::adjust_limit) of the
-    /// layer's [limiter](RateLimitLayer::limiter). A decision then reads one number more for each policy.
+    /// layer's [limiter](crate::RateLimitLayer::limiter). A decision then reads one number more for each policy.
     pub fn adjustable(mut self) -> Self {
         self.is_adjustable = true;
         self
@@ -357,7 +357,7 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Lets these switches change the modes of the policies; by default, the layer has
-    /// [switches of its own](RateLimitLayer::modes).
+    /// [switches of its own](crate::RateLimitLayer::modes).
     pub fn modes(mut self, modes: &Modes) -> Self {
         self.modes = Some(modes.clone());
         self
