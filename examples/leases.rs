@@ -120,10 +120,13 @@ async fn ask(
     end: Instant,
 ) -> (u64, u64) {
     let (mut asked, mut refused) = (0, 0);
-    let mut key = task;
+    let mut dice = u64::from(task) + u64::from(std::process::id()) * 65_537 + 1;
     while Instant::now() < end {
         for _ in 0..TURN {
-            key = (key + 1) % keys;
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            let key = u32::try_from(dice % u64::from(keys)).unwrap_or(0);
             match limiter.check(key, 1).await {
                 Ok(decision) => refused += u64::from(!decision.is_allowed()),
                 Err(error) => eprintln!("{error}"),
