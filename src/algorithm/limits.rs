@@ -68,12 +68,10 @@ impl Limit {
     }
 
     /// The same with other numbers.
-    pub(crate) fn with(self, quota: u32, size: u32) -> Self {
-        Self {
-            quota,
-            size,
-            ..self
-        }
+    pub(crate) fn with(mut self, quota: u32, size: u32) -> Self {
+        self.quota = quota;
+        self.size = size;
+        self
     }
 
     fn map(self, change: impl Fn(u32) -> u32) -> Self {
@@ -151,11 +149,8 @@ impl Algorithm {
         let size = limit.size.checked_add(more)?;
         // A window has one number for both.
         let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
-        Some(Limit {
-            quota: if has_rate { limit.quota } else { size },
-            size,
-            ..limit
-        })
+        let quota = if has_rate { limit.quota } else { size };
+        Some(limit.with(quota, size))
     }
 
     /// This limit without so much of what it admits at one instant, at the same rate; `None` if it is no more than that.
@@ -168,11 +163,8 @@ impl Algorithm {
         let size = limit.size.checked_sub(reserve).filter(|size| *size > 0)?;
         // A window has one number for both.
         let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
-        Some(Limit {
-            quota: if has_rate { limit.quota } else { size },
-            size,
-            ..limit
-        })
+        let quota = if has_rate { limit.quota } else { size };
+        Some(limit.with(quota, size))
     }
 
     /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
