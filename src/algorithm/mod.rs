@@ -76,6 +76,7 @@ pub use self::sliding_slots::SlidingSlots;
 pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
+// Public for a message of the compiler, and of no use to programs.
 #[doc(hidden)]
 pub use self::unparsed::{Parsed, Unparsed};
 

@@ -1,7 +1,7 @@
 //! What the compiler says of text that stands where an algorithm has to.
 //!
 //! A message of our own needs a trait of our own: text would be an algorithm if [`Unparsed`] were
-//! [`Parsed`], which it never is.
+//! [`Parsed`], which it never is. All of it is hidden from the documentation, since a program can use none of it.
 
 use super::Algorithm;
 
