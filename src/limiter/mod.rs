@@ -126,22 +126,26 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match (self.policies.one(), self.look(&key)) {
-                (Some(policy), _) => {
-                    let mut charge = self.charge_of_one(policy, key, cost);
-                    self.price_all(charge.as_mut_slice());
-                    self.deciding(charge.as_slice())
-                }
-                (None, None) => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
-                (None, Some(look)) => self.deciding_for(look, key, cost),
+            None => match self.look(&key) {
+                None => self.deciding_found(key, cost, None),
+                Some(look) => self.deciding_for(look, key, cost),
             },
         }
+    }
+
+    fn deciding_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Deciding {
+        let Some(policy) = self.policies.one() else {
+            return self.deciding(&self.alike_for(self.asker(), key, cost, finding));
+        };
+        let mut charge = self.charge_of_one(policy, key, cost, finding);
+        self.price_all(charge.as_mut_slice());
+        self.deciding(charge.as_slice())
     }
 
     fn deciding_for(&self, look: Look, key: Key, cost: u32) -> Deciding {
         match look {
             Look::Known(finding) => match heed(&finding) {
-                Ok(()) => self.deciding(&self.alike_for(self.asker(), key, cost, Some(&finding))),
+                Ok(()) => self.deciding_found(key, cost, Some(&finding)),
                 Err(error) => Deciding::later(&self.policies, ready(Err(error))),
             },
             Look::Coming(coming) => {
@@ -324,7 +328,7 @@ impl<L: Ledger> Limiter<L> {
         };
         let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
         let one = match *limited {
-            [(policy, false)] if !are_looked_up && !demands.are_any() && !has_slots => Some(policy),
+            [(policy, false)] if !demands.are_any() && !has_slots => Some(policy),
             _ => None,
         };
         let timers = Timers::of(ledger.clock());
@@ -342,10 +346,10 @@ impl<L: Ledger> Limiter<L> {
                 limited,
                 only,
                 one,
+                is_one_plain: !are_looked_up && !has_penalties,
                 mistakes,
                 demands,
                 has_slots,
-                has_penalties,
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
