@@ -128,13 +128,17 @@ impl Outcome {
 
     /// The same under a limit that is not the policy's own and applies to this time. The length of the present window
     /// stays, where windows differ in length.
-    pub(crate) fn within(self, window: Option<Duration>) -> Self {
+    pub(crate) fn within(mut self, window: Option<Duration>) -> Self {
+        self.put_within(window);
+        self
+    }
+
+    /// The same in place, which takes a fraction of the instructions of a copy.
+    #[inline]
+    pub(crate) fn put_within(&mut self, window: Option<Duration>) {
         let present = self.present_window();
         let window = present.or_else(|| window.map(whole_seconds));
-        Self {
-            own_window: NonZeroU32::new(window.unwrap_or(NO_WINDOW)),
-            ..self
-        }
+        self.own_window = NonZeroU32::new(window.unwrap_or(NO_WINDOW));
     }
 
     /// The same in a window of this length, where windows differ in length.

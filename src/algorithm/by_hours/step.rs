@@ -428,14 +428,13 @@ impl<R: OfAlgorithm> Step for Timed<R> {
     fn outcome(&self, kept: &R::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let present = self.hours.timetable().at(now);
         let rule = self.rule(present);
-        let told = match self.caught_up(kept, present) {
+        let mut told = match self.caught_up(kept, present) {
             Some(caught_up) => rule.outcome(&caught_up.kept, now, cost, allowed),
             None => rule.outcome(kept, now, cost, allowed),
         };
-        let told = match self.hours.window_of(present.place) {
-            (true, window) => told.within(window),
-            (false, _) => told,
-        };
+        if let (true, window) = self.hours.window_of(present.place) {
+            told.put_within(window);
+        }
         if self.is_told(&told, present.span.until.saturating_sub(now)) {
             return told;
         }
