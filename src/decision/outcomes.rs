@@ -65,37 +65,23 @@ impl Outcomes {
 
     /// Changes the outcome of this policy to that of a blocked key, for the time `left`.
     pub(crate) fn block(&mut self, policy: usize, left: Micros) {
-        for (_, outcome) in self
-            .each
-            .iter_mut()
-            .filter(|(place, _)| place.policy() == policy)
-        {
-            *outcome = outcome.blocked_for(left);
-        }
+        self.change(policy, |outcome| outcome.blocked_for(left));
     }
 
     /// Puts the request behind requests of this policy that wait, with a wait that is `longer`.
     pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
-        for (_, outcome) in self
-            .each
-            .iter_mut()
-            .filter(|(place, _)| place.policy() == policy)
-        {
+        self.change(policy, |outcome| {
             if !outcome.allowed || longer > Micros::ZERO {
-                *outcome = outcome.behind(longer);
+                outcome.behind(longer)
+            } else {
+                outcome
             }
-        }
+        });
     }
 
     /// Denies a request that this policy would let go on too late, with a wait after which it is in time.
     pub(crate) fn deny(&mut self, policy: usize, retry_after: Micros) {
-        for (_, outcome) in self
-            .each
-            .iter_mut()
-            .filter(|(place, _)| place.policy() == policy)
-        {
-            *outcome = outcome.denied(Some(retry_after));
-        }
+        self.change(policy, |outcome| outcome.denied(Some(retry_after)));
     }
 
     /// Lets a request that this policy denies wait for this time at least, if a wait helps.
@@ -107,6 +93,15 @@ impl Outcomes {
                 && let Some(told) = outcome.retry_micros()
             {
                 *outcome = outcome.denied(Some(told.max(least)));
+            }
+        });
+    }
+
+    /// Changes the outcome of one policy.
+    fn change(&mut self, policy: usize, change: impl Fn(Outcome) -> Outcome) {
+        self.change_each(|of, outcome| {
+            if of == policy {
+                *outcome = change(*outcome);
             }
         });
     }
