@@ -65,7 +65,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    /// The same at the least price, for what is given back.
+    /// What is charged to these keys under the policies of these names, at the least price: that is what is given back.
     pub(super) fn asked_by_name_at_least<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -159,7 +159,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// The same at the least price, for what is given back.
+    /// What is charged to this key under all policies, at the least price: that is what is given back.
     pub(super) fn charges_at_least(&self, key: Key, units: u32) -> Charges {
         let finding = self.found_now(&key);
         let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
@@ -263,7 +263,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         each.filter_map(limited).collect()
     }
 
-    /// The same without the limits of their requests.
+    /// What is charged to these keys under the policies of these names, by the limits of the policies alone.
     pub(super) fn named<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,

@@ -118,7 +118,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
-        match self.policies.only() {
+        match self.policies.sole_plain() {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
             Some(policy) => {
@@ -126,7 +126,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match (self.policies.one(), self.look(&key)) {
+            None => match (self.policies.sole_limited(), self.look(&key)) {
                 (Some(policy), _) => {
                     let mut charge = self.charge_of_one(policy, key, cost);
                     self.price_all(charge.as_mut_slice());

@@ -38,7 +38,7 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only() {
+        match self.policies.sole_plain() {
             Some(policy) => {
                 let decision =
                     Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
@@ -46,7 +46,7 @@ impl Limiter {
                     .count_one(policy, &key, cost, decision.outcomes());
                 decision
             }
-            None => match self.policies.one() {
+            None => match self.policies.sole_limited() {
                 Some(policy) if !self.policies.has_penalties => {
                     self.decide_limited(names, policy, key, cost)
                 }
@@ -130,7 +130,7 @@ impl Limiter {
             limits,
             ..
         } = &*self.policies;
-        if let Some(policy) = self.policies.one() {
+        if let Some(policy) = self.policies.sole_limited() {
             if !self.policies.has_penalties {
                 return self.admit_limited(policy, *key, cost);
             }

@@ -104,12 +104,12 @@ impl Policies {
     }
 
     #[inline]
-    pub(super) fn only(&self) -> Option<usize> {
+    pub(super) fn sole_plain(&self) -> Option<usize> {
         self.only.filter(|_| self.modes.are_plain())
     }
 
     #[inline]
-    pub(super) fn one(&self) -> Option<usize> {
+    pub(super) fn sole_limited(&self) -> Option<usize> {
         self.one.filter(|_| self.modes.are_plain())
     }
 
