@@ -33,6 +33,7 @@ impl Clone for Outcomes {
 
 impl Outcomes {
     /// No outcomes yet, for a decision at this moment.
+    #[inline]
     pub fn new(at: Micros) -> Self {
         Self {
             at,
@@ -59,6 +60,7 @@ impl Outcomes {
     }
 
     /// Adds the outcome of the policy at the place `policy` in the limiter's list.
+    #[inline]
     pub fn push(&mut self, policy: usize, outcome: Outcome) {
         self.each.push((Place::of(policy), outcome));
     }
@@ -118,6 +120,7 @@ impl Outcomes {
         }
     }
 
+    #[inline]
     pub(crate) fn decided_at(&mut self, at: Micros) {
         self.at = at;
     }
@@ -137,6 +140,12 @@ impl Outcomes {
 
     pub(crate) fn at(&self) -> Micros {
         self.at
+    }
+
+    /// The outcome of the policy that was declared first among those that were asked.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<&Outcome> {
+        self.each.first().map(|(_, outcome)| outcome)
     }
 
     /// The outcomes, each with the place of its policy in the limiter's list.

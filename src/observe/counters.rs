@@ -151,6 +151,15 @@ impl Counters {
         }
     }
 
+    /// A request was allowed by the one policy that was asked, which charges so many units.
+    #[inline]
+    pub(crate) fn allowed(&self, policy: usize, units: u32, outcome: &Outcome) {
+        let rows = self.rows();
+        rows.request(Request::Allowed);
+        rows.allowed(policy, units);
+        rows.policy(policy, Count::NearLimit, is_near(outcome).into());
+    }
+
     /// A request was decided so under these policies, each of which charges so many units. Returns whether it was
     /// allowed.
     #[inline]
