@@ -76,6 +76,16 @@ impl Outcomes {
         }
     }
 
+    /// Changes the outcome of this policy to that of a refusal that is one too many, for which the key is blocked for this
+    /// time.
+    pub(crate) fn penalize(&mut self, policy: usize, length: Micros) {
+        self.change_each(|of, outcome| {
+            if of == policy {
+                *outcome = outcome.penalized_for(length);
+            }
+        });
+    }
+
     /// Puts the request behind requests of this policy that wait, with a wait that is `longer`.
     pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
         for (_, outcome) in self
@@ -213,7 +223,7 @@ impl Outcomes {
     /// Whether the request is denied since too many are in flight, and would pass when some have ended.
     pub(crate) fn are_too_many_at_once(&self) -> bool {
         let at_once = |outcome: &Outcome| {
-            outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.blocked
+            outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.is_blocked()
         };
         let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
         !self.are_too_large() && denying.any(|(_, outcome)| at_once(outcome))

@@ -186,13 +186,19 @@ impl Policies {
     fn tell_refusal(&self, charges: &[Charge], outcomes: &Outcomes) {
         let counters = &self.counted.counters;
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
-            if !counters.is_refusal_told(policy, outcomes.at()) {
+            let is_told = counters.is_refusal_told(policy, outcomes.at());
+            if !is_told && !outcome.is_penalized() {
                 continue;
             }
             let mut charges = charges.iter();
             let charge = charges.find(|charge| charge.policy == policy);
             let key = charge.map_or("unknown", |charge| charge.key.class());
-            counters.tell_refusal(policy, key, outcome, outcomes.at());
+            if outcome.is_penalized() {
+                counters.tell_penalty(policy, key, outcome);
+            }
+            if is_told {
+                counters.tell_refusal(policy, key, outcome, outcomes.at());
+            }
         }
     }
 

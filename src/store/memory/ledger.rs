@@ -13,7 +13,7 @@ use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::{Outcomes, Weight};
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::observe::{KeyStats, StoreStats, penalized};
+use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -166,8 +166,7 @@ impl MemoryLedger {
                     .blocks
                     .note_refusal(fingerprint, penalty, &self.clock)
                 {
-                    outcomes.block(policy, length);
-                    penalized(&penalty.policy, length);
+                    outcomes.penalize(policy, length);
                 }
             }
         }

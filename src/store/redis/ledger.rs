@@ -285,7 +285,6 @@ impl Calls {
                 _ => denials.forget(charges),
             }
         }
-        answer.tell_of_penalties(&self.policies);
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             let now = Instant::now();
             let asked = (charges, &*self.policies);
