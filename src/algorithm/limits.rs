@@ -165,6 +165,15 @@ impl Algorithm {
         Some(limit.with(quota, size))
     }
 
+    /// The limit of which this one is [left](Self::leaving).
+    pub(crate) fn before_leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
+        #[cfg(feature = "calendar")]
+        if self.has_hours() {
+            return Some(limit.and_reserve().0);
+        }
+        self.beyond(limit, reserve)
+    }
+
     /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
     /// of 0.
     pub(crate) fn rate(&self) -> Option<(u32, Duration)> {

@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter};
+use super::{Charges, Limiter, heed};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::plan::{Asker, Finding};
@@ -261,6 +261,24 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             self.limited(*charge, asker, finding)
         };
         each.filter_map(limited).collect()
+    }
+
+    /// What a request is charged by these policies, once it is known what a resolver has for their keys.
+    ///
+    /// # Errors
+    ///
+    /// When the resolver has failed, and the policies say that such requests fail.
+    pub(super) fn charges_of_found(
+        &self,
+        charges: &[Charge],
+        findings: &[Option<Finding>],
+    ) -> Result<Charges, StoreError> {
+        findings.iter().flatten().try_for_each(heed)?;
+        let mut charges = self.limited_each(charges, findings);
+        self.demand_of_all(&mut charges);
+        self.price_all(&mut charges);
+        self.policies.heed_modes(&mut charges);
+        Ok(charges)
     }
 
     /// What is charged to these keys under the policies of these names, by the limits of the policies alone.

@@ -1,5 +1,6 @@
 //! Counts what a limiter decides.
 
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Limiter, Policies};
@@ -127,12 +128,27 @@ impl Policies {
 
     /// A request under one policy was decided so.
     #[inline]
-    pub(super) fn count_one(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
-        if !self.counted.counters.decided([(policy, units)], outcomes) {
-            self.tell_refusal(&[Charge::new(policy, *key, units)], outcomes);
+    pub(super) fn count_one(
+        &self,
+        (policy, key, units): (usize, &Key, u32),
+        is_allowed: bool,
+        outcomes: &Outcomes,
+    ) {
+        let allowed = outcomes.first().filter(|_| is_allowed);
+        match allowed {
+            Some(outcome) => self.counted.counters.allowed(policy, units, outcome),
+            None => self.count_refused(&Charge::new(policy, *key, units), outcomes),
         }
         if self.counted.heaviest.is_some() {
             self.note_keys(&[Charge::new(policy, *key, units)], outcomes);
+        }
+    }
+
+    #[inline(never)]
+    fn count_refused(&self, charge: &Charge, outcomes: &Outcomes) {
+        let asked = [(charge.policy, charge.cost)];
+        if !self.counted.counters.decided(asked, outcomes) {
+            self.tell_refusal(slice::from_ref(charge), outcomes);
         }
     }
 
@@ -170,13 +186,19 @@ impl Policies {
     fn tell_refusal(&self, charges: &[Charge], outcomes: &Outcomes) {
         let counters = &self.counted.counters;
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
-            if !counters.is_refusal_told(policy, outcomes.at()) {
+            let is_told = counters.is_refusal_told(policy, outcomes.at());
+            if !is_told && !outcome.is_penalized() {
                 continue;
             }
             let mut charges = charges.iter();
             let charge = charges.find(|charge| charge.policy == policy);
             let key = charge.map_or("unknown", |charge| charge.key.class());
-            counters.tell_refusal(policy, key, outcome, outcomes.at());
+            if outcome.is_penalized() {
+                counters.tell_penalty(policy, key, outcome);
+            }
+            if is_told {
+                counters.tell_refusal(policy, key, outcome, outcomes.at());
+            }
         }
     }
 

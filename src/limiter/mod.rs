@@ -178,13 +178,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         findings: &[Option<Finding>],
     ) -> Reply<Result<Outcomes, StoreError>> {
-        if let Err(error) = findings.iter().flatten().try_for_each(heed) {
-            return Reply::Now(Err(error));
-        }
-        let mut charges = self.limited_each(charges, findings);
-        self.demand_of_all(&mut charges);
-        self.price_all(&mut charges);
-        self.policies.heed_modes(&mut charges);
+        let charges = match self.charges_of_found(charges, findings) {
+            Ok(charges) => charges,
+            Err(error) => return Reply::Now(Err(error)),
+        };
         let policies = Arc::clone(&self.policies);
         let reply = self.ask(&charges);
         reply.map(move |answer| policies.answered(&charges, answer))
@@ -323,10 +320,11 @@ impl<L: Ledger> Limiter<L> {
             _ => None,
         };
         let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
-        let one = match *limited {
-            [(policy, false)] if !are_looked_up && !demands.are_any() && !has_slots => Some(policy),
+        let alone = match *limited {
+            [(policy, false)] if !are_looked_up => Some(policy),
             _ => None,
         };
+        let one = alone.filter(|_| !demands.are_any() && !has_slots);
         let timers = Timers::of(ledger.clock());
         let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
         let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
@@ -342,6 +340,7 @@ impl<L: Ledger> Limiter<L> {
                 limited,
                 only,
                 one,
+                alone,
                 mistakes,
                 demands,
                 has_slots,

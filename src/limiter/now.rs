@@ -40,10 +40,13 @@ impl Limiter {
         let names = Arc::clone(&self.policies.names);
         match self.policies.sole_plain() {
             Some(policy) => {
-                let decision =
-                    Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
-                self.policies
-                    .count_one(policy, &key, cost, decision.outcomes());
+                let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
+                decision.change(|outcomes| {
+                    let ledger = self.ledger.inner();
+                    let is_allowed = ledger.charge_one(policy, &key, cost, outcomes);
+                    let asked = (policy, &key, cost);
+                    self.policies.count_one(asked, is_allowed, outcomes);
+                });
                 decision
             }
             None => match self.policies.sole_limited() {

@@ -35,6 +35,8 @@ pub(super) struct Policies {
     pub(super) only: Option<usize>,
     /// The limited policy, if it is the only one and is not soft, whatever its limits, and no key is looked up.
     pub(super) one: Option<usize>,
+    /// The limited policy, if it is the only one and is not soft, and no key is looked up.
+    pub(super) alone: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     pub(super) queue: Option<(usize, Arc<Lines>)>,
     /// The requests that wait under other policies; `None` if none lets requests wait.
@@ -111,6 +113,11 @@ impl Policies {
     #[inline]
     pub(super) fn sole_limited(&self) -> Option<usize> {
         self.one.filter(|_| self.modes.are_plain())
+    }
+
+    #[inline]
+    pub(super) fn alone(&self) -> Option<usize> {
+        self.alone.filter(|_| self.modes.are_plain())
     }
 
     /// Leaves out what is off, and marks what is in shadow.

@@ -105,7 +105,6 @@ pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
 pub(crate) use self::monitor::Monitored;
 pub(crate) use self::past::Past;
-pub(crate) use self::penalty::penalized;
 pub(crate) use self::rows::{Count, Request};
 pub(crate) use self::snapshot::Described;
 pub(crate) use self::store::{StoreEvent, observe};

@@ -224,6 +224,8 @@ pub struct Charge {
     pub(crate) factor: Factor,
     /// How much of the size of its limit is room for its price.
     pub(crate) beyond: u32,
+    /// How much its limit is less than that of other requests, because its request is of low priority.
+    pub(crate) leaves: u32,
     /// By what its request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
 }
@@ -242,6 +244,7 @@ impl Charge {
             window: None,
             factor: Factor::ONE,
             beyond: 0,
+            leaves: 0,
             slot: None,
         }
     }

@@ -13,7 +13,7 @@ use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::{Outcomes, Weight};
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::observe::{KeyStats, StoreStats, penalized};
+use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -62,16 +62,21 @@ impl MemoryLedger {
         self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
     }
 
-    /// Decides under one policy, which has to be one of those that were opened, and has no penalty.
-    pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
-        let mut outcomes = Outcomes::new(Micros::ZERO);
+    /// Decides under one policy, which has to be one of those that were opened, and has no penalty. Returns whether the
+    /// request is allowed, and puts its outcome into `outcomes`, which are empty.
+    pub(crate) fn charge_one(
+        &self,
+        policy: usize,
+        key: &Key,
+        cost: u32,
+        outcomes: &mut Outcomes,
+    ) -> bool {
         let told = &mut OutcomeSink {
             wanted: Wanted::Everything,
             policy,
-            outcomes: &mut outcomes,
+            outcomes,
         };
-        self.decide_one(policy, self.ask(key, cost), Some(told));
-        outcomes
+        self.decide_one(policy, self.ask(key, cost), Some(told))
     }
 
     /// The same, without the numbers.
@@ -161,8 +166,7 @@ impl MemoryLedger {
                     .blocks
                     .note_refusal(fingerprint, penalty, &self.clock)
                 {
-                    outcomes.block(policy, length);
-                    penalized(&penalty.policy, length);
+                    outcomes.penalize(policy, length);
                 }
             }
         }
