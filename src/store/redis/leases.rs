@@ -11,8 +11,6 @@ use std::time::Duration;
 use ahash::RandomState;
 use tokio::sync::oneshot;
 
-use super::denial_cache::SHARDS;
-use super::key_epochs::KeyEpochs;
 use super::lease::{self, Ask, NodeClock, Pair, Terms, Way};
 use super::opened::OpenedPolicy;
 use super::pairs::{
@@ -26,6 +24,7 @@ use crate::error::StoreError;
 use crate::observe::LeaseStats;
 use crate::policy::LEAST_LEASED;
 use crate::store::Charge;
+use crate::store::denials::{KeyEpochs, SHARDS};
 
 /// What this node holds under a list of policies.
 pub(super) struct Leases {

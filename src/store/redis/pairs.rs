@@ -7,8 +7,6 @@ use std::mem;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::denial_cache::AsItIs;
-use super::key_epochs::KeyEpoch;
 use super::lease::{Ask, Grant, Pair, Tell, Way};
 use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
@@ -17,6 +15,7 @@ use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
 use crate::observe::LeaseStats;
 use crate::store::Charge;
+use crate::store::denials::{AsItIs, KeyEpoch};
 
 #[derive(Default)]
 pub(super) struct Shard {
