@@ -16,6 +16,7 @@ mod counting;
 mod deciding;
 mod demands;
 mod inspection;
+mod leased;
 mod limited;
 mod limits;
 mod mistakes;

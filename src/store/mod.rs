@@ -167,6 +167,17 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Ok(0))
     }
 
+    /// Tells how many units of the key nodes have leased under the policy, and neither spent nor given back as far as the store
+    /// knows. It changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell. By default it tells 0.
+    fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        let _ = charge;
+        Reply::Now(Ok(0))
+    }
+
     /// Changes the state of each key under its policy, without deciding.
     ///
     /// Returns `false` if turns of a queue were to be [given back](Amendment::GiveBack) and were not, and

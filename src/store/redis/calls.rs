@@ -168,8 +168,11 @@ impl Calls {
 
     /// Decides on charges of keys of one server, and asks for units and tells of others. A charge that costs nothing is
     /// not made.
-    pub(super) async fn lease(&self, questions: &[Question]) -> Result<ScriptReply, StoreError> {
-        let until = self.link.deadline();
+    pub(super) async fn lease(
+        &self,
+        questions: &[Question],
+        until: Instant,
+    ) -> Result<ScriptReply, StoreError> {
         let mut query = Query::new(LEASE, self.moment());
         let (mut names, mut charges) = (Names::default(), Charges::new());
         for Question { charge, ask, .. } in questions {
@@ -251,9 +254,24 @@ impl Calls {
         let Some(named) = policy.and_then(|policy| policy.penalty.as_ref()) else {
             return Ok(0);
         };
-        let mut call = self.call("refusals");
         let [_, within, ..] = named.penalty.numbers();
-        self.put(&mut call, &mut Names::default(), charge, within, 0_u64);
+        self.count("refusals", charge, within).await
+    }
+
+    /// How many units of the key nodes hold.
+    pub(super) async fn leased(&self, charge: &Charge) -> Result<u32, StoreError> {
+        self.count("leased", charge, 0).await
+    }
+
+    /// What the script counts by this verb, and changes nothing.
+    async fn count(
+        &self,
+        verb: &'static str,
+        charge: &Charge,
+        amount: u64,
+    ) -> Result<u32, StoreError> {
+        let mut call = self.call(verb);
+        self.put(&mut call, &mut Names::default(), charge, amount, 0_u64);
         let until = self.link.deadline();
         let told = self.run(&self.amend, &call, &[*charge], until).await;
         match self.watched(told)? {

@@ -391,7 +391,7 @@ mod tests {
     fn units_that_nodes_hold_count_as_used() {
         let policies = [counted(AnchoredWindow::per_minute(10))];
         let holding = |units| {
-            let state = format!("~1000000 1000 0 0 1000500000 {units}|999000000 4 0");
+            let state = format!("~1000000 0 1000 0 0 1000500000 {units}|999000000 4 0");
             denied(0, 1_000_000_000, &state).outcomes(&policies)
         };
         let full = holding(6);
