@@ -1,6 +1,7 @@
 //! The state of policies that a file has no more, for as long as it counts: a policy that comes back finds it.
 //!
-//! A store in memory keeps a state for as long as a layer uses it. So the last layer that had the policy is kept.
+//! A store in memory keeps a state for as long as a layer uses it. So the last layer that had the policy is kept, until the
+//! last block and the last override of a key have ended, too.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -27,8 +28,9 @@ impl Departed {
         at: Instant,
     ) {
         self.forget(at);
-        for (name, algorithm) in before {
-            if let Some(until) = at.checked_add(life(algorithm)) {
+        for (place, (name, algorithm)) in before.iter().enumerate() {
+            let life = life(algorithm).max(layer.holds_for(place));
+            if let Some(until) = at.checked_add(life) {
                 let kept = (until, layer.clone());
                 self.kept.insert((name.clone(), algorithm.frame()), kept);
             }

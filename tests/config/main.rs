@@ -8,6 +8,7 @@ mod fuzzed;
 #[cfg(feature = "calendar")]
 mod hours;
 mod meaning;
+mod memory;
 mod mistakes;
 mod modes;
 mod reload;
