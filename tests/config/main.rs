@@ -11,6 +11,8 @@ mod meaning;
 mod memory;
 mod mistakes;
 mod modes;
+mod paths;
+mod registered;
 mod reload;
 mod replay;
 mod scene;
