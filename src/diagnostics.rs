@@ -1,5 +1,6 @@
 #![doc = include_str!("../docs/diagnostics.md")]
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -77,21 +78,21 @@ impl fmt::Display for Diagnostic {
     allow(dead_code, reason = "only a server can be set up wrongly")
 )]
 pub(crate) fn diagnose(diagnostic: &Diagnostic) {
-    log_once(Level::Error, diagnostic, diagnostic.subject());
+    log_once(Level::Error, diagnostic, diagnostic.subject().into());
 }
 
 /// Logs a warning about something that has a name of its own, the first time for each name.
 pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
-    log_once(Level::Warning, diagnostic, &subject);
+    log_once(Level::Warning, diagnostic, subject.into());
 }
 
-fn log_once(level: Level, diagnostic: &Diagnostic, subject: &str) {
+fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
     static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_new = said.note(diagnostic, subject);
+    let is_new = said.note(diagnostic, &subject);
     drop(said);
     if is_new {
-        log(level, diagnostic, subject);
+        log(level, diagnostic, &subject);
     }
 }
 

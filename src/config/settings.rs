@@ -151,30 +151,8 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         )
         .and_then(|at| policies(&common, at));
     let modes = Modes::new();
-    let mut layer = RateLimitLayer::builder().modes(&modes);
-    let mut limiter = Limiter::builder().modes(&modes);
-    if let Some(hook) = at.walk.functions().on_decision() {
-        layer = layer.on_decision(move |head, key, decision| hook(head, key, decision));
-    }
-    if let Some(at) = root.get("responses") {
-        layer = responses(at, common.secret.as_ref(), layer);
-    }
-    if let Some(at) = root.get("lists") {
-        layer = lists(&common, at, layer);
-    }
-    if let Some(mode) = root.get("mode").and_then(mode) {
-        (layer, limiter) = (layer.mode(mode), limiter.mode(mode));
-    }
-    if let Some(places) = root.get("wait_places").and_then(At::whole) {
-        layer = layer.wait_places(places);
-    }
-    if root.get("adjustable").and_then(At::flag) == Some(true) {
-        (layer, limiter) = (layer.adjustable(), limiter.adjustable());
-    }
     let read_store = store.as_ref().and_then(Option::as_ref);
-    if let Some(nodes) = nodes_beside(&root, read_store) {
-        (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
-    }
+    let (mut layer, mut limiter) = options(&root, &common, &modes, read_store);
     let shadow = root.get("shadow").and_then(path);
     let policies = policies?;
     let read = plans(&common, &root, &policies);
@@ -239,6 +217,39 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             }
         }),
     })
+}
+
+/// Reads what concerns all policies: responses, lists, the mode, and how many wait.
+fn options(
+    root: &Table<'_>,
+    common: &Common,
+    modes: &Modes,
+    store: Option<&ReadStore>,
+) -> (RateLimitLayerBuilder, LimiterBuilder) {
+    let mut layer = RateLimitLayer::builder().modes(modes);
+    let mut limiter = Limiter::builder().modes(modes);
+    if let Some(hook) = root.at.walk.functions().on_decision() {
+        layer = layer.on_decision(move |head, key, decision| hook(head, key, decision));
+    }
+    if let Some(at) = root.get("responses") {
+        layer = responses(at, common.secret.as_ref(), layer);
+    }
+    if let Some(at) = root.get("lists") {
+        layer = lists(common, at, layer);
+    }
+    if let Some(mode) = root.get("mode").and_then(mode) {
+        (layer, limiter) = (layer.mode(mode), limiter.mode(mode));
+    }
+    if let Some(places) = root.get("wait_places").and_then(At::whole) {
+        layer = layer.wait_places(places);
+    }
+    if root.get("adjustable").and_then(At::flag) == Some(true) {
+        (layer, limiter) = (layer.adjustable(), limiter.adjustable());
+    }
+    if let Some(nodes) = nodes_beside(root, store) {
+        (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
+    }
+    (layer, limiter)
 }
 
 fn own_store(at: &At<'_>) -> Option<ReadStore> {

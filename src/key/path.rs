@@ -61,15 +61,12 @@ fn without_needless_escapes(path: &str) -> String {
     while let Some(at) = rest.find('%') {
         let (before, escape) = rest.split_at(at);
         decoded.push_str(before);
-        match unreserved(escape) {
-            Some(plain) => {
-                decoded.push(plain);
-                rest = &escape[3..];
-            }
-            None => {
-                decoded.push('%');
-                rest = &escape[1..];
-            }
+        if let Some(plain) = unreserved(escape) {
+            decoded.push(plain);
+            rest = &escape[3..];
+        } else {
+            decoded.push('%');
+            rest = &escape[1..];
         }
     }
     decoded.push_str(rest);
