@@ -339,6 +339,8 @@ mod networks;
 #[cfg(feature = "http")]
 mod or;
 #[cfg(feature = "http")]
+mod path;
+#[cfg(feature = "http")]
 mod peer_ip;
 #[cfg(feature = "http")]
 mod prefix;
@@ -401,6 +403,8 @@ pub use self::method::{Method, method};
 pub use self::name::KeyName;
 #[cfg(feature = "http")]
 pub use self::or::{Or, Source};
+#[cfg(feature = "config")]
+pub(crate) use self::path::normal_path;
 #[cfg(feature = "http")]
 pub use self::peer_ip::{Peer, PeerIp, peer_ip};
 #[cfg(feature = "http")]

@@ -139,6 +139,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
+    /// Whether it is the same limiter, and not another one over the same state.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let asks_alike = self.asker.is_none() && other.asker.is_none();
+        asks_alike && Arc::ptr_eq(&self.policies, &other.policies)
+    }
+
     fn deciding_for(&self, look: Look, key: Key, cost: u32) -> Deciding {
         match look {
             Look::Known(finding) => match heed(&finding) {

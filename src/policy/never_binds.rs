@@ -75,9 +75,13 @@ pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
         .for_each(Pointless::warn);
 }
 
+/// So many policies are compared. A list that is longer is made by a program, and not by a person who has mistyped a number.
+const MOST_COMPARED: usize = 500;
+
 /// Each policy that can never bind because of another.
 pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<Pointless> {
     let mut subjects = Vec::new();
+    let policies = policies.get(..MOST_COMPARED).unwrap_or(policies);
     for (index, policy) in policies.iter().enumerate() {
         let by = policies.iter().enumerate().find(|(other, stricter)| {
             let first_of_equals = index < *other && policy.is_pointless_beside(stricter);

@@ -164,6 +164,10 @@ impl Ledger for Remembering {
         self.ledger.keys(policy)
     }
 
+    fn holds_for(&self, policy: usize) -> Duration {
+        self.ledger.holds_for(policy)
+    }
+
     fn clock(&self) -> Option<Arc<dyn Clock>> {
         self.ledger.clock()
     }

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -454,6 +455,19 @@ impl Ledger for MemoryLedger {
         let fill = self.policies.get(policy)?.counter.fill();
         let keys = KeyStats::new(fill.keys as u64, fill.bound as u64, fill.bytes as u64);
         Some(keys.forgotten(fill.evicted, fill.overflowed))
+    }
+
+    fn holds_for(&self, policy: usize) -> Duration {
+        let Some(opened) = self.policies.get(policy) else {
+            return Duration::ZERO;
+        };
+        let now = self.clock.now();
+        let overrides = opened.counter.each_override(now).into_iter();
+        let last = overrides.map(|(_, span)| span.until).max();
+        let last = last.max(opened.blocks.last_end());
+        last.map_or(Duration::ZERO, |last| {
+            last.saturating_sub(now).to_duration()
+        })
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {
