@@ -39,7 +39,7 @@ impl Limiter {
     pub fn reserve_now(&self, key: impl IntoKey, estimate: u32) -> Reservation {
         let key = key.into_key();
         // A list has room for several charges, all of which would be copied.
-        if let Some(policy) = self.policies.only()
+        if let Some(policy) = self.policies.sole_plain()
             && !self.policies.prices.are_any()
         {
             let charge = Charge::new(policy, key, estimate);

@@ -146,6 +146,10 @@ impl Ledger for Remembering {
         self.ledger.refusals(charge)
     }
 
+    fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        self.ledger.leased(charge)
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let changing = self.changing(charges);
         self.ledger.amend(charges, amendment).map(move |amended| {
