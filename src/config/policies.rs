@@ -199,9 +199,7 @@ fn with_reads(
     let no_key = table.get("no_key").map(no_key);
     let limit_by = table.get("limit_by").map(|at| limit_by(at, policy.name()));
     let operation = match table.get("operation") {
-        Some(at) if matches!(&at.node.value, Value::Text(text) if text == "path") => {
-            Some(Some(None))
-        }
+        Some(_) if is_by_path(table) => Some(Some(None)),
         Some(at) => Some(common.key(at).map(Some)),
         None => None,
     };
@@ -281,6 +279,9 @@ fn with_tables(
     if let Some(at) = table.get("operations")
         && let Some(operations) = operations(at, &name, own)
     {
+        if is_by_path(table) {
+            check_paths(at);
+        }
         policy = policy.operations(operations);
     }
     if let Some(at) = table.get("key_limits")
@@ -289,6 +290,20 @@ fn with_tables(
         policy = policy.key_limits(limits);
     }
     policy
+}
+
+/// Whether the names of the operations are prefixes of paths.
+fn is_by_path(table: &Table<'_>) -> bool {
+    let at = table.get("operation");
+    at.is_some_and(|at| matches!(&at.node.value, Value::Text(text) if text == "path"))
+}
+
+/// Refuses operations that no path has.
+fn check_paths(at: &At<'_>) {
+    let entries = at.entries().unwrap_or_default();
+    for (name, at) in entries.iter().filter(|(name, _)| name.text != "other") {
+        conditions::is_in_normal_form(at, name.text);
+    }
 }
 
 fn operations(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Operations> {

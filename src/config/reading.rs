@@ -1,4 +1,4 @@
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -170,6 +170,11 @@ impl ConfigBuilder {
         self
     }
 
+    pub(super) fn with(mut self, register: impl FnOnce(&mut Functions)) -> Self {
+        register(&mut self.functions);
+        self
+    }
+
     #[cfg(feature = "resolver")]
     pub(super) fn registering(
         mut self,
@@ -185,11 +190,15 @@ impl ConfigBuilder {
         Self { max_bytes, ..self }
     }
 
-    /// Reads a file without the file in shadow that it may name, and returns the digest of its bytes too, if they could be
-    /// read.
-    pub(super) fn read_with_digest(&self, path: &Path) -> (Option<Sha>, Result<Config, FileError>) {
+    /// Reads the text of a file without the file in shadow that it may name, and returns the digest of its bytes too, if
+    /// they could be read.
+    pub(super) fn read_with_digest(
+        &self,
+        path: &Path,
+        text: Result<String, String>,
+    ) -> (Option<Sha>, Result<Config, FileError>) {
         let name = path.display().to_string();
-        let text = match self.text_of(path) {
+        let text = match text {
             Ok(text) => text,
             Err(message) => return (None, Err(whole(&name, message))),
         };
@@ -259,6 +268,14 @@ impl ConfigBuilder {
         })
     }
 
+    /// The same of a file that is watched. What is no regular file is not opened: a pipe without a writer blocks for ever.
+    pub(super) fn text_again(&self, path: &Path) -> Result<String, String> {
+        if is_no_file(path) {
+            return Err("it is no regular file, and cannot be watched".to_owned());
+        }
+        self.text_of(path)
+    }
+
     fn too_large(&self) -> String {
         let most = self.max_bytes;
         format!("the file is larger than {most} bytes; make it smaller, or raise `max_bytes`")
@@ -323,6 +340,11 @@ impl ConfigBuilder {
         }
         (settings, mistakes, warnings)
     }
+}
+
+/// Whether there is something else than a file at this path, such as a pipe.
+pub(super) fn is_no_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file())
 }
 
 /// A mistake of a whole file.

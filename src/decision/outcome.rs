@@ -12,7 +12,7 @@ pub struct Outcome {
     pub(super) allowed: bool,
     pub(super) counted_together: bool,
     pub(super) weight: Weight,
-    pub(super) blocked: bool,
+    pub(super) blocked: Blocked,
     pub(super) limit: u32,
     pub(super) remaining: u32,
     /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or [`NO_WINDOW`] if
@@ -34,6 +34,15 @@ pub(crate) enum Weight {
     Soft,
     /// It goes on, even if the key is blocked.
     Shadow,
+}
+
+/// Whether the key is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    No,
+    Yes,
+    /// From this refusal on, which is one too many.
+    FromNowOn,
 }
 
 const OVERRIDDEN: u32 = 1 << 31;
@@ -73,7 +82,7 @@ impl Outcome {
             allowed: true,
             counted_together: false,
             weight: Weight::Full,
-            blocked: false,
+            blocked: Blocked::No,
             limit,
             remaining,
             own_window: None,
@@ -188,7 +197,7 @@ impl Outcome {
         let next_unit = self.effective_micros().filter(|_| self.remaining == 0);
         Self {
             allowed: false,
-            blocked: true,
+            blocked: Blocked::Yes,
             remaining: 0,
             reset_after: self.reset_after.max(left),
             effective_window: self
@@ -196,6 +205,14 @@ impl Outcome {
                 .and_then(|_| at_least(next_unit.unwrap_or(left))),
             wait: at_least(self.retry_micros().unwrap_or(left)),
             ..self
+        }
+    }
+
+    /// The same for a refusal that is one too many, so that the key is blocked for this time from now on.
+    pub(crate) fn penalized_for(self, length: Micros) -> Self {
+        Self {
+            blocked: Blocked::FromNowOn,
+            ..self.blocked_for(length)
         }
     }
 
@@ -217,7 +234,6 @@ impl Outcome {
     }
 
     /// The same after this time, if nothing but the times has changed.
-    #[cfg(feature = "redis")]
     pub(crate) fn run_down(self, by: Micros) -> Self {
         let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
         Self {
@@ -313,7 +329,13 @@ impl Outcome {
     /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
     /// the request is denied even if the policy is soft.
     pub fn is_blocked(&self) -> bool {
-        self.blocked
+        self.blocked != Blocked::No
+    }
+
+    /// Whether this refusal was one too many: the key is [blocked](Self::is_blocked) for it from now on, as the
+    /// [penalty](crate::Policy::penalty) of the policy says.
+    pub fn is_penalized(&self) -> bool {
+        self.blocked == Blocked::FromNowOn
     }
 
     /// Whether the store had no room for this new key, could evict no other key, and counted it together
@@ -325,7 +347,7 @@ impl Outcome {
     /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force. Not of a
     /// [blocked](Self::is_blocked) key, which is denied for another reason.
     pub fn is_reduced(&self) -> bool {
-        self.flags() & REDUCED != 0 && !self.blocked
+        self.flags() & REDUCED != 0 && !self.is_blocked()
     }
 
     fn flags(&self) -> u32 {

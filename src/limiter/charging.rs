@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter};
+use super::{Charges, Limiter, heed};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::plan::{Asker, Finding};
@@ -71,7 +71,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    /// The same at the least price, for what is given back.
+    /// What is charged to these keys under the policies of these names, at the least price: that is what is given back.
     pub(super) fn asked_by_name_at_least<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -165,7 +165,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// The same at the least price, for what is given back.
+    /// What is charged to this key under all policies, at the least price: that is what is given back.
     pub(super) fn charges_at_least(&self, key: Key, units: u32) -> Charges {
         let finding = self.found_now(&key);
         let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
@@ -269,7 +269,25 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         each.filter_map(limited).collect()
     }
 
-    /// The same without the limits of their requests.
+    /// What a request is charged by these policies, once it is known what a resolver has for their keys.
+    ///
+    /// # Errors
+    ///
+    /// When the resolver has failed, and the policies say that such requests fail.
+    pub(super) fn charges_of_found(
+        &self,
+        charges: &[Charge],
+        findings: &[Option<Finding>],
+    ) -> Result<Charges, StoreError> {
+        findings.iter().flatten().try_for_each(heed)?;
+        let mut charges = self.limited_each(charges, findings);
+        self.demand_of_all(&mut charges);
+        self.price_all(&mut charges);
+        self.policies.heed_modes(&mut charges);
+        Ok(charges)
+    }
+
+    /// What is charged to these keys under the policies of these names, by the limits of the policies alone.
     pub(super) fn named<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,

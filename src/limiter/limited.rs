@@ -57,18 +57,20 @@ impl Limiter {
         self.policies.mistakes.are_asked_alike();
         let choice = self.choice(policy, &mut key);
         let ledger = self.ledger.inner();
-        let (mut outcomes, window) = match choice.given {
-            Given::Nothing => return Decision::new(names, Outcomes::new(Micros::ZERO)),
-            Given::Own => (ledger.charge_one(policy, &key, cost), None),
-            Given::Limit(limit) => {
-                let outcomes = ledger.charge_one_under(policy, &key, cost, limit);
-                (outcomes, Some(OwnWindow(choice.window)))
-            }
-        };
-        outcomes.ruled_by(policy, choice.rule, window);
-        let decision = Decision::new(names, outcomes);
-        let outcomes = decision.outcomes();
-        self.policies.count_one(policy, &key, cost, outcomes);
+        let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
+        decision.change(|outcomes| {
+            let (is_allowed, window) = match choice.given {
+                Given::Nothing => return,
+                Given::Own => (ledger.charge_one(policy, &key, cost, outcomes), None),
+                Given::Limit(limit) => {
+                    let is_allowed = ledger.charge_one_under(policy, &key, cost, limit, outcomes);
+                    (is_allowed, Some(OwnWindow(choice.window)))
+                }
+            };
+            outcomes.ruled_by(policy, choice.rule, window);
+            let asked = (policy, &key, cost);
+            self.policies.count_one(asked, is_allowed, outcomes);
+        });
         decision
     }
 }

@@ -38,15 +38,18 @@ impl Limiter {
             return self.decide_priced(key, cost);
         }
         let names = Arc::clone(&self.policies.names);
-        match self.policies.only() {
+        match self.policies.sole_plain() {
             Some(policy) => {
-                let decision =
-                    Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
-                self.policies
-                    .count_one(policy, &key, cost, decision.outcomes());
+                let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
+                decision.change(|outcomes| {
+                    let ledger = self.ledger.inner();
+                    let is_allowed = ledger.charge_one(policy, &key, cost, outcomes);
+                    let asked = (policy, &key, cost);
+                    self.policies.count_one(asked, is_allowed, outcomes);
+                });
                 decision
             }
-            None => match self.policies.one() {
+            None => match self.policies.sole_limited() {
                 Some(policy) if self.policies.is_one_plain => {
                     self.decide_limited(names, policy, key, cost)
                 }
@@ -130,7 +133,7 @@ impl Limiter {
             limits,
             ..
         } = &*self.policies;
-        if let Some(policy) = self.policies.one() {
+        if let Some(policy) = self.policies.sole_limited() {
             if self.policies.is_one_plain {
                 return self.admit_limited(policy, *key, cost);
             }

@@ -37,6 +37,8 @@ pub(super) struct Policies {
     pub(super) one: Option<usize>,
     /// Whether no key is looked up, and none is blocked for refusals.
     pub(super) is_one_plain: bool,
+    /// The limited policy, if it is the only one and is not soft, and no key is looked up.
+    pub(super) alone: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     pub(super) queue: Option<(usize, Arc<Lines>)>,
     /// The requests that wait under other policies; `None` if none lets requests wait.
@@ -104,13 +106,18 @@ impl Policies {
     }
 
     #[inline]
-    pub(super) fn only(&self) -> Option<usize> {
+    pub(super) fn sole_plain(&self) -> Option<usize> {
         self.only.filter(|_| self.modes.are_plain())
     }
 
     #[inline]
-    pub(super) fn one(&self) -> Option<usize> {
+    pub(super) fn sole_limited(&self) -> Option<usize> {
         self.one.filter(|_| self.modes.are_plain())
+    }
+
+    #[inline]
+    pub(super) fn alone(&self) -> Option<usize> {
+        self.alone.filter(|_| self.modes.are_plain())
     }
 
     /// Leaves out what is off, and marks what is in shadow.

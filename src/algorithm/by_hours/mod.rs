@@ -17,7 +17,7 @@ pub(crate) use self::step::Timed;
 use self::schedule::Schedule;
 use self::step::OfAlgorithm;
 use super::calendar_window::Packed as PackedCalendar;
-use super::kind::{Kind, match_kind};
+use super::kind::{Kind, Replenishment, match_kind};
 use super::{Algorithm, AnchoredWindow, AnyLong, AnyRule, FixedWindow, Limit, Pack, WithRule};
 #[cfg(feature = "config")]
 use crate::calendar::LocalTime;
@@ -237,6 +237,10 @@ impl Kind for ByHours {
 
     fn refunds_newest(&self) -> Option<Micros> {
         match_kind!(self.schedule.algorithm(0), kind => kind.refunds_newest(), None)
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::ByHours
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

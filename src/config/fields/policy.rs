@@ -217,6 +217,7 @@ pub(crate) static SETTLE: Fields = Fields(&[
         "Counts the bytes of the body in units of so many, rounded up.",
         Shape::Whole,
     ),
+    field("function", "A cost that code has registered.", Shape::Text),
 ]);
 
 pub(crate) static ENDING: Fields = Fields(&[
@@ -237,6 +238,11 @@ pub(crate) static ENDING: Fields = Fields(&[
         "complete",
         "Whether the whole response went out.",
         Shape::Flag,
+    ),
+    field(
+        "function",
+        "An ending that code has registered.",
+        Shape::Text,
     ),
 ]);
 
