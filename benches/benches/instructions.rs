@@ -14,8 +14,7 @@ use http::{Request, Response};
 use tower::{Layer, Service};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, Hours, Limiter, ManualClock, MemoryStore, Micros,
-    Policy, SlidingWindow,
+    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Policy, SlidingWindow,
 };
 use tower_ratelimit_benches::growth::TIMES;
 use tower_ratelimit_benches::keys::address;
@@ -32,28 +31,17 @@ fn known(algorithm: impl Into<Algorithm>) -> Limiter {
 }
 
 /// A limiter whose key has another limit than the policy's own, by the plan that a closure names.
-fn planned<A: Into<Algorithm>>(of: impl Fn(u32) -> A) -> Limiter {
-    let free = Plan::new("free").limit("bench", of(1));
-    let pro = Plan::new("pro").limit("bench", of(PLENTY / 2));
+fn planned(algorithm: impl Into<Algorithm>) -> Limiter {
+    let free = Plan::new("free").limit("bench", Gcra::per_hour(1));
+    let pro = Plan::new("pro").limit("bench", Gcra::per_hour(PLENTY / 2));
     let plans = Plans::new([free, pro]).default_plan("free");
     let limiter = Limiter::builder()
-        .policy(Policy::new("bench", of(PLENTY)))
+        .policy(Policy::new("bench", algorithm))
         .plans(plans, |_| Some("pro"))
         .store(store())
         .build()
         .expect("a policy and a plan that speaks of it");
     seen(limiter)
-}
-
-/// A limiter by hours at noon, when another limit than the policy's own is in force.
-fn by_hours<A: Into<Algorithm>>(of: impl Fn(u32) -> A) -> Limiter {
-    let day = Hours::in_zone("UTC")
-        .and_then(|hours| hours.at("08:00-20:00", Into::<Algorithm>::into(of(PLENTY))));
-    let algorithm = day.and_then(|day| day.over(of(PLENTY / 2)));
-    let clock = ManualClock::new();
-    clock.set_micros(Micros::new(1_767_268_800_000_000));
-    let store = MemoryStore::new().clock(clock);
-    seen(ours::limiter(algorithm.expect("one interval"), store))
 }
 
 fn policies(count: usize) -> Limiter {
@@ -73,12 +61,7 @@ fn seen(limiter: Limiter) -> Limiter {
 #[bench::fixed_window(known(FixedWindow::per_hour(PLENTY)))]
 #[bench::sliding_window(known(SlidingWindow::per_hour(PLENTY)))]
 #[bench::eight_policies(policies(8))]
-#[bench::plan(planned(Gcra::per_hour))]
-#[bench::anchored_window(known(AnchoredWindow::per_hour(PLENTY)))]
-#[bench::anchored_window_plan(planned(AnchoredWindow::per_hour))]
-#[bench::anchored_window_by_hours(by_hours(AnchoredWindow::per_hour))]
-#[bench::gcra_by_hours(by_hours(Gcra::per_hour))]
-#[bench::calendar_day(known(FixedWindow::per_calendar_day(PLENTY)))]
+#[bench::plan(planned(Gcra::per_hour(PLENTY)))]
 fn admit_now(limiter: Limiter) -> Limiter {
     for _ in 0..TIMES {
         black_box(limiter.admit_now(black_box(address(0)), 1));
@@ -90,12 +73,7 @@ fn admit_now(limiter: Limiter) -> Limiter {
 #[bench::gcra(known(Gcra::per_hour(PLENTY)))]
 #[bench::gcra_refused(known(Gcra::per_hour(1)))]
 #[bench::eight_policies(policies(8))]
-#[bench::plan(planned(Gcra::per_hour))]
-#[bench::anchored_window(known(AnchoredWindow::per_hour(PLENTY)))]
-#[bench::anchored_window_plan(planned(AnchoredWindow::per_hour))]
-#[bench::anchored_window_by_hours(by_hours(AnchoredWindow::per_hour))]
-#[bench::gcra_by_hours(by_hours(Gcra::per_hour))]
-#[bench::calendar_day(known(FixedWindow::per_calendar_day(PLENTY)))]
+#[bench::plan(planned(Gcra::per_hour(PLENTY)))]
 fn check_now(limiter: Limiter) -> Limiter {
     for _ in 0..TIMES {
         let _ = black_box(limiter.check_now(black_box(address(0)), 1));

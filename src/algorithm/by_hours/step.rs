@@ -191,19 +191,12 @@ impl<R: OfAlgorithm> Timed<R> {
         wait: impl Fn(&R, &R::Kept, Micros) -> Option<Micros>,
     ) -> Option<Micros> {
         let present = self.hours.timetable().at(now);
-        match self.caught_up(kept, present) {
-            Some(caught_up) => self.first_of(caught_up, now, wait),
-            None => self.first_of(self.as_of_now(kept), now, wait),
-        }
-    }
-
-    /// What nothing has to drain of before it is asked.
-    #[inline]
-    fn as_of_now(&self, kept: &R::Kept) -> CaughtUp<R::Kept> {
-        CaughtUp {
+        let caught_up = self.caught_up(kept, present);
+        let caught_up = caught_up.unwrap_or_else(|| CaughtUp {
             kept: kept.clone(),
             steps: MOST_STEPS,
-        }
+        });
+        self.first_of(caught_up, now, wait)
     }
 
     /// The same of what is caught up.
