@@ -31,12 +31,12 @@ fn told<'a>(hours: impl Iterator<Item = (&'a str, HoursNow)>) -> Vec<(String, Sy
 #[tokio::test]
 async fn a_decision_an_inspection_and_a_refusal_tell_the_interval_and_when_it_ends() {
     let server = Server::start(&[]);
-    let hours = ["00:00-12:00", "12:00-24:00"].into_iter();
-    let hours = hours.try_fold(Hours::in_zone("UTC").unwrap(), |hours, half| {
-        hours.at(half, AnchoredWindow::per_day(1))
-    });
+    let one = AnchoredWindow::per_day(1);
+    let hours = Hours::in_zone("UTC").unwrap();
+    let hours = hours.at("00:00-12:00", one).unwrap();
+    let hours = hours.at("12:00-24:00", one).unwrap();
     let policy = Policy::new("by hours", AnchoredWindow::per_day(2));
-    let limiter = limiter(&store(&server), [policy.hours(&hours.unwrap()).unwrap()]);
+    let limiter = limiter(&store(&server), [policy.hours(&hours).unwrap()]);
 
     let refused = Arc::new(Mutex::new(Vec::new()));
     let layer = {
