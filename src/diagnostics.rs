@@ -89,9 +89,9 @@ pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
 fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
     static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_new = said.note(diagnostic, &subject);
+    let new = said.note(diagnostic, subject);
     drop(said);
-    if is_new {
+    if let Some(subject) = new {
         log(level, diagnostic, &subject);
     }
 }
@@ -111,17 +111,21 @@ struct Said {
 const MOST_SAID: usize = 1_000;
 
 impl Said {
-    /// Notes that this is logged, and tells whether it was not noted yet.
-    fn note(&mut self, diagnostic: &Diagnostic, subject: &str) -> bool {
-        let met = self.hasher.hash_one((diagnostic, subject));
+    /// Notes that this is logged, and returns the subject if it was not noted yet.
+    fn note(
+        &mut self,
+        diagnostic: &Diagnostic,
+        subject: Cow<'static, str>,
+    ) -> Option<Cow<'static, str>> {
+        let met = self.hasher.hash_one((diagnostic, &*subject));
         if self.young.contains(&met) || self.old.contains(&met) {
-            return false;
+            return None;
         }
         if self.young.len() >= MOST_SAID / 2 {
             mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
         }
-        self.young.insert(met)
+        self.young.insert(met).then_some(subject)
     }
 }
 
@@ -212,13 +216,14 @@ mod tests {
         let mut said = Said::default();
         for number in 0..200_000 {
             let subject = format!("limiter {number}");
-            assert!(said.note(&NEVER_BINDS, &subject));
-            assert!(!said.note(&NEVER_BINDS, &subject));
+            assert!(said.note(&NEVER_BINDS, subject.clone().into()).is_some());
+            assert!(said.note(&NEVER_BINDS, subject.into()).is_none());
             assert!(said.young.len() + said.old.len() <= MOST_SAID);
         }
         for number in 199_500..200_000 {
             let subject = format!("limiter {number}");
-            assert!(!said.note(&NEVER_BINDS, &subject), "{number}");
+            let new = said.note(&NEVER_BINDS, subject.into());
+            assert!(new.is_none(), "{number}");
         }
     }
 }

@@ -100,7 +100,7 @@ fn the_body_of_a_refusal_may_be_made_by_code() {
         (refused.status, &*refused.body),
         (429, &b"slow down on /search"[..])
     );
-    let both = text.replace("}", ", text = \"x\" }");
+    let both = text.replace('}', ", text = \"x\" }");
     let told = mistake(&builder, &both);
     assert!(
         told.contains("`text` contradicts `function` (line 5)"),
