@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::Mode;
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{Gcra, Hours, Limiter, Policy, RedisStore};
 
@@ -137,7 +138,7 @@ async fn soft_and_shadow_policies_and_those_with_hours_ask_for_each_request() {
     let store = node(&server, &clock);
     let soft = daily("soft", 50).soft();
     assert_eq!(asks_each_time(&store, &server, vec![soft]).await, 0);
-    let shadow = daily("shadow", 50).shadow();
+    let shadow = daily("shadow", 50).mode(Mode::Shadow);
     assert_eq!(asks_each_time(&store, &server, vec![shadow]).await, 0);
     let beside = vec![daily("wide", 1_000), daily("beside", 50).soft()];
     assert_eq!(asks_each_time(&store, &server, beside).await, 0);
