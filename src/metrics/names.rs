@@ -94,6 +94,12 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         |snapshot, tell| policies(snapshot, tell, PolicyStats::blocked),
     ),
     counter(
+        "ratelimit_penalized_total",
+        Unit::Count,
+        "Refusals that were one too many, so that a block of their key began",
+        |snapshot, tell| policies(snapshot, tell, PolicyStats::penalized),
+    ),
+    counter(
         "ratelimit_cost_total",
         Unit::Count,
         "Units that requests were charged",

@@ -146,6 +146,10 @@ impl Ledger for Remembering {
         self.ledger.refusals(charge)
     }
 
+    fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        self.ledger.leased(charge)
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let changing = self.changing(charges);
         self.ledger.amend(charges, amendment).map(move |amended| {
@@ -162,6 +166,10 @@ impl Ledger for Remembering {
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
         self.ledger.keys(policy)
+    }
+
+    fn holds_for(&self, policy: usize) -> Duration {
+        self.ledger.holds_for(policy)
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

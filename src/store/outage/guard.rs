@@ -114,6 +114,10 @@ impl Ledger for Guard {
         self.ledger.keys(policy)
     }
 
+    fn holds_for(&self, policy: usize) -> Duration {
+        self.ledger.holds_for(policy)
+    }
+
     fn clock(&self) -> Option<Arc<dyn Clock>> {
         self.ledger.clock()
     }

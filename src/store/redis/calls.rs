@@ -385,7 +385,7 @@ impl Calls {
     }
 
     /// What time it is by this node's clock, or by that of the test.
-    fn now(&self) -> Micros {
+    pub(super) fn now(&self) -> Micros {
         #[cfg(feature = "testing")]
         if let Some(clock) = &self.clock {
             return clock.now();
@@ -393,7 +393,7 @@ impl Calls {
         Micros::by_this_node()
     }
 
-    pub(super) fn call(&self, verb: &str) -> Call {
+    pub(super) fn call(&self, verb: impl Display) -> Call {
         let mut call = Call::default();
         #[cfg(feature = "testing")]
         match &self.clock {

@@ -283,7 +283,6 @@ impl Calls {
                 _ => denials.forget(charges),
             }
         }
-        answer.tell_of_penalties(&self.policies);
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             let asked = (charges, &*self.policies);
             remember(denials, asked, sent, (answer, outcomes));
