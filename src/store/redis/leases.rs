@@ -291,7 +291,7 @@ impl Leases {
     ) {
         for question in questions {
             let waiting = self.hear(&question, answer, policies, outcomes);
-            tell_each(waiting, &Ok(()));
+            tell_each(waiting, Ok(()));
         }
     }
 
@@ -354,7 +354,7 @@ impl Leases {
     pub(super) fn failed(&self, question: &Question, error: Option<&StoreError>) {
         let waiting = self.ended(question);
         if let Some(error) = error {
-            tell_each(waiting, &Err(error));
+            tell_each(waiting, Err(error));
         }
     }
 
@@ -482,7 +482,7 @@ impl Leases {
     }
 }
 
-fn tell_each(waiting: Vec<oneshot::Sender<Heard>>, heard: &Result<(), &StoreError>) {
+fn tell_each(waiting: Vec<oneshot::Sender<Heard>>, heard: Result<(), &StoreError>) {
     for request in waiting {
         // It fails if the request has gone.
         let _ = request.send(heard.map_err(StoreError::again));

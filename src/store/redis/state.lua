@@ -183,7 +183,7 @@ local function marking()
       end
     end
     marks.lease = left
-    return held, #left < #lease
+    return held, #left < #lease or left[2] > lease[2]
   end
 
   -- How long a state and what is held of it last at most.

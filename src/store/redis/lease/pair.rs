@@ -29,6 +29,8 @@ pub(in crate::store::redis) struct Pair {
     is_scarce: bool,
     /// Whether units were asked for, and no answer is there yet.
     is_asking: bool,
+    /// Whether requests wait for that answer.
+    waits: bool,
     /// How many units requests wait for, beside the one that has asked.
     waiting: u32,
     /// Until when requests of this cost or more are refused without a question.
@@ -101,7 +103,7 @@ impl Pair {
         }
         match self.refuses(now, cost) {
             Some(wait) => Way::Refused(wait),
-            None if self.is_asking && self.has_been_answered() => Way::Wait,
+            None if self.is_asking && self.waits && self.has_been_answered() => Way::Wait,
             None => Way::Ask,
         }
     }
@@ -175,8 +177,12 @@ impl Pair {
                 ask.units = self.size.saturating_sub(kept);
             }
             self.is_asking = ask.units > 0;
+            self.waits = terms.is_long();
         }
         self.seen = 0;
+        if !terms.is_long() {
+            self.wanted = 0;
+        }
         ask.tells = self.tells(now, |left| if cost > 0 { left } else { 0 });
         ask
     }
@@ -210,7 +216,8 @@ impl Pair {
     /// processor in turns with others would give them back in each pause otherwise.
     pub(in crate::store::redis) fn idle(&mut self, now: Micros, terms: Terms) -> Option<Ask> {
         let idle = now.saturating_sub(self.latest);
-        if idle < terms.idle(self.is_scarce.then_some(self.size)) {
+        let is_missed = self.is_scarce || !terms.is_long();
+        if idle < terms.idle(is_missed.then_some(self.size)) {
             return None;
         }
         self.give_back(now)
@@ -261,7 +268,9 @@ impl Pair {
         if ask.units > 0 {
             self.granted = if units > 0 { self.left(now) } else { 0 };
             self.is_scarce = units < ask.units;
-            (self.wanted, self.since) = (self.waiting, Some(now));
+            if terms.is_long() {
+                (self.wanted, self.since) = (self.waiting, Some(now));
+            }
             self.waiting = self.waiting.saturating_sub(units);
         }
         let pace = terms.pace(now);

@@ -15,6 +15,8 @@ pub(in crate::store::redis) struct Terms {
 /// How long a node leaves a key alone whose limit is used up, so that units gather at the server.
 const PACE: Micros = Micros::new(5_000);
 
+const LONG: Micros = Micros::new(50_000);
+
 const LONGEST_COVERED: Micros = Micros::new(100_000);
 
 impl Terms {
@@ -55,7 +57,17 @@ impl Terms {
     /// Of what part of the room all nodes together are granted units: one in so many. Where a limit is used up for good,
     /// what is granted must not be the last of it.
     pub(in crate::store::redis) fn reserve(self) -> u64 {
-        if self.drains { 1 } else { 4 }
+        match self {
+            _ if self.drains => 1,
+            _ if self.is_long() => 4,
+            _ => 3,
+        }
+    }
+
+    /// Whether units last so long that requests may wait for them, and that a node may keep them in a pause. In a short slot,
+    /// what waits and what is kept ends unspent.
+    pub(in crate::store::redis) fn is_long(self) -> bool {
+        self.covers >= LONG
     }
 
     /// How long a node does not ask after a denial: around five milliseconds, for each moment another time, so that
