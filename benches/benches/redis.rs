@@ -21,9 +21,10 @@ use redis::{AsyncConnectionConfig, Client, Connection, Value};
 use server::Server;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::plan::{Plan as NamedPlan, Plans};
+use tower_ratelimit::store::{Lease, RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, Policy,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, Hours, LeakyBucket, LeakyQueue, Limiter, Policy,
     RedisStore, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 use tower_ratelimit_benches::PLENTY;
@@ -205,9 +206,10 @@ fn rows(server: &Server, runtime: &Runtime, connection: &MultiplexedConnection) 
     ];
     let four = (0..4).map(|n| Policy::new(format!("policy {n}"), gcra()));
     rows.push(("four policies", decision(server, four)));
-    for (name, algorithm) in algorithms() {
+    for (name, algorithm) in algorithms().into_iter().chain(by_time()) {
         rows.push((name, decision(server, [Policy::new("default", algorithm)])));
     }
+    rows.push(("anchored window, plan", planned(server)));
     let row = |(name, ask)| Row {
         name,
         ask,
@@ -248,16 +250,51 @@ fn algorithms() -> [(&'static str, Algorithm); 10] {
     ]
 }
 
-fn decision(server: &Server, policies: impl IntoIterator<Item = Policy>) -> Ask {
-    // Each is asked, and no answer is remembered.
-    let store = RedisStore::builder()
+/// Limits of a calendar, and limits that depend on the hour.
+fn by_time() -> [(&'static str, Algorithm); 3] {
+    let hours = |more: Algorithm, own: Algorithm| {
+        let hours = Hours::in_zone("UTC").and_then(|hours| hours.at("22:00-06:00", more));
+        hours
+            .and_then(|hours| hours.over(own))
+            .expect("one interval")
+    };
+    let twice = Gcra::per_second(2).burst(2 * BURST);
+    let window = FixedWindow::per_day(PLENTY / 2);
+    [
+        ("calendar day", FixedWindow::per_calendar_day(PLENTY).into()),
+        (
+            "fixed window by hours",
+            hours(FixedWindow::per_day(PLENTY).into(), window.into()),
+        ),
+        ("gcra by hours", hours(twice.into(), gcra().into())),
+    ]
+}
+
+/// A store of which each decision is asked: no answer is remembered.
+fn store() -> RedisStoreBuilder {
+    RedisStore::builder()
         .deadline(Duration::from_secs(20))
-        .remember_denials_for(Duration::ZERO);
+        .remember_denials_for(Duration::ZERO)
+}
+
+fn decision(server: &Server, policies: impl IntoIterator<Item = Policy>) -> Ask {
     let limiter = Limiter::builder()
         .policies(policies)
-        .store(store.open(server.url()).expect("the address is good"))
+        .store(store().open(server.url()).expect("the address is good"))
         .build();
     Ask::Decision(limiter.expect("policies with good names"))
+}
+
+/// One window whose limit is that of the plan which a closure names.
+fn planned(server: &Server) -> Ask {
+    let plan = |name, limit| NamedPlan::new(name).limit("default", AnchoredWindow::per_day(limit));
+    let plans = Plans::new([plan("free", 10), plan("pro", PLENTY / 2)]);
+    let limiter = Limiter::builder()
+        .policy(Policy::new("default", AnchoredWindow::per_day(PLENTY)))
+        .plans(plans, |_| Some("pro"))
+        .store(store().open(server.url()).expect("the address is good"))
+        .build();
+    Ask::Decision(limiter.expect("a policy and its plans"))
 }
 
 /// A limiter that has refused the first address, and knows it.

@@ -7,6 +7,7 @@ use super::own_store::OwnStore;
 use super::resolver_options::ResolverOptions;
 #[cfg(feature = "adapt")]
 use crate::adapt::{Adapt, Signal, Traffic, from_fn};
+use crate::algorithm::Algorithm;
 use crate::decision::Decision;
 #[cfg(feature = "resolver")]
 use crate::error::ConfigError;
@@ -23,6 +24,7 @@ pub(super) struct Functions {
     keys: Vec<(String, AnyKey)>,
     costs: Vec<(String, Arc<Cost>)>,
     conditions: Vec<(String, Arc<Condition>)>,
+    limits: Vec<(String, Arc<LimitBy>)>,
     plans: Vec<(String, Arc<PlanOf>)>,
     classes: Vec<(String, Arc<ClassOf>)>,
     costs_at_end: Vec<(String, Arc<CostAtEnd>)>,
@@ -49,6 +51,7 @@ pub(super) type ReadSignal = dyn Fn() -> Option<f64> + Send + Sync;
 
 pub(super) type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 pub(super) type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
+pub(super) type LimitBy = dyn Fn(&Head<'_>) -> Option<Algorithm> + Send + Sync;
 pub(super) type PlanOf = dyn Fn(&Head<'_>) -> Option<String> + Send + Sync;
 pub(super) type ClassOf = dyn Fn(&Head<'_>) -> Class + Send + Sync;
 pub(super) type CostAtEnd = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
@@ -71,6 +74,10 @@ impl Functions {
 
     pub(super) fn add_condition(&mut self, name: String, condition: Arc<Condition>) {
         put(&mut self.conditions, name, condition);
+    }
+
+    pub(super) fn add_limit_by(&mut self, name: String, limit: Arc<LimitBy>) {
+        put(&mut self.limits, name, limit);
     }
 
     pub(super) fn add_plan_of(&mut self, name: String, plan_of: Arc<PlanOf>) {
@@ -165,6 +172,10 @@ impl Functions {
 
     pub(super) fn condition(&self, name: &str) -> Result<Arc<Condition>, String> {
         find(&self.conditions, "condition", "condition", name)
+    }
+
+    pub(super) fn limit_by(&self, name: &str) -> Result<Arc<LimitBy>, String> {
+        find(&self.limits, "limit", "limit_by", name)
     }
 
     pub(super) fn plan_of(&self, name: &str) -> Result<Arc<PlanOf>, String> {

@@ -130,7 +130,7 @@ struct Origin {
 }
 
 impl Config {
-    /// Starts with what a file refers to by name: keys, costs, conditions and plans.
+    /// Starts with what a file refers to by name: keys, costs, limits, conditions and plans.
     ///
     /// # Defaults
     ///
@@ -237,8 +237,9 @@ impl Config {
     }
 
     /// Makes a limiter, whose caller gives key and cost. It has the policies and the plans of the file, and denies at once what
-    /// a layer would let wait. It reads no requests, and so keys, costs, conditions and lists of the file are not for it; the caller names the plan and the
-    /// operation, by [`Limiter::plan`] and [`Limiter::operation`]. [`Watched::limiter`] follows the file.
+    /// a layer would let wait. It reads no requests, and so keys, costs, conditions, lists and `limit_by` of the file are not
+    /// for it; the caller names the plan and the operation, by [`Limiter::plan`] and [`Limiter::operation`].
+    /// [`Watched::limiter`] follows the file.
     ///
     /// # Errors
     ///

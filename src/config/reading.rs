@@ -15,6 +15,7 @@ use super::{Config, Origin};
 use super::{json, toml};
 #[cfg(feature = "adapt")]
 use crate::adapt::Traffic;
+use crate::algorithm::Algorithm;
 #[cfg(feature = "resolver")]
 use crate::error::ConfigError;
 use crate::key::{Extract, Head};
@@ -97,6 +98,45 @@ impl ConfigBuilder {
     ) -> Self {
         self.functions
             .add_condition(name.into(), Arc::new(condition));
+        self
+    }
+
+    /// Registers what gives a policy the limit of a request under a name, for `limit_by = { function = "name" }`: see
+    /// [`Policy::limit_by`](crate::Policy::limit_by). `None` is the limit that the request has without it.
+    ///
+    /// ```
+    /// use tower_ratelimit::FixedWindow;
+    /// use tower_ratelimit::config::{Config, Format};
+    ///
+    /// #[derive(Clone)]
+    /// struct Contract {
+    ///     per_minute: u32,
+    /// }
+    ///
+    /// let config = Config::builder()
+    ///     .limit_by("contract", |head| {
+    ///         let contract = head.extension::<Contract>()?;
+    ///         Some(FixedWindow::per_minute(contract.per_minute))
+    ///     })
+    ///     .parse(
+    ///         r#"
+    ///         [policies.minute]
+    ///         algorithm = "fixed-window"
+    ///         quota = "60/minute"
+    ///         key = "client_ip"
+    ///         limit_by = { function = "contract" }
+    ///         "#,
+    ///         Format::Toml,
+    ///     )?;
+    /// # Ok::<(), tower_ratelimit::config::FileError>(())
+    /// ```
+    pub fn limit_by<A: Into<Algorithm>>(
+        mut self,
+        name: impl Into<String>,
+        limit: impl Fn(&Head<'_>) -> Option<A> + Send + Sync + 'static,
+    ) -> Self {
+        let limit = Arc::new(move |head: &Head<'_>| limit(head).map(Into::into));
+        self.functions.add_limit_by(name.into(), limit);
         self
     }
 

@@ -50,10 +50,15 @@ const REDUCED: u32 = 1 << 30;
 const PRESENT: u32 = 1 << 29;
 const NO_WINDOW: u32 = PRESENT - 1;
 
-/// Rounded up, and from 1 to what is less than [`NO_WINDOW`].
-fn whole_seconds(window: Micros) -> u32 {
-    let seconds = u32::try_from(window.ceil_secs()).unwrap_or(NO_WINDOW);
+/// From 1 to what is less than [`NO_WINDOW`].
+fn tellable(seconds: u64) -> u32 {
+    let seconds = u32::try_from(seconds).unwrap_or(NO_WINDOW);
     seconds.clamp(1, NO_WINDOW - 1)
+}
+
+/// Rounded up. A duration has its seconds apart, so that this divides nothing.
+fn whole_seconds(window: Duration) -> u32 {
+    tellable(window.as_secs() + u64::from(window.subsec_nanos() > 0))
 }
 
 /// What an outcome tells in units; see [`Outcome::in_units`].
@@ -132,19 +137,23 @@ impl Outcome {
 
     /// The same under a limit that is not the policy's own and applies to this time. The length of the present window
     /// stays, where windows differ in length.
-    pub(crate) fn within(self, window: Option<Duration>) -> Self {
+    pub(crate) fn within(mut self, window: Option<Duration>) -> Self {
+        self.put_within(window);
+        self
+    }
+
+    /// The same in place, which takes a fraction of the instructions of a copy.
+    #[inline]
+    pub(crate) fn put_within(&mut self, window: Option<Duration>) {
         let present = self.present_window();
-        let window = present.or_else(|| window.map(|window| whole_seconds(window.into())));
-        Self {
-            own_window: NonZeroU32::new(window.unwrap_or(NO_WINDOW)),
-            ..self
-        }
+        let window = present.or_else(|| window.map(whole_seconds));
+        self.own_window = NonZeroU32::new(window.unwrap_or(NO_WINDOW));
     }
 
     /// The same in a window of this length, where windows differ in length.
     pub(crate) fn in_window(self, window: Micros) -> Self {
         Self {
-            own_window: NonZeroU32::new(whole_seconds(window) | PRESENT),
+            own_window: NonZeroU32::new(tellable(window.ceil_secs()) | PRESENT),
             ..self
         }
     }

@@ -166,7 +166,7 @@ impl Outcomes {
             if place.policy() == policy && !outcome.is_overridden() {
                 place.rule = rule;
                 if let Some(OwnWindow(window)) = own {
-                    *outcome = outcome.within(window);
+                    outcome.put_within(window);
                 }
             }
         }

@@ -13,13 +13,19 @@ use crate::plan::{Asker, Finding};
 use crate::store::{Charge, Ledger, Slot};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// The charge of the one policy; `None` if it counts nothing of the request. A list of charges has room for
-    /// several, all of which would be moved.
+    /// The charge of the one policy to a request for which a resolver has this; `None` if it counts nothing of the
+    /// request. A list of charges has room for several, all of which would be moved.
     #[inline]
-    pub(super) fn charge_of_one(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
+    pub(super) fn charge_of_one(
+        &self,
+        policy: usize,
+        key: Key,
+        cost: u32,
+        finding: Option<&Finding>,
+    ) -> Option<Charge> {
         self.policies.mistakes.are_asked_alike();
-        let asker = self.with_plan_of(self.asker(), &key, None);
-        let mut charge = self.limited(Charge::new(policy, key, cost), asker, None)?;
+        let asker = self.with_plan_of(self.asker(), &key, finding);
+        let mut charge = self.limited(Charge::new(policy, key, cost), asker, finding)?;
         self.demand(&mut charge, asker.is_low_priority);
         Some(charge)
     }

@@ -127,14 +127,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match (self.policies.sole_limited(), self.look(&key)) {
-                (Some(policy), _) => {
-                    let mut charge = self.charge_of_one(policy, key, cost);
-                    self.price_all(charge.as_mut_slice());
-                    self.deciding(charge.as_slice())
-                }
-                (None, None) => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
-                (None, Some(look)) => self.deciding_for(look, key, cost),
+            None => match self.look(&key) {
+                None => self.deciding_found(key, cost, None),
+                Some(look) => self.deciding_for(look, key, cost),
             },
         }
     }
@@ -145,10 +140,19 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         asks_alike && Arc::ptr_eq(&self.policies, &other.policies)
     }
 
+    fn deciding_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Deciding {
+        let Some(policy) = self.policies.sole_limited() else {
+            return self.deciding(&self.alike_for(self.asker(), key, cost, finding));
+        };
+        let mut charge = self.charge_of_one(policy, key, cost, finding);
+        self.price_all(charge.as_mut_slice());
+        self.deciding(charge.as_slice())
+    }
+
     fn deciding_for(&self, look: Look, key: Key, cost: u32) -> Deciding {
         match look {
             Look::Known(finding) => match heed(&finding) {
-                Ok(()) => self.deciding(&self.alike_for(self.asker(), key, cost, Some(&finding))),
+                Ok(()) => self.deciding_found(key, cost, Some(&finding)),
                 Err(error) => Deciding::later(&self.policies, ready(Err(error))),
             },
             Look::Coming(coming) => {
@@ -327,11 +331,12 @@ impl<L: Ledger> Limiter<L> {
             _ => None,
         };
         let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
-        let alone = match *limited {
-            [(policy, false)] if !are_looked_up => Some(policy),
+        let sole = match *limited {
+            [(policy, false)] => Some(policy),
             _ => None,
         };
-        let one = alone.filter(|_| !demands.are_any() && !has_slots);
+        let one = sole.filter(|_| !demands.are_any() && !has_slots);
+        let alone = sole.filter(|_| !are_looked_up);
         let timers = Timers::of(ledger.clock());
         let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
         let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
@@ -347,11 +352,11 @@ impl<L: Ledger> Limiter<L> {
                 limited,
                 only,
                 one,
+                is_one_plain: !are_looked_up && !has_penalties,
                 alone,
                 mistakes,
                 demands,
                 has_slots,
-                has_penalties,
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),

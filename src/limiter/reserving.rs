@@ -56,7 +56,7 @@ impl Limiter {
             return reservation;
         }
         if let Some(policy) = self.policies.alone() {
-            let mut charge = self.charge_of_one(policy, key, estimate);
+            let mut charge = self.charge_of_one(policy, key, estimate, None);
             self.price_all(charge.as_mut_slice());
             return self.reserve_charges_now(charge.as_mut_slice());
         }

@@ -11,6 +11,8 @@ mod connecting;
 mod damage;
 mod denials;
 mod expiry;
+#[cfg(feature = "calendar")]
+mod hours;
 mod idle;
 mod keys;
 mod leases;

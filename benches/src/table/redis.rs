@@ -19,6 +19,10 @@ pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
         told_here()
             .alone("redis, a remembered denial", "redis/remembered denial")
             .at_most(200.0),
+        served(figures, "anchored window, plan", "anchored window").at_most(1.1),
+        served(figures, "calendar day", "fixed window").at_most(1.1),
+        served(figures, "fixed window by hours", "fixed window").at_most(1.1),
+        served(figures, "gcra by hours", "gcra").at_most(1.1),
         told_here()
             .cell(
                 "redis, a leased unit",
@@ -27,6 +31,11 @@ pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
             )
             .at_most(1.3),
     ]
+}
+
+/// The server's time for a decision whose limit is found in another way, beside the same with one limit.
+fn served(figures: &Figures, ours: &str, peer: &str) -> Cell {
+    cell(figures, Unit::Nanoseconds, "server", ours, peer, 64)
 }
 
 /// What a round trip costs whatever it is for, and what each algorithm costs.
@@ -48,6 +57,10 @@ pub(super) fn beside(figures: &Figures) -> Vec<Cell> {
         "sliding slots",
         "sliding log",
         "four policies",
+        "anchored window, plan",
+        "calendar day",
+        "fixed window by hours",
+        "gcra by hours",
     ];
     for row in rows {
         for concurrency in [1, 64] {

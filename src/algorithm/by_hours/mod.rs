@@ -68,6 +68,21 @@ impl ByHours {
         algorithm.under(left).unwrap_or(algorithm)
     }
 
+    /// The algorithm in force under the policy's own limit, if these words of a key say all that it owes now: nothing
+    /// was stated under other hours and has to drain through them first.
+    #[inline]
+    pub(in crate::algorithm) fn in_force_for(
+        &self,
+        words: &[u64; 3],
+        now: Micros,
+    ) -> Option<&'static Algorithm> {
+        let present = self.timetable().at(now);
+        let is_behind = self.drains()
+            && AnyRule::owes_since(words).is_some_and(|since| since < present.span.from);
+        let is_simple = self.is_own && !is_behind;
+        is_simple.then(|| self.schedule.at(present.place))?
+    }
+
     /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
     #[inline]
     pub(super) fn window_of(&self, place: u8) -> (bool, Option<Duration>) {

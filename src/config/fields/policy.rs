@@ -149,6 +149,11 @@ pub(crate) static POLICY: Fields = Fields(&[
         "What a request costs that ends without an answer; estimate unless said.",
         Shape::Any(&[Shape::Word(&["estimate", "nothing"]), Shape::Whole]),
     ),
+    field(
+        "limit_by",
+        "Gives the limit of a request, before the limits by key.",
+        Shape::Table(&FUNCTION),
+    ),
     field("key_limits", "Limits by key.", Shape::Table(&KEY_LIMITS)),
     field(
         "operation",
