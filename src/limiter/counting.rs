@@ -1,6 +1,5 @@
 //! Counts what a limiter decides.
 
-use std::slice;
 use std::sync::Arc;
 #[cfg(feature = "config")]
 use std::sync::OnceLock;
@@ -167,19 +166,26 @@ impl Policies {
         let allowed = outcomes.first().filter(|_| is_allowed);
         match allowed {
             Some(outcome) => self.counted.counters.allowed(policy, units, outcome),
-            None => self.count_refused(&Charge::new(policy, *key, units), outcomes),
+            None => self.count_refused(policy, key, units, outcomes),
         }
         if self.counted.heaviest.is_some() {
-            self.note_keys(&[Charge::new(policy, *key, units)], outcomes);
+            self.note_key(policy, key, units, outcomes);
+        }
+    }
+
+    // Apart from the path of most requests, which would make room for the charge, too.
+
+    #[inline(never)]
+    fn count_refused(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
+        let counters = &self.counted.counters;
+        if !counters.decided([(policy, units)], outcomes) {
+            self.tell_refusal(&[Charge::new(policy, *key, units)], outcomes);
         }
     }
 
     #[inline(never)]
-    fn count_refused(&self, charge: &Charge, outcomes: &Outcomes) {
-        let asked = [(charge.policy, charge.cost)];
-        if !self.counted.counters.decided(asked, outcomes) {
-            self.tell_refusal(slice::from_ref(charge), outcomes);
-        }
+    fn note_key(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
+        self.note_keys(&[Charge::new(policy, *key, units)], outcomes);
     }
 
     #[inline(never)]
